@@ -2,9 +2,10 @@
 
     python -m benchmarks.checkouts BEFORE AFTER [--rounds 15] [--threads 1] [--only read ...]
 
-BEFORE and AFTER are folders that hold regard/ and benchmarks/. Each runs in a separate process; they take turns, one
-piece of work at a time, so that load on the machine affects both. A ratio is AFTER / BEFORE, the median over the rounds
-with the smallest and the largest: 1 is as fast, 2 takes twice as long. Run it with BEFORE twice to see the noise.
+BEFORE and AFTER are folders that hold regard/ and benchmarks/. Each runs in a separate process;
+they take turns, one piece of work at a time, so that load on the machine affects both. A ratio is
+AFTER / BEFORE, the median over the rounds with the smallest and the largest: 1 is as fast, 2 takes
+twice as long. Run it with BEFORE twice to see the noise.
 """
 
 import argparse
@@ -39,7 +40,9 @@ def reads() -> dict[str, Callable[[], object]]:
 
         return work
 
-    def forward(query: tuple[int, ...], memory: tuple[int, ...], **options: Any) -> Callable[[], object]:
+    def forward(
+        query: tuple[int, ...], memory: tuple[int, ...], **options: Any
+    ) -> Callable[[], object]:
         query_tensor, keys, values = torch.randn(query), torch.randn(memory), torch.randn(memory)
         return lambda: regard.attend(query_tensor, (keys, values), **options)
 
@@ -47,7 +50,9 @@ def reads() -> dict[str, Callable[[], object]]:
     padding = regard.padding([200, 256, 100, 30])
     return {
         "read: scaled dot 4 x 4 x 256 x 32": both((4, 4, 256, 32)),
-        "read: scaled dot, causal and padding": both((4, 4, 256, 32), mask=regard.causal() & padding),
+        "read: scaled dot, causal and padding": both(
+            (4, 4, 256, 32), mask=regard.causal() & padding
+        ),
         "read: one query, 16 keys": forward((8, 4, 1, 32), (8, 4, 16, 32)),
         "read: additive 4 x 128 x 64": both((4, 128, 64), score=additive),
         "read: additive, one query, 30 keys": forward((16, 1, 64), (16, 30, 64), score=additive),
@@ -68,13 +73,23 @@ def training() -> dict[str, Callable[[], object]]:
     draw = torch.Generator().manual_seed(1)
 
     def texts(count: int) -> list[list[int]]:
-        return [torch.randint(4, VOCAB, (8 + 5 * (i % 4),), generator=draw).tolist() for i in range(count)]
+        return [
+            torch.randint(4, VOCAB, (8 + 5 * (i % 4),), generator=draw).tolist()
+            for i in range(count)
+        ]
 
-    batches = TokenBatches(EncodedPairs.from_sequences(texts(64), texts(64)), batch_tokens=1024, seed=1)
+    batches = TokenBatches(
+        EncodedPairs.from_sequences(texts(64), texts(64)), batch_tokens=1024, seed=1
+    )
     batch = batches.collate(0, batches.plan(0)[0])
 
     def step(core: Any) -> Callable[[], object]:
-        model = build(ModelConfig(core=core, dropout=0.1), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
+        model = build(
+            ModelConfig(core=core, dropout=0.1),
+            source_vocab=VOCAB,
+            target_vocab=VOCAB,
+            label_smoothing=0.1,
+        )
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
 
         def work() -> object:
@@ -87,8 +102,12 @@ def training() -> dict[str, Callable[[], object]]:
         return work
 
     return {
-        "training step: Transformer 4+4 x 128": step(TransformerConfig(layers=4, width=128, heads=4, feedforward=512)),
-        "training step: gru with additive attention": step(RecurrentConfig(hidden=128, attention="additive")),
+        "training step: Transformer 4+4 x 128": step(
+            TransformerConfig(layers=4, width=128, heads=4, feedforward=512)
+        ),
+        "training step: gru with additive attention": step(
+            RecurrentConfig(hidden=128, attention="additive")
+        ),
     }
 
 
@@ -130,16 +149,21 @@ def predicting() -> dict[str, Callable[[], object]]:
     with tempfile.TemporaryDirectory() as name:
         pairs, run = Path(name, "pairs.tsv"), Path(name, "run")
         pairs.write_text(
-            "".join(f"{source}\t{target}\n" for source, target in itertools.pairwise(texts)), encoding="utf-8"
+            "".join(f"{source}\t{target}\n" for source, target in itertools.pairwise(texts)),
+            encoding="utf-8",
         )
         model = "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 --model.core.feedforward 512"
         rest = "--tokenizer.kind word --tokenizer.vocab-size 8000 --train.steps 1 --val-sample 1"
-        ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"  # untrained, so the limit ends it
+        # untrained, so the limit ends it
+        ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"
         words = f"train translate --run {run} --data.train {pairs} --data.val {pairs} {model} {rest} {ends}"
         with contextlib.redirect_stdout(sys.stderr):
             if command(words.split()) != 0:
                 raise SystemExit("the run could not be trained")
-        loaded = {kind: regard.load(run, engine="compiled", compute_type=kind) for kind in ("float32", "int8")}
+        loaded = {
+            kind: regard.load(run, engine="compiled", compute_type=kind)
+            for kind in ("float32", "int8")
+        }
     return {
         f"predict: one sentence, compiled {kind}": lambda run=run: run.predict(texts[:1])
         for kind, run in loaded.items()
@@ -150,7 +174,9 @@ def command_line() -> dict[str, Callable[[], object]]:
     """Return starts of the command line."""
 
     def start(*words: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, "-m", "regard", *words], check=True, capture_output=True)
+        return lambda: subprocess.run(
+            [sys.executable, "-m", "regard", *words], check=True, capture_output=True
+        )
 
     return {
         "regard --help": start("--help"),
@@ -158,7 +184,13 @@ def command_line() -> dict[str, Callable[[], object]]:
     }
 
 
-PARTS = {"read": reads, "train": training, "decode": decoding, "predict": predicting, "help": command_line}
+PARTS = {
+    "read": reads,
+    "train": training,
+    "decode": decoding,
+    "predict": predicting,
+    "help": command_line,
+}
 
 
 def serve(threads: int, parts: list[str]) -> None:
@@ -180,7 +212,8 @@ def serve(threads: int, parts: list[str]) -> None:
 
 
 def start_server(checkout: Path, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """Start a process that serves requests with the package of a checkout, by its own copy of this file."""
+    """Start a process that serves requests with the package of a checkout, by its own copy of this
+    file."""
     words = ["--serve", "--threads", str(options.threads), "--only", *options.only]
     return subprocess.Popen(
         [sys.executable, str(checkout / "benchmarks" / "checkouts.py"), *words],
@@ -202,8 +235,12 @@ def request_time(process: subprocess.Popen[str], times: int, name: str) -> float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkouts", nargs="*", type=lambda text: Path(text).resolve(), metavar="BEFORE AFTER")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "checkouts", nargs="*", type=lambda text: Path(text).resolve(), metavar="BEFORE AFTER"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
@@ -215,14 +252,23 @@ def main() -> None:
     if len(options.checkouts) != 2:
         parser.error("name two checkouts: BEFORE AFTER")
     processes = [start_server(checkout, options) for checkout in options.checkouts]
-    pieces = [process.stdout.readline().rstrip("\n").split("|") for process in processes if process.stdout]
-    print(f"{'work':46} {'before, ms':>11} {'after, ms':>10}  after / before: median (least to greatest)")
-    for names in zip(*pieces, strict=True):  # the same work, which the checkouts may name differently
+    pieces = [
+        process.stdout.readline().rstrip("\n").split("|") for process in processes if process.stdout
+    ]
+    print(
+        f"{'work':46} {'before, ms':>11} {'after, ms':>10}  after / before: median (least to "
+        f"greatest)"
+    )
+    for names in zip(
+        *pieces, strict=True
+    ):  # the same work, which the checkouts may name differently
         times = max(1, min(200, int(0.1 / request_time(processes[0], 1, names[0]))))
         rounds = []
         for number in range(options.rounds):
             order = (0, 1) if number % 2 else (1, 0)
-            seconds = {which: request_time(processes[which], times, names[which]) for which in order}
+            seconds = {
+                which: request_time(processes[which], times, names[which]) for which in order
+            }
             rounds.append((seconds[0], seconds[1]))
         before, after = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
         ratios = sorted(later / earlier for earlier, later in rounds)

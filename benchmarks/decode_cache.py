@@ -1,4 +1,5 @@
-"""Speed-up of decoding with a key-value cache, compared with recomputing the prefix for every token.
+"""Speed-up of decoding with a key-value cache, compared with recomputing the prefix for every
+token.
 
     python benchmarks/decode_cache.py [--tokens 50] [--rows 1 16 64]
 
@@ -6,8 +7,8 @@
     prefix          each step runs the decoder over the whole prefix; the encoder runs once
     model           each step runs the whole model, encoder included, over source and prefix
 
-Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. All methods produce the same
-tokens (checked). Rounds alternate between them.
+Random weights of a Transformer of 4+4 layers, width 128; sources of 15 tokens. All methods produce
+the same tokens (checked). Rounds alternate between them.
 """
 
 import argparse
@@ -38,7 +39,8 @@ def with_memory(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
 
 
 def with_prefix(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
-    """Return the same tokens; each step runs the decoder over the whole prefix (the encoder runs once)."""
+    """Return the same tokens; each step runs the decoder over the whole prefix (the encoder runs
+    once)."""
     state = model.start(source)
     tokens = torch.full((source.items.shape[0], 1), BOS)
     for _ in range(num_tokens):
@@ -58,7 +60,9 @@ def with_model(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
     return tokens[:, 1:]
 
 
-def seconds(decode: Callable[[Model, Padded, int], torch.Tensor], *arguments) -> tuple[float, torch.Tensor]:
+def seconds(
+    decode: Callable[[Model, Padded, int], torch.Tensor], *arguments
+) -> tuple[float, torch.Tensor]:
     """Return the time of one call and its result."""
     start = time.perf_counter()
     tokens = decode(*arguments)
@@ -66,7 +70,9 @@ def seconds(decode: Callable[[Model, Padded, int], torch.Tensor], *arguments) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=50)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--rounds", type=int, default=7)
@@ -74,7 +80,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    model = build(ModelConfig(core=TransformerConfig()), source_vocab=VOCAB, target_vocab=VOCAB).eval()
+    model = build(
+        ModelConfig(core=TransformerConfig()), source_vocab=VOCAB, target_vocab=VOCAB
+    ).eval()
     print(f"{options.tokens} tokens, threads={options.threads}, torch {torch.__version__}; medians")
     methods = {"with memory": with_memory, "prefix": with_prefix, "model": with_model}
     print(
@@ -84,12 +92,20 @@ def main() -> None:
     )
     with torch.no_grad():
         for rows in options.rows:
-            source = Padded(torch.randint(4, VOCAB, (rows, SOURCE_LEN)), torch.full((rows,), SOURCE_LEN))
-            rounds = [compare(methods, model, source, options.tokens) for _ in range(options.rounds + 1)][1:]
-            cells = [f"{statistics.median(times[name] for times in rounds):>14.3f}" for name in methods]
+            source = Padded(
+                torch.randint(4, VOCAB, (rows, SOURCE_LEN)), torch.full((rows,), SOURCE_LEN)
+            )
+            rounds = [
+                compare(methods, model, source, options.tokens) for _ in range(options.rounds + 1)
+            ][1:]
+            cells = [
+                f"{statistics.median(times[name] for times in rounds):>14.3f}" for name in methods
+            ]
             for name in ("prefix", "model"):
                 ratios = sorted(times[name] / times["with memory"] for times in rounds)
-                cells.append(f"{f'{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})':>18}")
+                cells.append(
+                    f"{f'{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})':>18}"
+                )
             print(f"{rows:>4}  " + "  ".join(cells), flush=True)
 
 

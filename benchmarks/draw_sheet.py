@@ -19,7 +19,9 @@ def sheet(run: TrainedRun, texts: list[str]) -> Figure:
     images = run.predict([text for text in texts for _ in range(EACH)])
     count, channels, height, width = images.shape
     framed = np.pad(images, ((0, 0), (0, 0), (0, 2), (0, 0)), constant_values=255)
-    stacks = framed.transpose(0, 2, 3, 1).reshape(count // EACH, EACH * (height + 2), width, channels)
+    stacks = framed.transpose(0, 2, 3, 1).reshape(
+        count // EACH, EACH * (height + 2), width, channels
+    )
     rows = -(-len(texts) // COLUMNS)
     size = (1.55 * COLUMNS, (1.5 * EACH * height / width + 0.3) * rows)
     figure = Figure(figsize=size, layout="constrained", dpi=100)

@@ -1,14 +1,17 @@
-"""Comparison of inference engines on one run: seconds, outputs per second, and the metric of their outputs.
+"""Comparison of inference engines on one run: seconds, outputs per second, and the metric of their
+outputs.
 
     python -m benchmarks.engines RUN [--count 1000] [--threads 2] [--beams 1 5] [--rounds 3] [--one]
         [--contestants torch:::1 torch ctranslate2 ctranslate2:int8:1:2]
-    python -m benchmarks.engines RUN --data FOLDER ...      # Multi30k's test_2016_flickr in place of the run's test
+    python -m benchmarks.engines RUN --data FOLDER ...      # Multi30k's test_2016_flickr in place
+    of the run's test
 
-A contestant is ENGINE[:COMPUTE TYPE[:WORKERS[:THREADS]]], with the threads of all its workers together. Each runs in a
-separate process, because thread pools of two libraries in one process interfere; they take turns, one search at a time,
-so that load on the machine affects all. Seconds are those of `predict`, tokenization included; they are medians, and
-the ratio to the first contestant is the median of the ratios by round. `differ` counts the sentences whose output
-differs from the first contestant's. With --one the sentences are decoded one at a time.
+A contestant is ENGINE[:COMPUTE TYPE[:WORKERS[:THREADS]]], with the threads of all its workers
+together. Each runs in a separate process, because thread pools of two libraries in one process
+interfere; they take turns, one search at a time, so that load on the machine affects all. Seconds
+are those of `predict`, tokenization included; they are medians, and the ratio to the first
+contestant is the median of the ratios by round. `differ` counts the sentences whose output differs
+from the first contestant's. With --one the sentences are decoded one at a time.
 """
 
 import argparse
@@ -24,20 +27,28 @@ if TYPE_CHECKING:
     from regard.recipes.base.text_to_text import TextToTextRecipe
 
 
-def sentences(recipe: "TextToTextRecipe", data: Path | None, count: int) -> tuple[list[str], list[str]]:
+def sentences(
+    recipe: "TextToTextRecipe", data: Path | None, count: int
+) -> tuple[list[str], list[str]]:
     """Return sources and references."""
     if data is None:
         texts = recipe.load_usable(recipe.load("test")).data
         return list(texts.sources[:count]), list(texts.targets[:count])
     lines = []
     for language in ("en", "de"):
-        with gzip.open(data / f"test_2016_flickr.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n") as f:
+        with gzip.open(
+            data / f"test_2016_flickr.lc.norm.tok.{language}.gz",
+            "rt",
+            encoding="utf-8",
+            newline="\n",
+        ) as f:
             lines.append([line.strip() for line in f][:count])
     return lines[0], lines[1]
 
 
 def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None:
-    """Load the run, then decode with each beam size that is received; a beam of 0 ends the process."""
+    """Load the run, then decode with each beam size that is received; a beam of 0 ends the
+    process."""
     import torch  # noqa: PLC0415
 
     from regard.recipes.base.text_to_text import TextToTextRecipe  # noqa: PLC0415
@@ -46,7 +57,12 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
     engine, compute_type, workers, threads = [*contestant.split(":"), "", "", ""][:4]
     torch.set_num_threads(int(threads or options.threads))
     start = time.perf_counter()
-    run = load(options.run, engine=engine, compute_type=compute_type or None, workers=int(workers) if workers else None)
+    run = load(
+        options.run,
+        engine=engine,
+        compute_type=compute_type or None,
+        workers=int(workers) if workers else None,
+    )
     pipe.send(time.perf_counter() - start)
     if not isinstance(run.recipe, TextToTextRecipe):
         raise SystemExit(f"RUN must be a run of translate or dates, got one of {run.run.recipe}")
@@ -59,12 +75,18 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
         else:
             outputs = run.predict(sources, beam=beam)
         pipe.send(
-            (time.perf_counter() - start, run.recipe.scorer().score(outputs, [[text] for text in references]), outputs)
+            (
+                time.perf_counter() - start,
+                run.recipe.scorer().score(outputs, [[text] for text in references]),
+                outputs,
+            )
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--count", type=int, default=1000)
@@ -72,7 +94,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--one", action="store_true")
-    parser.add_argument("--contestants", nargs="+", default=["torch", "ctranslate2", "ctranslate2:int8"])
+    parser.add_argument(
+        "--contestants", nargs="+", default=["torch", "ctranslate2", "ctranslate2:int8"]
+    )
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
@@ -95,11 +119,14 @@ def main() -> None:
         for index, contestant in enumerate(options.contestants):
             score, outputs = results[index]
             median = statistics.median(seconds[index])
-            ratio = statistics.median(a / b for a, b in zip(seconds[0], seconds[index], strict=True))
+            ratio = statistics.median(
+                a / b for a, b in zip(seconds[0], seconds[index], strict=True)
+            )
             differ = sum(a != b for a, b in zip(outputs, results[0][1], strict=True))
             print(
                 f"beam {beam}  {contestant:24} {median:7.3f} s  least {min(seconds[index]):7.3f}  "
-                f"{len(outputs) / median:7.1f} a second  x{ratio:5.2f}  score {score:6.2f}  differ {differ}",
+                f"{len(outputs) / median:7.1f} a second  x{ratio:5.2f}  score {score:6.2f}  differ "
+                f"{differ}",
                 flush=True,
             )
     for pipe in pipes:

@@ -2,11 +2,13 @@
 
     python benchmarks/growth.py [--threads 2] [--reads linear soft ...] [--lengths 256 512 ...]
 
-One item, 4 heads of size 64, as many queries as keys, float32, tensors with the memory layout of a model. Time: median
-of repetitions, freed memory kept. Memory: growth of a separate process beyond its inputs (VmHWM of Linux). The exponent
-is the slope of a line through the logarithms of the four longest. FlexAttention has no gradients on a CPU.
+One item, 4 heads of size 64, as many queries as keys, float32, tensors with the memory layout of a
+model. Time: median of repetitions, freed memory kept. Memory: growth of a separate process beyond
+its inputs (VmHWM of Linux). The exponent is the slope of a line through the logarithms of the four
+longest. FlexAttention has no gradients on a CPU.
 
-Writes OUT.txt, one row per measurement and the exponents, and OUT.svg. Rows of OUT.txt not measured again are kept.
+Writes OUT.txt, one row per measurement and the exponents, and OUT.svg. Rows of OUT.txt not measured
+again are kept.
 """
 
 import argparse
@@ -99,13 +101,16 @@ def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -
 
 
 def growth(cell: tuple[str, str, int]) -> int:
-    """Return the peak growth in bytes of this process, which has measured nothing before, during a read."""
+    """Return the peak growth in bytes of this process, which has measured nothing before, during a
+    read."""
     name, passes, length = cell
     ctypes.CDLL(None).mallopt(
         -3, 2**16
     )  # M_MMAP_THRESHOLD: freed memory is returned, so it is counted when allocated again
     tensors = inputs(length)
-    run(name, passes, tensors if READS[name][3] == "flex" else inputs(64))  # setup of the first call is not counted
+    run(
+        name, passes, tensors if READS[name][3] == "flex" else inputs(64)
+    )  # setup of the first call is not counted
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
@@ -117,7 +122,9 @@ def _growth_in_subprocess(cell: tuple[str, str, int]) -> int:
     """Run `growth` in a separate process."""
     name, passes, length = cell
     command = [sys.executable, __file__, "--grow", name, passes, str(length)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    return int(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+    )
 
 
 def inputs(length: int) -> list[Tensor]:
@@ -145,7 +152,11 @@ def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Ro
 
 def exponent(rows: list[Row], name: str, passes: str, column: str) -> float:
     """Return b of the least-squares line log y = a + b log n through the four longest."""
-    points = [(row.length, getattr(row, column)) for row in rows if (row.read, row.passes) == (name, passes)]
+    points = [
+        (row.length, getattr(row, column))
+        for row in rows
+        if (row.read, row.passes) == (name, passes)
+    ]
     longest = sorted(points)[-4:]
     x, y = ([math.log(max(point[axis], 1e-9)) for point in longest] for axis in (0, 1))
     return statistics.linear_regression(x, y).slope if len(longest) > 1 else math.nan
@@ -155,13 +166,20 @@ def draw(rows: list[Row], path: Path) -> None:
     """Plot time and memory of a forward pass against the length, both axes logarithmic."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     panels = figure.subplots(1, 2)
-    for axes, column, title in zip(panels, ("time_ms", "memory_mb"), ("forward, ms", "memory, MB"), strict=True):
+    for axes, column, title in zip(
+        panels, ("time_ms", "memory_mb"), ("forward, ms", "memory, MB"), strict=True
+    ):
         for name, (color, style) in LOOKS.items():
             curve = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
             slope = exponent(rows, name, "infer", column)
             values = [getattr(row, column) for row in curve]
             axes.loglog(
-                [row.length for row in curve], values, style, color=color, marker=".", label=f"{name}, n^{slope:.2f}"
+                [row.length for row in curve],
+                values,
+                style,
+                color=color,
+                marker=".",
+                label=f"{name}, n^{slope:.2f}",
             )
         axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS], fontsize=8)
         axes.minorticks_off()
@@ -185,12 +203,18 @@ def _read_rows(path: Path) -> list[Row]:
     if not path.exists():
         return []
     words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = [columns for columns in words if len(columns) == 5 and columns[0] in READS and columns[2].isdigit()]
+    rows = [
+        columns
+        for columns in words
+        if len(columns) == 5 and columns[0] in READS and columns[2].isdigit()
+    ]
     return [Row(name, passes, int(n), float(ms), float(mb)) for name, passes, n, ms, mb in rows]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reads", nargs="*", choices=READS, default=list(READS))
     parser.add_argument("--lengths", nargs="*", type=int, default=list(LENGTHS))
@@ -205,7 +229,9 @@ def main() -> None:
         return
     text = options.out.with_suffix(".txt")
     old = {row[:3]: row for row in _read_rows(text)}
-    new = {row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)}
+    new = {
+        row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)
+    }
     rows = sorted((old | new).values())
     exponents = [
         f"{name:<17} {passes:<6} time n^{exponent(rows, name, passes, 'time_ms'):.2f}"
@@ -215,7 +241,16 @@ def main() -> None:
     ]
     head = f"threads={options.threads} torch {torch.__version__}, 1 item, {HEADS} heads of size {DIM}, float32"
     columns = f"{'read':<17} {'pass':<6} {'n':>6} {'ms':>10} {'MB':>10}"
-    parts = [head, "", columns, *map(_line, rows), "", "exponents of the four longest", *exponents, ""]
+    parts = [
+        head,
+        "",
+        columns,
+        *map(_line, rows),
+        "",
+        "exponents of the four longest",
+        *exponents,
+        "",
+    ]
     text.write_text("\n".join(parts), encoding="utf-8")
     draw(rows, options.out.with_suffix(".svg"))
 

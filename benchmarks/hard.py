@@ -1,9 +1,11 @@
-"""Time of hard reads (one value per query) and soft reads (all values) against the number of keys and value size.
+"""Time of hard reads (one value per query) and soft reads (all values) against the number of keys
+and value size.
 
     python benchmarks/hard.py [--threads 2]
 
-64 queries of size 64 in 8 heads, float32, forward; `Hard()` by kernel "gather" beside `Soft()` by "auto", in turns.
-Both compare every query with every key; they differ in what follows. Writes OUT.txt and OUT.svg.
+64 queries of size 64 in 8 heads, float32, forward; `Hard()` by kernel "gather" beside `Soft()` by
+"auto", in turns. Both compare every query with every key; they differ in what follows. Writes
+OUT.txt and OUT.svg.
 """
 
 import argparse
@@ -42,7 +44,9 @@ def measure(num_keys: int, value_dim: int, budget_s: float) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each measurement")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "hard")
@@ -53,13 +57,25 @@ def main() -> None:
         "keys": [(n, measure(n, FIXED_VALUE_DIM, options.seconds)) for n in KEYS],
         "size of values": [(d, measure(FIXED_KEYS, d, options.seconds)) for d in VALUE_DIMS],
     }
-    lines = [f"threads={options.threads} torch {torch.__version__}, {HEADS} heads, {QUERIES} queries of size {DIM}; ms"]
+    lines = [
+        f"threads={options.threads} torch {torch.__version__}, {HEADS} heads, {QUERIES} queries of "
+        f"size {DIM}; ms"
+    ]
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     for axes, (title, rows) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         lines += ["", f"{title:<16} {'hard':>9} {'soft':>9} {'soft / hard':>12}"]
-        lines += [f"{x:<16} {ms['hard']:9.3f} {ms['soft']:9.3f} {ms['soft'] / ms['hard']:12.2f}" for x, ms in rows]
+        lines += [
+            f"{x:<16} {ms['hard']:9.3f} {ms['soft']:9.3f} {ms['soft'] / ms['hard']:12.2f}"
+            for x, ms in rows
+        ]
         for name, color in COLORS.items():
-            axes.loglog([x for x, _ in rows], [ms[name] for _, ms in rows], color=color, marker=".", label=name)
+            axes.loglog(
+                [x for x, _ in rows],
+                [ms[name] for _, ms in rows],
+                color=color,
+                marker=".",
+                label=name,
+            )
         axes.set_xlabel(title)
         axes.set_ylabel("ms")
         axes.legend(frameon=False, fontsize=8)

@@ -1,23 +1,27 @@
 """Cost of kinds of key-value caches: growing step by step, sliding, and quantized.
 
-    python benchmarks/memories.py [--parts growing beams sliding int8] [--sizes 1x50 64x1000] [--rounds 3]
+    python benchmarks/memories.py [--parts growing beams sliding int8] [--sizes 1x50 64x1000]
+    [--rounds 3]
 
-growing, beams, sliding: the memories of 4 layers, 4 heads of size 32; each step appends one pair per row to each memory
-and reads it with one query per row (beams: after reordering all rows). Microseconds per step, medians over rounds that
-alternate between kinds, and their ratio to `copied`, paired by round; below one is faster. Times are CPU times of the
-process on one thread, which include the system's work for it (page faults) and exclude other programs.
+growing, beams, sliding: the memories of 4 layers, 4 heads of size 32; each step appends one pair
+per row to each memory and reads it with one query per row (beams: after reordering all rows).
+Microseconds per step, medians over rounds that alternate between kinds, and their ratio to
+`copied`, paired by round; below one is faster. Times are CPU times of the process on one thread,
+which include the system's work for it (page faults) and exclude other programs.
 
     copied       Memory without preallocation: every step copies all pairs
     growing      Memory as it is
     static       StaticMemory with a slot for every step, all of them read in every step
     within       StaticMemory of which each step reads the filled slots
     compiled     static, with a compiled step
-    doubling     StaticMemory of which steps read the first 64, 128, 256, ... slots, compiled once for each
+    doubling     StaticMemory of which steps read the first 64, 128, 256, ... slots, compiled once
+    for each
     sliding      SlidingMemory of 128; ring: RingMemory of 128
 
-int8: one query per row and head, 8 heads of size 64. Milliseconds per read of a Memory, of a QuantizedMemory, and of a
-QuantizedMemory dequantized in advance; error of the read relative to its largest number, for normally distributed
-vectors and for vectors with a few channels twenty times larger, as in keys of trained models.
+int8: one query per row and head, 8 heads of size 64. Milliseconds per read of a Memory, of a
+QuantizedMemory, and of a QuantizedMemory dequantized in advance; error of the read relative to its
+largest number, for normally distributed vectors and for vectors with a few channels twenty times
+larger, as in keys of trained models.
 """
 
 import argparse
@@ -32,7 +36,14 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend
-from regard.attention.memory import KeyValueCache, Memory, QuantizedMemory, RingMemory, SlidingMemory, StaticMemory
+from regard.attention.memory import (
+    KeyValueCache,
+    Memory,
+    QuantizedMemory,
+    RingMemory,
+    SlidingMemory,
+    StaticMemory,
+)
 from regard.attention.memory import growing as plain
 from regard.system.allocator import keep_freed_memory
 
@@ -66,7 +77,8 @@ def empty_memory(rows: int) -> Memory:
 
 
 def run(memory: KeyValueCache, steps: int, **settings) -> None:
-    """Run the loop. Settings: `prepare` is applied to each memory before each step; `step` replaces the step."""
+    """Run the loop. Settings: `prepare` is applied to each memory before each step; `step` replaces
+    the step."""
     prepare, step_function = settings.get("prepare"), settings.get("step", step)
     rows = memory.keys.shape[0]
     item = torch.randn(rows, HEADS, 1, DIM)
@@ -104,7 +116,9 @@ def growing_loops() -> dict[str, Loop]:
             static(rows, steps), steps, prepare=lambda memory, number: memory.within(number + 1)
         ),
         "compiled": lambda rows, steps: run(static(rows, steps), steps, step=compiled),
-        "doubling": lambda rows, steps: run(static(rows, steps), steps, step=compiled, prepare=grow_by_doubling),
+        "doubling": lambda rows, steps: run(
+            static(rows, steps), steps, step=compiled, prepare=grow_by_doubling
+        ),
     }
 
 
@@ -131,7 +145,9 @@ def sliding_loops() -> dict[str, Loop]:
 
     return {
         "copied": run_copying,
-        "sliding": lambda rows, steps: run(SlidingMemory.of(empty_memory(rows), window=WINDOW), steps),
+        "sliding": lambda rows, steps: run(
+            SlidingMemory.of(empty_memory(rows), window=WINDOW), steps
+        ),
         "ring": lambda rows, steps: run(ring(rows), steps),
         "compiled ring": lambda rows, steps: run(ring(rows), steps, step=compiled),
     }
@@ -141,14 +157,18 @@ def compare(loops: dict[str, Loop], rows: int, steps: int, rounds: int) -> None:
     """Print a row of the table."""
     times_by_name: dict[str, list[float]] = {name: [] for name in loops}
     end = time.perf_counter() + 3 * len(loops)
-    while len(times_by_name["copied"]) <= rounds or time.perf_counter() < end:  # the first round compiles
+    while (
+        len(times_by_name["copied"]) <= rounds or time.perf_counter() < end
+    ):  # the first round compiles
         for name, loop in loops.items():
             start = time.process_time()
             loop(rows, steps)
             times_by_name[name].append((time.process_time() - start) / steps * 1e6)
     cells = []
     for times in times_by_name.values():
-        ratio = statistics.median(a / b for a, b in zip(times[1:], times_by_name["copied"][1:], strict=True))
+        ratio = statistics.median(
+            a / b for a, b in zip(times[1:], times_by_name["copied"][1:], strict=True)
+        )
         cells.append(f"{f'{statistics.median(times[1:]):.0f} ({ratio:.2f})':>16}")
     print(f"{rows:>5} {steps:>6} " + " ".join(cells), flush=True)
 
@@ -163,7 +183,8 @@ def steps_table(title: str, loops: dict[str, Loop], sizes: list[str], rounds: in
 
 
 def vectors(*shape: int, uneven: bool = False) -> Tensor:
-    """Return normally distributed vectors; uneven: every sixteenth channel is twenty times larger."""
+    """Return normally distributed vectors; uneven: every sixteenth channel is twenty times
+    larger."""
     numbers = torch.randn(*shape)
     if uneven:
         numbers[..., ::16] *= 20
@@ -173,7 +194,10 @@ def vectors(*shape: int, uneven: bool = False) -> Tensor:
 def int8_table(rounds: int) -> None:
     """Print the memory, time and error of int8."""
     print("\nint8; milliseconds a read, less memory, largest error / largest number")
-    print(f"{'rows x keys':>12} {'Memory':>9} {'Quantized':>9} {'once':>9} {'smaller':>8} {'error':>9} {'uneven':>9}")
+    print(
+        f"{'rows x keys':>12} {'Memory':>9} {'Quantized':>9} {'once':>9} {'smaller':>8} "
+        f"{'error':>9} {'uneven':>9}"
+    )
     for rows, num_keys in ((1, 512), (1, 4096), (1, 32768), (64, 4096)):
         query = torch.randn(rows, 8, 1, 64)
         errors = []
@@ -187,7 +211,9 @@ def int8_table(rounds: int) -> None:
         reads = {
             "Memory": functools.partial(attend, query, memory),
             "Quantized": functools.partial(attend, query, small),
-            "once": lambda query=query, small=small: attend(query, Memory(small.keys, small.values)),
+            "once": lambda query=query, small=small: attend(
+                query, Memory(small.keys, small.values)
+            ),
         }
         times_by_name: dict[str, list[float]] = {name: [] for name in reads}
         for _ in range(4 * rounds):
@@ -198,16 +224,26 @@ def int8_table(rounds: int) -> None:
         cells = " ".join(f"{statistics.median(times):>9.2f}" for times in times_by_name.values())
         bytes_saved = (keys.nbytes + values.nbytes) / small.num_bytes
         print(
-            f"{f'{rows} x {num_keys}':>12} {cells} {bytes_saved:>8.2f} {errors[1]:>9.1e} {errors[0]:>9.1e}", flush=True
+            f"{f'{rows} x {num_keys}':>12} {cells} {bytes_saved:>8.2f} {errors[1]:>9.1e} "
+            f"{errors[0]:>9.1e}",
+            flush=True,
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", default=["growing", "beams", "sliding", "int8"])
-    parser.add_argument("--sizes", nargs="+", default=["1x50", "1x1000", "64x50", "64x1000"], help="rows x steps")
+    parser.add_argument(
+        "--sizes", nargs="+", default=["1x50", "1x1000", "64x50", "64x1000"], help="rows x steps"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--default-memory", action="store_true", help="give freed memory back, as the C library does")
+    parser.add_argument(
+        "--default-memory",
+        action="store_true",
+        help="give freed memory back, as the C library does",
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -216,7 +252,8 @@ def main() -> None:
         keep_freed_memory()
     policy = "default" if options.default_memory else "kept"
     print(
-        f"one thread, freed memory {policy}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f} "
+        f"one thread, freed memory {policy}, torch {torch.__version__}, load "
+        f"{os.getloadavg()[0]:.1f} "
         f"on {os.cpu_count()} cores"
     )
     with torch.no_grad():
@@ -224,7 +261,9 @@ def main() -> None:
             if part == "int8":
                 int8_table(options.rounds)
             else:
-                loops = {"growing": growing_loops, "beams": beam_loops, "sliding": sliding_loops}[part]()
+                loops = {"growing": growing_loops, "beams": beam_loops, "sliding": sliding_loops}[
+                    part
+                ]()
                 steps_table(part, loops, options.sizes, options.rounds)
 
 

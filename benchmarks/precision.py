@@ -2,15 +2,18 @@
 
     python benchmarks/precision.py [--threads 1] [--steps 200] [--seconds 300] [--simulate 0.5]
 
-    measurement   the products timed by regard.training.precision: its duration, and the GFLOP/s of each precision
-    steps         training steps of `regard train dates` in both precisions, on the same batches, in turn
-    choice        the precision of `auto`, and the time of its steps relative to those of the faster precision
+    measurement   the products timed by regard.training.precision: its duration, and the GFLOP/s of
+    each precision
+    steps         training steps of `regard train dates` in both precisions, on the same batches, in
+    turn
+    choice        the precision of `auto`, and the time of its steps relative to those of the faster
+                  precision
 
---simulate R simulates a processor with bfloat16 instructions whose bfloat16 products run at R times the rate of its
-float32 products: only the measured time of the products is replaced, not the steps.
+--simulate R simulates a processor with bfloat16 instructions whose bfloat16 products run at R times
+the rate of its float32 products: only the measured time of the products is replaced, not the steps.
 
-Rates and steps are in CPU time (of all threads of the process), because of other load on the machine; steps are
-medians. The duration of the measurement is in wall time.
+Rates and steps are in CPU time (of all threads of the process), because of other load on the
+machine; steps are medians. The duration of the measurement is in wall time.
 """
 
 import argparse
@@ -35,16 +38,28 @@ from regard.training import precision
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, World
 from regard.training.optimizer import build_optimizer
-from regard.training.precision import PRECISIONS, Measurement, Precision, measure_products, resolve_precision
+from regard.training.precision import (
+    PRECISIONS,
+    Measurement,
+    Precision,
+    measure_products,
+    resolve_precision,
+)
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
 
 CPU = torch.device("cpu")
 
 
-def stepper(model: nn.Module, batches: TrainingBatches, config: TrainConfig, name: str) -> Callable[[int], float]:
-    """Return a function that runs the training step of a number and returns its CPU time in seconds."""
-    replica, optimizer = Replica(model.train(), World(), shard="none"), build_optimizer(model, config)
+def stepper(
+    model: nn.Module, batches: TrainingBatches, config: TrainConfig, name: str
+) -> Callable[[int], float]:
+    """Return a function that runs the training step of a number and returns its CPU time in
+    seconds."""
+    replica, optimizer = (
+        Replica(model.train(), World(), shard="none"),
+        build_optimizer(model, config),
+    )
     plan = batches.plan(0)
 
     def step(number: int) -> float:
@@ -85,11 +100,15 @@ def time_steps(folder: Path, *, steps: int, seconds: float) -> dict[str, list[fl
 
 
 def choose(measurement: Measurement, rate: float | None) -> Precision:
-    """Return the precision of `auto` here, or for bfloat16 products at `rate` times float32's; nothing is cached."""
+    """Return the precision of `auto` here, or for bfloat16 products at `rate` times float32's;
+    nothing is cached."""
     with patch.object(precision, "cache_folder", lambda: None):
         if rate is None:
             return resolve_precision("auto", CPU)
-        seconds = {"float32": measurement.seconds["float32"], "bfloat16": measurement.seconds["float32"] / rate}
+        seconds = {
+            "float32": measurement.seconds["float32"],
+            "bfloat16": measurement.seconds["float32"] / rate,
+        }
         simulated = Measurement(seconds=seconds, rows=measurement.rows, rounds=99)
         native = {"has_native_bfloat16": lambda device: True, "measure_products": lambda: simulated}
         with patch.multiple(precision, **native):
@@ -97,15 +116,21 @@ def choose(measurement: Measurement, rate: float | None) -> Precision:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=300.0, help="at most, for the steps")
-    parser.add_argument("--simulate", type=float, help="rate of bfloat16 products, as a multiple of float32's")
+    parser.add_argument(
+        "--simulate", type=float, help="rate of bfloat16 products, as a multiple of float32's"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(
-        f"{processor_name(CPU)}, {torch.backends.cpu.get_cpu_capability()}, {options.threads} thread(s), torch", end=" "
+        f"{processor_name(CPU)}, {torch.backends.cpu.get_cpu_capability()}, {options.threads} "
+        f"thread(s), torch",
+        end=" ",
     )
     print(f"{torch.__version__}, Python {platform.python_version()}")
     start = time.perf_counter()
@@ -128,10 +153,17 @@ def main() -> None:
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     summary = "  ".join(f"{name} {1e3 * median:.0f} ms" for name, median in medians.items())
     pairs = [second / first for first, second in zip(*times.values(), strict=True)]
-    print(f"steps        {len(pairs)} in each: {summary}; bfloat16 takes {statistics.median(pairs):.2f}", end=" ")
+    print(
+        f"steps        {len(pairs)} in each: {summary}; bfloat16 takes "
+        f"{statistics.median(pairs):.2f}",
+        end=" ",
+    )
     print(f"({min(pairs):.2f} to {max(pairs):.2f})")
     print(f"choice       {selected.name}: {selected.reason}")
-    print(f"             its steps take {medians[selected.name] / min(medians.values()):.2f} of the faster precision's")
+    print(
+        f"             its steps take {medians[selected.name] / min(medians.values()):.2f} of the "
+        f"faster precision's"
+    )
 
 
 if __name__ == "__main__":

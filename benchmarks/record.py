@@ -1,16 +1,19 @@
-"""Time and memory cost of recording attention weights: off, on, a part, in half precision, to the disk.
+"""Time and memory cost of recording attention weights: off, on, a part, in half precision, to the
+disk.
 
     python -m benchmarks.record [--seconds 1]
 
-Times are CPU times, user and system together, on one thread: other load on the machine does not count, nor does waiting
-for the disk.
+Times are CPU times, user and system together, on one thread: other load on the machine does not
+count, nor does waiting for the disk.
 
-off       a model that was recorded before and one that never was: pairs of runs, median of their ratio. It must be 1
-          within the noise, which is the same ratio for two models that never were recorded.
-on        each kind of recording and the same run without it, in pairs. "formula" is the run by the reference kernel
-          throughout, which stores all weights: the cost of attention weights without recording.
-memory    peak of live tensors beyond those of the run without recording (counted, so reproducible), and the size of the
-          recording, in memory or on the disk.
+off       a model that was recorded before and one that never was: pairs of runs, median of their
+          ratio. It must be 1 within the noise, which is the same ratio for two models that never
+          were recorded.
+on        each kind of recording and the same run without it, in pairs. "formula" is the run by the
+          reference kernel throughout, which stores all weights: the cost of attention weights
+          without recording.
+memory    peak of live tensors beyond those of the run without recording (counted, so reproducible),
+          and the size of the recording, in memory or on the disk.
 """
 
 import argparse
@@ -41,7 +44,9 @@ class Stack(nn.Module):
 
     def __init__(self, kernel: str = "auto"):
         super().__init__()
-        self.layers = nn.ModuleList(MultiHead(WIDTH, num_heads=HEADS, kernel=kernel) for _ in range(LAYERS))
+        self.layers = nn.ModuleList(
+            MultiHead(WIDTH, num_heads=HEADS, kernel=kernel) for _ in range(LAYERS)
+        )
 
     def forward(self, items: Tensor) -> Tensor:
         for layer in cast("list[MultiHead]", self.layers):
@@ -59,7 +64,8 @@ def seconds(run: Callable[[], object], context: AbstractContextManager) -> float
 def time_pairs(
     function: Callable[[], float], other_function: Callable[[], float], budget: float
 ) -> tuple[float, float, float]:
-    """Time two functions in alternating order; return the medians and the median ratio of the first to the second."""
+    """Time two functions in alternating order; return the medians and the median ratio of the first
+    to the second."""
     pairs: list[tuple[float, float]] = []
     stop = time.perf_counter() + budget
     while time.perf_counter() < stop or len(pairs) < 7:
@@ -90,11 +96,19 @@ def off(rows: int, size: int, budget: float) -> None:
             lambda: seconds(lambda: fresh(items), nullcontext()),
             budget,
         )
-        print(f"{rows:>4} x {size:<5} {name:>22} {first * 1e3:>9.2f} {second * 1e3:>9.2f} {ratio:>7.3f}", flush=True)
+        print(
+            f"{rows:>4} x {size:<5} {name:>22} {first * 1e3:>9.2f} {second * 1e3:>9.2f} "
+            f"{ratio:>7.3f}",
+            flush=True,
+        )
 
 
 def on(rows: int, size: int, budget: float, folder: Path) -> None:
-    items, model, formula = torch.randn(rows, size, WIDTH), Stack().eval(), Stack("reference").eval()
+    items, model, formula = (
+        torch.randn(rows, size, WIDTH),
+        Stack().eval(),
+        Stack("reference").eval(),
+    )
 
     def to() -> Path:
         shutil.rmtree(folder / "maps", ignore_errors=True)
@@ -105,15 +119,26 @@ def on(rows: int, size: int, budget: float, folder: Path) -> None:
         "half precision": lambda: record_weights(model, dtype=torch.float16),
         "to the disk": lambda: record_weights(model, to=to()),
         "to the disk, half": lambda: record_weights(model, to=to(), dtype=torch.float16),
-        "one layer, head, row": lambda: record_weights(model, only=["layers.1.read"], rows=[0], heads=[2]),
+        "one layer, head, row": lambda: record_weights(
+            model, only=["layers.1.read"], rows=[0], heads=[2]
+        ),
         "16 queries": lambda: record_weights(model, queries=range(size - 16, size)),
     }
     alone = peak(lambda: model(items), nullcontext())
-    plain, by_formula = (lambda run=run: seconds(lambda: run(items), nullcontext()) for run in (model, formula))
+    plain, by_formula = (
+        lambda run=run: seconds(lambda: run(items), nullcontext()) for run in (model, formula)
+    )
     times = time_pairs(by_formula, plain, budget)
-    line(f"{rows:>4} x {size:<5} {'formula':>22}", times, peak(lambda: formula(items), nullcontext()) - alone, 0)
+    line(
+        f"{rows:>4} x {size:<5} {'formula':>22}",
+        times,
+        peak(lambda: formula(items), nullcontext()) - alone,
+        0,
+    )
     for name, make_context in contexts.items():
-        times = time_pairs(lambda make=make_context: seconds(lambda: model(items), make()), plain, budget)
+        times = time_pairs(
+            lambda make=make_context: seconds(lambda: model(items), make()), plain, budget
+        )
         context = make_context()
         with context as maps:
             extra = peak(lambda: model(items), nullcontext()) - alone
@@ -128,13 +153,23 @@ def line(name: str, times: tuple[float, float, float], extra: int, num_bytes: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"one thread, torch {torch.__version__}; {LAYERS} layers, {HEADS} heads of {WIDTH // HEADS}")
-    print("processor milliseconds with and without, median of their ratio; MB alive beyond the run without, MB kept")
-    print(f"{'rows x items':>12} {'recording':>22} {'with':>9} {'without':>9} {'ratio':>7} {'MB':>9} {'kept':>9}")
+    print(
+        f"one thread, torch {torch.__version__}; {LAYERS} layers, {HEADS} heads of {WIDTH // HEADS}"
+    )
+    print(
+        "processor milliseconds with and without, median of their ratio; MB alive beyond the run "
+        "without, MB kept"
+    )
+    print(
+        f"{'rows x items':>12} {'recording':>22} {'with':>9} {'without':>9} {'ratio':>7} {'MB':>9} "
+        f"{'kept':>9}"
+    )
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for rows, size in SIZES:
             off(rows, size, options.seconds)

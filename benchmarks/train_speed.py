@@ -1,20 +1,25 @@
-"""Training speed compared with torch.nn.Transformer: the same sizes, batches, loss and optimizer, in one run.
+"""Training speed compared with torch.nn.Transformer: the same sizes, batches, loss and optimizer,
+in one run.
 
-    python benchmarks/train_speed.py --data FOLDER [--size tiny|base] [--precision float32|bfloat16] ...
-    python benchmarks/train_speed.py --size gpt|vit [--precision float32|bfloat16] ...
+    python benchmarks/train_speed.py --data FOLDER [--size tiny|base] [--precision float32|bfloat16]
+    ... python benchmarks/train_speed.py --size gpt|vit [--precision float32|bfloat16] ...
 
-FOLDER holds Multi30k as {train}.lc.norm.tok.{en,de}.gz. Each round trains every contestant one step on the same
-batch, in turn, so that load on the machine affects all; the ratio is taken by round. Contestants:
+FOLDER holds Multi30k as {train}.lc.norm.tok.{en,de}.gz. Each round trains every contestant one step
+on the same batch, in turn, so that load on the machine affects all; the ratio is taken by round.
+Contestants:
 
     regard            this library
-    torch             torch.nn.Transformer (TransformerEncoder for gpt and vit) with its default dropout
-    torch-as-ours     the same with dropout only where regard has it (not on attention weights nor inside the
-                      feed-forward network)
+    torch             torch.nn.Transformer (TransformerEncoder for gpt and vit) with its default
+    dropout
+    torch-as-ours     the same with dropout only where regard has it (not on attention weights nor
+                      inside the feed-forward network)
 
-tiny, base: 4+4 blocks of 128, 6+6 of 512, post-norm; one tied table, label smoothing 0.1, dropout 0.1.
+tiny, base: 4+4 blocks of 128, 6+6 of 512, post-norm; one tied table, label smoothing 0.1, dropout
+0.1.
 gpt: 6 blocks of 384, 6 heads, pre-norm, 65 characters, 12 x 256 of them, dropout 0.2.
 vit: 12 blocks of 192, 3 heads, pre-norm, 64 images of 32 x 32, patches of 4, no dropout.
-All with fused Adam. The last line is the rate of the products in regard's step as a share of torch.mm's rate.
+All with fused Adam. The last line is the rate of the products in regard's step as a share of
+torch.mm's rate.
 """
 
 import argparse
@@ -77,7 +82,9 @@ class TorchModel(nn.Module):
         angle = torch.arange(1024.0)[:, None] * rate
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
-        self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
+        self.core = nn.Transformer(
+            width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True
+        )
         if not inner_dropout:
             encoder_layers: list[Any] = list(self.core.encoder.layers)
             decoder_layers: list[Any] = list(self.core.decoder.layers)
@@ -126,10 +133,14 @@ def read_batches(folder: Path, vocab: int) -> list[PairBatch]:
     """Return all batches of one epoch of Multi30k English to German."""
     sides = []
     for language in ("en", "de"):
-        with gzip.open(folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
+        with gzip.open(
+            folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n"
+        ) as file:
             sides.append([line.strip() for line in file])
     source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=vocab))
-    encoded = EncodedPairs.from_sequences(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
+    encoded = EncodedPairs.from_sequences(
+        source.encode_batch(sides[0]), target.encode_batch(sides[1])
+    )
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     return [batches.collate(0, indices) for indices in batches.plan(0)]
 
@@ -138,7 +149,13 @@ class TorchEncoder(nn.Module):
     """torch.nn.TransformerEncoder as a character language model or an image classifier."""
 
     def __init__(
-        self, config: TransformerConfig, dropout: float, *, inner_dropout: bool, reads: nn.Module, classes: int
+        self,
+        config: TransformerConfig,
+        dropout: float,
+        *,
+        inner_dropout: bool,
+        reads: nn.Module,
+        classes: int,
     ):
         super().__init__()
         self.reads = reads
@@ -166,7 +183,9 @@ class TorchEncoder(nn.Module):
         if isinstance(batch, Text):
             items, targets = self.reads(batch.target.items[:, :-1]), batch.target.items[:, 1:]
             future = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
-            hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]), mask=future, is_causal=True)
+            hidden = self.core(
+                self.dropout(items + self.positions[: items.shape[1]]), mask=future, is_causal=True
+            )
             return functional.cross_entropy(self.output(hidden).flatten(0, 1), targets.flatten())
         items = self.reads(batch.source).flatten(2).mT
         hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]))
@@ -177,7 +196,8 @@ Contestant = TorchModel | TorchEncoder | OurModel
 
 
 class Work(NamedTuple):
-    """Models and batches; `counts` are the tokens or images of each batch, `multiplications` those of a step."""
+    """Models and batches; `counts` are the tokens or images of each batch, `multiplications` those
+    of a step."""
 
     models: dict[str, Contestant]
     batches: list[PairBatch] | list[Text] | list[Images]
@@ -208,16 +228,29 @@ def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
 def language(batches: int) -> Work:
     """Return synthetic characters and models of nanoGPT's size."""
     config = TransformerConfig(
-        layers=6, width=384, heads=6, feedforward=1536, norm_order="pre", activation="gelu", positions=LearnedConfig()
+        layers=6,
+        width=384,
+        heads=6,
+        feedforward=1536,
+        norm_order="pre",
+        activation="gelu",
+        positions=LearnedConfig(),
     )
     read = [Text(Unpadded.of(torch.randint(65, (12, 257)))) for _ in range(batches)]
     ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
     models: dict[str, Contestant] = {
-        name: TorchEncoder(config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65)
+        name: TorchEncoder(
+            config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65
+        )
         for name, inner in {"torch": True, "torch-as-ours": False}.items()
     }
     block = 12 * 384**2 + 2 * 256 * 384  # the full square of scores is counted
-    return Work({**models, "regard": ours}, read, [12 * 256] * batches, [3.0 * 12 * 256 * 6 * block] * batches)
+    return Work(
+        {**models, "regard": ours},
+        read,
+        [12 * 256] * batches,
+        [3.0 * 12 * 256 * 6 * block] * batches,
+    )
 
 
 def images(batches: int) -> Work:
@@ -235,7 +268,9 @@ def images(batches: int) -> Work:
     classifier = ClassifierConfig(core=config, dropout=0.0, pool_heads=3)
     ours = OurModel(
         build_classifier(
-            classifier, ImageReader((3, 32, 32), 192, patch=4), lambda dim, pool: ClassWriter(dim, 10, pool=pool)
+            classifier,
+            ImageReader((3, 32, 32), 192, patch=4),
+            lambda dim, pool: ClassWriter(dim, 10, pool=pool),
         )
     )
     reads = nn.Conv2d(3, 192, 4, stride=4)
@@ -243,7 +278,9 @@ def images(batches: int) -> Work:
         "torch": TorchEncoder(config, 0.0, inner_dropout=True, reads=reads, classes=10),
     }
     block = 12 * 192**2 + 2 * 64 * 192
-    return Work({**models, "regard": ours}, read, [64] * batches, [3.0 * 64 * 64 * 12 * block] * batches)
+    return Work(
+        {**models, "regard": ours}, read, [64] * batches, [3.0 * 64 * 64 * 12 * block] * batches
+    )
 
 
 def products_rate(precision: str, clock: Clock) -> float:
@@ -259,7 +296,11 @@ def products_rate(precision: str, clock: Clock) -> float:
 
 
 def train_step(
-    model: Any, optimizer: torch.optim.Optimizer, batch: PairBatch | Text | Images, precision: str, clock: Clock
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    batch: PairBatch | Text | Images,
+    precision: str,
+    clock: Clock,
 ) -> float:
     """Return the seconds of one step, by `clock`."""
     start = clock()
@@ -272,12 +313,16 @@ def train_step(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="for tiny and base")
     parser.add_argument("--size", choices=(*SIZES, "gpt", "vit"), default="tiny")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--batches", type=int, default=16)
-    parser.add_argument("--memory", choices=("kept", "default"), default="kept", help="freed memory kept or not")
+    parser.add_argument(
+        "--memory", choices=("kept", "default"), default="kept", help="freed memory kept or not"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vocab", type=int, default=10000)
     parser.add_argument(
@@ -293,7 +338,10 @@ def main() -> None:
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     torch.manual_seed(1)
     work = make(options.size, options.data, options.vocab, options.batches + 2)
-    optimizers = {name: torch.optim.Adam(m.parameters(), lr=1e-4, fused=True) for name, m in work.models.items()}
+    optimizers = {
+        name: torch.optim.Adam(m.parameters(), lr=1e-4, fused=True)
+        for name, m in work.models.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in work.models}
     for number, batch in enumerate(work.batches):
         for name, model in work.models.items():
@@ -302,17 +350,24 @@ def main() -> None:
                 seconds[name].append(seconds_taken)
     counts, multiplications = work.counts[2:], work.multiplications[2:]
     print(
-        f"{options.size} {options.precision} memory={options.memory} threads={options.threads} clock={options.clock} "
+        f"{options.size} {options.precision} memory={options.memory} threads={options.threads} "
+        f"clock={options.clock} "
         f"torch {torch.__version__}"
     )
     unit = "images" if options.size == "vit" else "target tokens"
     print(f"{len(counts)} batches, {statistics.mean(counts):.0f} {unit} each")
-    print(f"{'contestant':15} {unit + '/s min / median / max':>36} {'speed-up of regard, median (min-max)':>32}")
+    print(
+        f"{'contestant':15} {unit + '/s min / median / max':>36} "
+        f"{'speed-up of regard, median (min-max)':>32}"
+    )
     for name, seconds_taken in seconds.items():
         rates = sorted(n / s for n, s in zip(counts, seconds_taken, strict=True))
         ratios = sorted(s / ours for s, ours in zip(seconds_taken, seconds["regard"], strict=True))
         spread = f"{rates[0]:.0f} / {statistics.median(rates):.0f} / {rates[-1]:.0f}"
-        print(f"{name:15} {spread:>36} {statistics.median(ratios):>20.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+        print(
+            f"{name:15} {spread:>36} {statistics.median(ratios):>20.2f} "
+            f"({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        )
     rate = statistics.median(n / s for n, s in zip(multiplications, seconds["regard"], strict=True))
     limit = products_rate(options.precision, clock)
     print(f"regard {2e-9 * rate:.0f} GFLOP/s, torch.mm {2e-9 * limit:.0f}: {rate / limit:.0%}")

@@ -2,9 +2,10 @@
 
     python -m benchmarks.viewer --side 4096 --layers 16 --heads 16
 
-Synthetic weights: each query attends to its neighborhood, to some random keys, and to everything else a little.
-Measured are the time from the navigation until the thumbnails of all heads are drawn, and the frames per second while
-the map of one head is panned and zoomed for two seconds each.
+Synthetic weights: each query attends to its neighborhood, to some random keys, and to everything
+else a little. Measured are the time from the navigation until the thumbnails of all heads are
+drawn, and the frames per second while the map of one head is panned and zoomed for two seconds
+each.
 """
 
 import argparse
@@ -59,7 +60,9 @@ def make_capture(side: int, layers: int, heads: int) -> Capture:
     ]
     title = f"{layers} layers, {heads} heads, {side} tokens"
     sample = Sample(title=title, axes={"source": Axis.from_count(side, "token")})
-    return Capture(lambda: [SampleMaps(sample=sample, maps=tuple(maps))], title="synthetic", model="none")
+    return Capture(
+        lambda: [SampleMaps(sample=sample, maps=tuple(maps))], title="synthetic", model="none"
+    )
 
 
 def opening(page: Page, path: Path) -> float:
@@ -114,14 +117,20 @@ def main() -> None:
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             pages.append(opening(page, path))
             page.close()
-        print(f"heads drawn after {statistics.median(pages):.2f} s ({min(pages):.2f} to {max(pages):.2f})")
+        print(
+            f"heads drawn after {statistics.median(pages):.2f} s ({min(pages):.2f} to "
+            f"{max(pages):.2f})"
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(path.resolve().as_uri() + "#view=alignment&head=0")
         page.wait_for_function("window.regard")
         page.evaluate("window.regard.ready")
         for zoom in (False, True):
             frames_per_second, worst = rate(page, 2.0, zoom=zoom)
-            print(f"{'zoom' if zoom else 'pan'}: {frames_per_second:.1f} frames per second, longest {worst:.0f} ms")
+            print(
+                f"{'zoom' if zoom else 'pan'}: {frames_per_second:.1f} frames per second, longest "
+                f"{worst:.0f} ms"
+            )
         browser.close()
 
 

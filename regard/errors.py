@@ -1,4 +1,5 @@
-"""Errors in what the user gave, suggestions for their messages, and the exit codes of the command line."""
+"""Errors in what the user gave, suggestions for their messages, and the exit codes of the command
+line."""
 
 import difflib
 import sys
@@ -12,7 +13,8 @@ DONE = 0
 UNUSABLE = 2
 """Invalid option, input or file; one line on stderr says why."""
 DEFECT = 70
-"""Unexpected error, a defect of regard: REGARD_TRACEBACK=1 shows the traceback. EX_SOFTWARE of sysexits."""
+"""Unexpected error, a defect of regard: REGARD_TRACEBACK=1 shows the traceback. EX_SOFTWARE of
+sysexits."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, SIGTERM or SIGHUP."""
 BROKEN_PIPE = 141
@@ -20,7 +22,8 @@ BROKEN_PIPE = 141
 
 
 class UserError(ValueError):
-    """Error in an input, an option or a file; the message says what is wrong, where, and what was expected."""
+    """Error in an input, an option or a file; the message says what is wrong, where, and what was
+    expected."""
 
 
 def warn_caller(text: str) -> None:
@@ -34,24 +37,28 @@ def warn_caller(text: str) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True for a failed allocation: MemoryError of Python and NumPy, and torch's errors on any device."""
+    """Return True for a failed allocation: MemoryError of Python and NumPy, and torch's errors on
+    any device."""
     texts = ("can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc")
     is_torch = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     return isinstance(error, MemoryError) or is_torch
 
 
 def is_from_own_code(error: BaseException) -> bool:
-    """Return True if code of a user's own, in a file outside this package and the libraries of Python, took part."""
+    """Return True if code of a user's own, in a file outside this package and the libraries of
+    Python, took part."""
     names = "stdlib", "platstdlib", "purelib", "platlib"
     libraries = {Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in names)}
     files = (Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
     return any(
-        file.is_file() and libraries.isdisjoint(file.parents) and "site-packages" not in file.parts for file in files
+        file.is_file() and libraries.isdisjoint(file.parents) and "site-packages" not in file.parts
+        for file in files
     )
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that are similar to `name` in any case, the most similar first."""
+    """Return up to three known names that are similar to `name` in any case, the most similar
+    first."""
     by_lower: dict[str, str] = {}
     for one in known:
         by_lower.setdefault(one.lower(), one)
@@ -59,6 +66,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known names most similar to `name` in any case, or an empty text."""
+    """Return a sentence that suggests the known names most similar to `name` in any case, or an
+    empty text."""
     similar = similar_names(name, known)
     return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""

@@ -1,13 +1,15 @@
-"""Traces: the inputs, the steps and the outputs of a running model, as a value that searches fill. (no torch)
+"""Traces: the inputs, the steps and the outputs of a running model, as a value that searches fill.
+(no torch)
 
     trace = Trace()
     with trace.segment(samples):                       # row i of every call belongs to samples[i]
         search(model, sentences, ..., trace=trace)     # every search takes `trace`, None by default
     trace.segments[0].steps[3].tokens                  # the most probable tokens of step 3
 
-A trace is a list of segments: calls whose rows belong to the same samples. In a segment, the model either computes all
-outputs at once, or runs a search: the calls before its first step are the encoder pass. `regard.record` creates a
-trace, and files every read under the segment and step that are open when it runs.
+A trace is a list of segments: calls whose rows belong to the same samples. In a segment, the model
+either computes all outputs at once, or runs a search: the calls before its first step are the
+encoder pass. `regard.record` creates a trace, and files every read under the segment and step that
+are open when it runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +27,16 @@ class SearchOutput:
     tokens: Sequence[int]
     rows: Sequence[int]
     log_probs: Sequence[float] = ()
-    """Of each token, given those before it; optional if every token is among the likely tokens of its step."""
+    """Of each token, given those before it; optional if every token is among the likely tokens of
+    its step."""
     begin: int | None = None
     """First token of the decoder input, if it is not BOS."""
 
 
 @dataclass(frozen=True)
 class BeamStep:
-    """The hypotheses kept after a step: the row that each extends, its new token and its total log-probability."""
+    """The hypotheses kept after a step: the row that each extends, its new token and its total
+    log-probability."""
 
     rows: Sequence[int]
     tokens: Sequence[int]
@@ -74,7 +78,8 @@ class Segment:
         return self.samples[index] if index < len(self.samples) else None
 
     def outputs_of(self, row: int) -> Sequence[SearchOutput]:
-        """Return the outputs of a row; if there are none, a path through its first row of each step."""
+        """Return the outputs of a row; if there are none, a path through its first row of each
+        step."""
         if row < len(self.outputs):
             return self.outputs[row]
         path = [step.source_rows.index(row) for step in self.steps if row in step.source_rows]
@@ -82,7 +87,8 @@ class Segment:
 
 
 class Trace:
-    """Segments of a running model, in order. samples: of the rows outside of any `segment`; None: they have none."""
+    """Segments of a running model, in order. samples: of the rows outside of any `segment`; None:
+    they have none."""
 
     def __init__(self, samples: Sequence[Any] | None = None):
         self.segments = [Segment(samples=samples)]
@@ -98,20 +104,26 @@ class Trace:
             self._begin(self._samples)
 
     def begin_segment(self, rows: Sequence[int] | None = None) -> None:
-        """Begin a segment of the same samples: row i belongs to sample rows[i]; None: to the same one as before."""
+        """Begin a segment of the same samples: row i belongs to sample rows[i]; None: to the same
+        one as before."""
         last = self.segments[-1]
         self._begin(last.samples, last.rows if rows is None else list(rows))
 
     def begin_step(self, source_rows: Sequence[int]) -> None:
-        """Begin a step of a search; row i of its calls belongs to row source_rows[i] of the source."""
+        """Begin a step of a search; row i of its calls belongs to row source_rows[i] of the
+        source."""
         self.segments[-1].steps.append(SearchStep(source_rows=list(source_rows)))
 
-    def add_likely_tokens(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
+    def add_likely_tokens(
+        self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]
+    ) -> None:
         """Add the most probable next tokens of each row to the step, in descending order."""
         step = self.segments[-1].steps[-1]
         step.tokens, step.log_probs = tokens, log_probs
 
-    def add_beams(self, rows: Sequence[int], tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+    def add_beams(
+        self, rows: Sequence[int], tokens: Sequence[int], log_probs: Sequence[float]
+    ) -> None:
         """Add the hypotheses that are kept to the step; see `BeamStep`."""
         self.segments[-1].steps[-1].beam = BeamStep(rows, tokens, log_probs)
 

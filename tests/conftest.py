@@ -11,7 +11,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests.shapes import without_checks  # jaxtyping finds its checker only in a module that is loaded already
+from tests.shapes import (
+    without_checks,
+)  # jaxtyping finds its checker only in a module that is loaded already
 
 LONGEST = (
     "tests/contracts/test_grid.py",
@@ -24,9 +26,11 @@ LONGEST = (
     "tests/native/test_other_processors.py",
     "tests/engines/test_ctranslate2.py",
 )
-"""Files that begin first, so that no process ends with a long one while the others have nothing left to do.
+"""Files that begin first, so that no process ends with a long one while the others have nothing
+left to do.
 
-Two that compile the same loops for a cold cache, as the grid of reads and the cores do, do not begin together.
+Two that compile the same loops for a cold cache, as the grid of reads and the cores do, do not
+begin together.
 """
 
 WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
@@ -34,17 +38,24 @@ WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "vi
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
-    parser.addoption("--gpu", action="store_true", help="also run the tests that need an accelerator")
     parser.addoption(
-        "--peers", action="store_true", help="also run the tests that need the packages of the extra `peers`"
+        "--gpu", action="store_true", help="also run the tests that need an accelerator"
     )
-    parser.addoption("--device", default="cpu", help="where the tests that take the `device` fixture compute")
+    parser.addoption(
+        "--peers",
+        action="store_true",
+        help="also run the tests that need the packages of the extra `peers`",
+    )
+    parser.addoption(
+        "--device", default="cpu", help="where the tests that take the `device` fixture compute"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    # The same examples every time, and no limit on the time of one: a busy machine must not fail a test.
+    # The same examples every time, and no limit on the time of one: a busy machine must not fail a
+    # test.
     settings.register_profile("regard", deadline=None, derandomize=True)
     settings.load_profile("regard")
 
@@ -86,8 +97,9 @@ def no_shape_checks() -> Iterator[None]:
 def checks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Disable shape checks in the folders of `WITHOUT_CHECKS`.
 
-    A check takes longer than the checked call, and these folders decode and train for thousands of steps, with parts
-    whose shapes are checked by their own tests and those of contracts, models and look.
+    A check takes longer than the checked call, and these folders decode and train for thousands of
+    steps, with parts whose shapes are checked by their own tests and those of contracts, models and
+    look.
     """
     folders = request.path.relative_to(Path(__file__).parent).parts
     with without_checks() if folders[0] in WITHOUT_CHECKS else nullcontext():

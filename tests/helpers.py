@@ -1,4 +1,5 @@
-"""Comparison of tensors within the error bound of their dtype, and what tests skip or expect elsewhere."""
+"""Comparison of tensors within the error bound of their dtype, and what tests skip or expect
+elsewhere."""
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ ADDITIVE_KERNELS = ("reference", "additive") if absence() is None else ("referen
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
-    """Fail unless both have one shape and differ by no more than the bound of the coarser of their dtypes.
+    """Fail unless both have one shape and differ by no more than the bound of the coarser of their
+    dtypes.
 
     Integers and booleans must be equal.
     """
@@ -26,12 +28,16 @@ def close(actual: Tensor, expected: Tensor) -> None:
 
 
 def without_gradient(model: nn.Module) -> set[str]:
-    """Return the names of the parameters whose gradient is missing, or zero up to rounding in float64.
+    """Return the names of the parameters whose gradient is missing, or zero up to rounding in
+    float64.
 
-    The gradient of a parameter that cancels, as a bias of all keys does in a softmax, is rounding noise: about
-    1e-17 of the largest gradient. The gradients of the others are at least 1e-8 of it.
+    The gradient of a parameter that cancels, as a bias of all keys does in a softmax, is rounding
+    noise: about 1e-17 of the largest gradient. The gradients of the others are at least 1e-8 of it.
     """
     gradients = {name: value.grad for name, value in model.named_parameters()}
-    sizes = {name: 0.0 if value is None else value.abs().max().item() for name, value in gradients.items()}
+    sizes = {
+        name: 0.0 if value is None else value.abs().max().item()
+        for name, value in gradients.items()
+    }
     assert all(value is None or value.dtype == torch.float64 for value in gradients.values())
     return {name for name, size in sizes.items() if size <= 1e-12 * max(sizes.values())}

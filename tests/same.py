@@ -1,21 +1,22 @@
 """Two checkouts compared bit for bit: does a change of structure change a number?
 
-    python tests/same.py record CHECKOUT FILE.json [--only NAME ...] [--variants NAME ...] [--steps 30] [--before]
-    python tests/same.py compare BEFORE.json AFTER.json
+    python tests/same.py record CHECKOUT FILE.json [--only NAME ...] [--variants NAME ...] [--steps
+    30] [--before] python tests/same.py compare BEFORE.json AFTER.json
 
-CHECKOUT is a folder that holds `regard/`. For each case and variant (float32 or bfloat16, one or two threads) a small
-model is trained, answers, and records attention. Compared are
+CHECKOUT is a folder that holds `regard/`. For each case and variant (float32 or bfloat16, one or
+two threads) a small model is trained, answers, and records attention. Compared are
 
     losses      every number of log.jsonl except times
     parameters  the tensors of model.safetensors, and those of the optimizer in the last checkpoint
     answers     what `regard predict --json` prints
-    captures    the tensors and the numbers of the file that `regard look --out FILE.safetensors` writes
+    captures    the tensors and the numbers of the file that `regard look --out FILE.safetensors`
+                writes
 
-Names of tensors and options that differ in an older checkout are listed in same.json: `tensors` holds pairs of a
-regular expression and its replacement, applied to the names of BEFORE (if only of some cases, followed by the
-beginnings of their names); `options` maps a present option to the older one, used by `record --before` (as "RECIPE
-OPTION" if only one recipe has it); `keys` maps, for losses, answers and captures, an older key to the present one. Exit
-status 1: something differs.
+Names of tensors and options that differ in an older checkout are listed in same.json: `tensors`
+holds pairs of a regular expression and its replacement, applied to the names of BEFORE (if only of
+some cases, followed by the beginnings of their names); `options` maps a present option to the older
+one, used by `record --before` (as "RECIPE OPTION" if only one recipe has it); `keys` maps, for
+losses, answers and captures, an older key to the present one. Exit status 1: something differs.
 """
 
 import argparse
@@ -48,10 +49,14 @@ VARIANTS = {
 TIMES = {"seconds", "tokens_per_s", "created"}
 
 _FILES = "--data.train {data}/X --data.val {data}/X --data.test {data}/X"
-_TRANSFORMER = "--model.core transformer --model.core.width 16 --model.core.layers 2 --model.core.heads 2 "
+_TRANSFORMER = (
+    "--model.core transformer --model.core.width 16 --model.core.layers 2 --model.core.heads 2 "
+)
 _TRANSFORMER += "--model.core.feedforward 24 --model.dropout 0.1"
 _RECURRENT = "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
-_SELF_ATTENTIVE = f"{_RECURRENT.replace('recurrent', 'self-attentive')} --model.core.self-attention-hidden 7"
+_SELF_ATTENTIVE = (
+    f"{_RECURRENT.replace('recurrent', 'self-attentive')} --model.core.self-attention-hidden 7"
+)
 _PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokenizer.kind word --decode.beam 3 --train.batch-tokens 120"
 _REVIEWS = f"{_FILES.replace('X', 'reviews.tsv')} --naive-bayes prefixes"
 _IMAGES = _FILES.replace("X", "images")
@@ -70,25 +75,34 @@ class Case:
 CASES = {
     "dates": Case(
         "dates",
-        f"--data.locales en de --data.epoch-size 400 --data.val-size 20 --data.test-size 8 {_TRANSFORMER} "
+        f"--data.locales en de --data.epoch-size 400 --data.val-size 20 --data.test-size 8 "
+        f"{_TRANSFORMER} "
         "--source-tokenizer.vocab-size 120 --train.batch-tokens 600 --train.ema 0.9",
         ("May 1, 1998", "3. Juni 2001"),
     ),
-    "translate": Case("translate", f"{_PAIRS} {_TRANSFORMER}", ("ada bob sees cleo", "dan sees eve")),
+    "translate": Case(
+        "translate", f"{_PAIRS} {_TRANSFORMER}", ("ada bob sees cleo", "dan sees eve")
+    ),
     "translate-post-alibi": Case(
         "translate",
-        f"{_PAIRS} {_TRANSFORMER} --model.core.norm-order post --model.core.positions alibi --model.tie target",
+        f"{_PAIRS} {_TRANSFORMER} --model.core.norm-order post --model.core.positions alibi "
+        f"--model.tie target",
         ("ada bob sees cleo",),
     ),
-    "translate-recurrent": Case("translate", f"{_PAIRS} {_RECURRENT}", ("ada bob sees cleo", "dan sees eve")),
-    "translate-self-attentive": Case("translate", f"{_PAIRS} {_SELF_ATTENTIVE}", ("ada bob sees cleo",)),
+    "translate-recurrent": Case(
+        "translate", f"{_PAIRS} {_RECURRENT}", ("ada bob sees cleo", "dan sees eve")
+    ),
+    "translate-self-attentive": Case(
+        "translate", f"{_PAIRS} {_SELF_ATTENTIVE}", ("ada bob sees cleo",)
+    ),
     "reviews": Case("reviews", f"{_REVIEWS} {_TRANSFORMER}", ("good a", "bad c b")),
     "reviews-recurrent": Case("reviews", f"{_REVIEWS} {_RECURRENT}", ("good a",)),
     "tags": Case("tags", f"{_FILES.replace('X', 'tags.txt')} {_TRANSFORMER}", ("Ann sees Bob",)),
     "images": Case("images", f"{_IMAGES} {_TRANSFORMER} --batch 4", ("{data}/images/a/1.png",)),
     "language": Case(
         "language",
-        f"{_FILES.replace('X', 'text.txt')} {_TRANSFORMER} --context 12 --batch 4 --sample.length 16",
+        f"{_FILES.replace('X', 'text.txt')} {_TRANSFORMER} --context 12 --batch 4 --sample.length "
+        f"16",
         ("a b c",),
     ),
     "language-recurrent": Case(
@@ -99,10 +113,15 @@ CASES = {
     ),
     "language-self-attentive": Case(
         "language",
-        f"{_FILES.replace('X', 'text.txt')} {_SELF_ATTENTIVE} --context 12 --batch 4 --sample.length 16",
+        f"{_FILES.replace('X', 'text.txt')} {_SELF_ATTENTIVE} --context 12 --batch 4 "
+        f"--sample.length 16",
         ("a b c",),
     ),
-    "tracks": Case("tracks", f"{_FILES.replace('X', 'tracks.txt')} {_TRANSFORMER} --batch 4", ("{data}/tracks.txt",)),
+    "tracks": Case(
+        "tracks",
+        f"{_FILES.replace('X', 'tracks.txt')} {_TRANSFORMER} --batch 4",
+        ("{data}/tracks.txt",),
+    ),
     "rebuild": Case(
         "rebuild",
         f"{_IMAGES} --model.hidden 16 --model.code-dim 4 --batch 4",
@@ -111,20 +130,24 @@ CASES = {
     ),
     "boxes": Case(
         "boxes",
-        f"{_FILES.replace('X', 'boxes.csv')} {_TRANSFORMER} --data.width 32 --data.height 24 --batch 2 "
+        f"{_FILES.replace('X', 'boxes.csv')} {_TRANSFORMER} --data.width 32 --data.height 24 "
+        f"--batch 2 "
         "--model.num-queries 4",
         ("{data}/images/a/1.png",),
     ),
     "events": Case(
         "events",
-        f"{_FILES.replace('X', 'events.csv')} {_TRANSFORMER} --data.seconds 1 --data.bands 8 --data.hop 0.02 "
+        f"{_FILES.replace('X', 'events.csv')} {_TRANSFORMER} --data.seconds 1 --data.bands 8 "
+        f"--data.hop 0.02 "
         "--batch 2 --channels 4",
         ("{data}/1.wav",),
     ),
     "draw": Case(
         "draw",
-        f"{_IMAGES} {_TRANSFORMER} --data.epoch-size 16 --data.test-size 2 --data.columns 1 --data.max-items 1 "
-        "--autoencoder.code-dim 4 --autoencoder.codebook-size 4 --autoencoder.channels 4 --autoencoder-steps 8 "
+        f"{_IMAGES} {_TRANSFORMER} --data.epoch-size 16 --data.test-size 2 --data.columns 1 "
+        f"--data.max-items 1 "
+        "--autoencoder.code-dim 4 --autoencoder.codebook-size 4 --autoencoder.channels 4 "
+        "--autoencoder-steps 8 "
         "--autoencoder-batch 4 --classifier-steps 8",
         ("a",),
     ),
@@ -134,15 +157,27 @@ CASES = {
 def write_data(folder: Path) -> None:
     """Write the data of all cases."""
     words = ["ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hal"]
-    sources = [f"{words[i % 8]} {words[(3 * i + 1) % 8]} sees {words[(5 * i) % 7]}" for i in range(24)]
+    sources = [
+        f"{words[i % 8]} {words[(3 * i + 1) % 8]} sees {words[(5 * i) % 7]}" for i in range(24)
+    ]
     lines = {
-        "pairs.tsv": [f"{source}\t{' '.join(reversed(source.upper().split()))}" for source in sources],
+        "pairs.tsv": [
+            f"{source}\t{' '.join(reversed(source.upper().split()))}" for source in sources
+        ],
         "reviews.tsv": ["good a\tyes", "bad b\tno", "good c b\tyes", "bad a c\tno"] * 6,
         "tags.txt": ["Ann B-PER\nsees O\nBob B-PER\n", "Bob B-PER\nsat O\n"] * 8,
         "text.txt": ["a b c a b c b a c", "c b a"] * 40,
-        "tracks.txt": [f"{t}\t{who}\t{0.1 * t + who:.2f}\t{0.2 * who:.2f}" for t in range(30) for who in (1, 2, 3)],
+        "tracks.txt": [
+            f"{t}\t{who}\t{0.1 * t + who:.2f}\t{0.2 * who:.2f}"
+            for t in range(30)
+            for who in (1, 2, 3)
+        ],
         "boxes.csv": ["file,x,y,width,height,label"]
-        + [f"images/{kind}/{number}.png,1,1,4,{3 + number},{kind}" for kind in "ab" for number in range(4)],
+        + [
+            f"images/{kind}/{number}.png,1,1,4,{3 + number},{kind}"
+            for kind in "ab"
+            for number in range(4)
+        ],
         "events.csv": ["file,onset,duration,label"]
         + [f"{number}.wav,0.2,0.3,{'high' if number % 2 else 'low'}" for number in range(4)],
     }
@@ -158,7 +193,9 @@ def write_data(folder: Path) -> None:
     for number in range(4):
         with wave.open(str(folder / f"{number}.wav"), "wb") as file:
             file.setparams((1, 2, 8000, 0, "NONE", ""))
-            file.writeframes((8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes())
+            file.writeframes(
+                (8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes()
+            )
 
 
 def regard(arguments: list[str]) -> str:
@@ -176,8 +213,10 @@ def regard(arguments: list[str]) -> str:
 def make(case: Case, variant: str, *, steps: int, data: Path, run: Path, is_before: bool) -> str:
     """Train, record attention, and return the answers."""
     options = (
-        f"{case.options} --train.steps {steps} --train.precision {VARIANTS[variant][0]} --train.warmup 5 "
-        f"--train.log-every 1 --train.validate-every {steps // 2} --train.tensorboard false --train.device cpu "
+        f"{case.options} --train.steps {steps} --train.precision {VARIANTS[variant][0]} "
+        f"--train.warmup 5 "
+        f"--train.log-every 1 --train.validate-every {steps // 2} --train.tensorboard false "
+        f"--train.device cpu "
         "--train.average 2"
     )
     words = [word.format(data=data) for word in options.split()]
@@ -203,7 +242,11 @@ def tensors(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
         found = {name: file.get_tensor(name).contiguous() for name in file.keys()}  # noqa: SIM118  # no mapping
     return {
-        name: (str(value.dtype), tuple(value.shape), sha256(value.flatten().view(torch.uint8).numpy()).hexdigest())
+        name: (
+            str(value.dtype),
+            tuple(value.shape),
+            sha256(value.flatten().view(torch.uint8).numpy()).hexdigest(),
+        )
         for name, value in found.items()
     }
 
@@ -217,7 +260,9 @@ def plain(value: Any) -> Any:
 
 def rename(case: str, name: str, value: Any) -> tuple[str, Any]:
     """Return the name and the value that AFTER has for those of BEFORE."""
-    for pattern, replacement, *cases in RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []:
+    for pattern, replacement, *cases in (
+        RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []
+    ):
         if not cases or case.startswith(tuple(cases)):
             name = re.sub(pattern, replacement, name)
     for old, new in RENAMED["keys"].get(name.partition(":")[0], {}).items():
@@ -286,7 +331,11 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     missing = [f"{key} is missing" for key in before.keys() - after.keys()]
     added = [f"{key} is new" for key in after.keys() - before.keys()]
     # As text, so that NaN equals NaN and 1 differs from 1.0.
-    other = [f"{key} differs" for key in before.keys() & after.keys() if repr(before[key]) != repr(after[key])]
+    other = [
+        f"{key} differs"
+        for key in before.keys() & after.keys()
+        if repr(before[key]) != repr(after[key])
+    ]
     return sorted(missing + added + other)
 
 
@@ -299,9 +348,18 @@ def record_variant(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         write_data(folder)
         for name in options.only:
             run = folder / f"run-{name}"
-            answers = make(CASES[name], variant, steps=options.steps, data=folder, run=run, is_before=options.before)
+            answers = make(
+                CASES[name],
+                variant,
+                steps=options.steps,
+                data=folder,
+                run=run,
+                is_before=options.before,
+            )
             found = contents(run, answers)
-            recorded[f"{name}-{variant}"] = {key.replace(temporary, ""): value for key, value in found.items()}
+            recorded[f"{name}-{variant}"] = {
+                key.replace(temporary, ""): value for key, value in found.items()
+            }
             print(f"{name}-{variant}: {len(found)} values", flush=True)
     return json.loads(json.dumps(recorded).replace(temporary, ""))
 
@@ -312,11 +370,26 @@ def record(options: argparse.Namespace) -> None:
     checkout = options.checkout.resolve()
     for variant in options.variants:
         part = options.file.resolve().with_suffix(f".{variant}.json")
-        environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(VARIANTS[variant][1])}
-        words = ["record", str(checkout), str(part), "--only", *options.only, "--variants", variant, "--child"]
+        environment = os.environ | {
+            "PYTHONPATH": str(checkout),
+            "OMP_NUM_THREADS": str(VARIANTS[variant][1]),
+        }
+        words = [
+            "record",
+            str(checkout),
+            str(part),
+            "--only",
+            *options.only,
+            "--variants",
+            variant,
+            "--child",
+        ]
         words += ["--steps", str(options.steps), *(["--before"] if options.before else [])]
         subprocess.run(
-            [sys.executable, str(Path(__file__).resolve()), *words], check=True, env=environment, cwd=checkout
+            [sys.executable, str(Path(__file__).resolve()), *words],
+            check=True,
+            env=environment,
+            cwd=checkout,
         )
         recorded |= json.loads(part.read_text(encoding="utf-8"))
         part.unlink()
@@ -325,7 +398,9 @@ def record(options: argparse.Namespace) -> None:
 
 def compare_files(options: argparse.Namespace) -> int:
     """Print what differs between two records; return how much."""
-    before, after = (json.loads(path.read_text(encoding="utf-8")) for path in (options.before, options.after))
+    before, after = (
+        json.loads(path.read_text(encoding="utf-8")) for path in (options.before, options.after)
+    )
     differences, values = [], 0
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after:
@@ -342,7 +417,9 @@ def compare_files(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True, dest="command")
     recording = commands.add_parser("record")
     recording.add_argument("checkout", type=Path)
@@ -350,7 +427,9 @@ def main() -> int:
     recording.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     recording.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     recording.add_argument("--steps", type=int, default=30)
-    recording.add_argument("--before", action="store_true", help="give the options their older names")
+    recording.add_argument(
+        "--before", action="store_true", help="give the options their older names"
+    )
     recording.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)

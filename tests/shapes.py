@@ -1,8 +1,9 @@
 """Runtime checks of the shapes and types in the package's signatures, used by the tests.
 
-pytest's option --jaxtyping-packages decorates every function of the package by `jaxtyping.jaxtyped`, which is replaced
-here: a function is checked by beartype alone, and that check is made when the function is first called. jaxtyping
-would compile four functions for each, used or not, and bind the arguments of every call to the signature.
+pytest's option --jaxtyping-packages decorates every function of the package by
+`jaxtyping.jaxtyped`, which is replaced here: a function is checked by beartype alone, and that
+check is made when the function is first called. jaxtyping would compile four functions for each,
+used or not, and bind the arguments of every call to the signature.
 """
 
 import functools
@@ -25,12 +26,15 @@ def check_types(function: Callable) -> Callable:
     """
     hints = getattr(function, "__annotations__", {})
     if Self in hints.values():
-        function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
+        function.__annotations__ = {
+            name: Any if hint is Self else hint for name, hint in hints.items()
+        }
     return _CHECK(function)
 
 
 def check_when_called(function: Any = None, *, typechecker: Callable) -> Any:
-    """Decorate a function as `jaxtyping.jaxtyped` does, with less work: see the docstring of this module."""
+    """Decorate a function as `jaxtyping.jaxtyped` does, with less work: see the docstring of this
+    module."""
     if function is None:
         return functools.partial(check_when_called, typechecker=typechecker)
     if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
@@ -55,7 +59,9 @@ def check_when_called(function: Any = None, *, typechecker: Callable) -> Any:
 
 def _has_axes(hint: Any) -> bool:
     """Return whether the sizes of axes occur in an annotation."""
-    if isinstance(hint, (str, TypeVar)) or (inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray)):
+    if isinstance(hint, (str, TypeVar)) or (
+        inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray)
+    ):
         return True
     return any(map(_has_axes, hint if isinstance(hint, list) else get_args(hint)))
 

@@ -14,7 +14,9 @@ def text_of(path: Path) -> str:
 
 
 def code_of_readme() -> list[str]:
-    blocks = re.findall(r"^```python\n(.*?)^```$", text_of(ROOT / "README.md"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", text_of(ROOT / "README.md"), re.MULTILINE | re.DOTALL
+    )
     return [block for block in blocks if "runs/" not in block]
 
 
@@ -39,9 +41,13 @@ def test_example_of_a_model_is_one_import_and_at_most_ten_lines() -> None:
 
 
 def test_cited_papers_are_in_the_bibliography() -> None:
-    known = set(re.findall(r"^@\w+\{(\w+),", text_of(ROOT / "docs" / "bibliography.bib"), re.MULTILINE))
+    known = set(
+        re.findall(r"^@\w+\{(\w+),", text_of(ROOT / "docs" / "bibliography.bib"), re.MULTILINE)
+    )
     pages = [*PAGES, *(ROOT / "regard").rglob("*.py")]
-    cited = {key for page in pages for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", text_of(page))}
+    cited = {
+        key for page in pages for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", text_of(page))
+    }
     assert cited - known == set()
     assert cited
 
@@ -50,14 +56,20 @@ def test_cited_lectures_exist() -> None:
     text = text_of(ROOT / "docs" / "lectures.md")
     keys = re.findall(r'^- <a id="([A-Z]\.\d+)"></a>\*\*\1\*\* ', text, re.MULTILINE)
     sections = re.findall(r"^## ([A-Z])\. ", text, re.MULTILINE)
-    numbers = [f"{section}.{n}" for section in sections for n in range(1, 1 + sum(key[0] == section for key in keys))]
+    numbers = [
+        f"{section}.{n}"
+        for section in sections
+        for n in range(1, 1 + sum(key[0] == section for key in keys))
+    ]
     assert keys == numbers  # unique, and in order
     pages = [*(ROOT / "regard").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *PAGES]
     key = r"[A-Z](?:\.\d+)?\b"
     cited = {
         name
         for page in pages
-        for found in re.findall(rf"\blectures, ((?:{key}|\")(?:(?:, | to | and ){key})*)", text_of(page))
+        for found in re.findall(
+            rf"\blectures, ((?:{key}|\")(?:(?:, | to | and ){key})*)", text_of(page)
+        )
         for name in re.findall(rf"{key}|\"", found)
     }
     assert cited - {*keys, *sections} == set()

@@ -15,7 +15,8 @@ import regard
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "regard").glob("*/config.py")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "regard").glob("*/config.py")
 )
 WITHOUT_TORCH = ["regard", "regard.errors", "regard.cli.main", "regard.recipes.registry", *CONFIGS]
 MODULES = sorted(
@@ -71,7 +72,12 @@ def test_unknown_name_is_refused_with_the_known_ones() -> None:
 
 def test_stub_lists_each_name_once_and_is_read_whole() -> None:
     tree = ast.parse(text_of("regard/__init__.pyi"))
-    names = [(line.module, name.name) for line in tree.body if isinstance(line, ast.ImportFrom) for name in line.names]
+    names = [
+        (line.module, name.name)
+        for line in tree.body
+        if isinstance(line, ast.ImportFrom)
+        for name in line.names
+    ]
     assert sorted(names) == sorted((module, name) for name, module in regard._MODULES.items())
     assert {name for _, name in names} | {"__version__"} == set(regard.__all__)
 
@@ -81,9 +87,13 @@ def test_module_does_not_load_torch(module: str) -> None:
     assert "torch" not in modules_after(f"import {module}")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "dates", "--help"], ["recipes"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "dates", "--help"], ["recipes"]], ids=" ".join
+)
 def test_command_answers_without_torch(arguments: list[str]) -> None:
-    assert "torch" not in modules_after(f"from regard.cli.main import main\nassert main({arguments}) == 0")
+    assert "torch" not in modules_after(
+        f"from regard.cli.main import main\nassert main({arguments}) == 0"
+    )
 
 
 def test_dependencies_are_the_packages_that_are_imported() -> None:
@@ -91,7 +101,9 @@ def test_dependencies_are_the_packages_that_are_imported() -> None:
     declared = [*project["dependencies"], *project["optional-dependencies"]["data"]]
     names = {re.split(r"[^\w-]", line)[0] for line in declared}
     expected = {NAMES.get(name, name) for name in names}  # some have other names when imported
-    imported = {name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)}
+    imported = {
+        name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)
+    }
     # triton comes with the builds of torch that have GPUs, and mpl_toolkits with matplotlib.
     assert imported - sys.stdlib_module_names - {"regard", "triton", "mpl_toolkits"} == expected
 

@@ -28,9 +28,15 @@ def test_report_counts_files_and_folders_of_each_phase(capsys: pytest.CaptureFix
 
 @pytest.mark.slow
 def test_paths_of_a_sentence_and_of_a_batch_are_short() -> None:
-    result = subprocess.run([sys.executable, "tests/tour.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    counts = re.findall(r"(\w+) +\d+ functions in +(\d+) files, +(\d+) stops, +(\d+) returns", result.stdout)
-    num_files, num_stops, num_returns = ({name: int(numbers[i]) for name, *numbers in counts} for i in range(3))
+    result = subprocess.run(
+        [sys.executable, "tests/tour.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    counts = re.findall(
+        r"(\w+) +\d+ functions in +(\d+) files, +(\d+) stops, +(\d+) returns", result.stdout
+    )
+    num_files, num_stops, num_returns = (
+        {name: int(numbers[i]) for name, *numbers in counts} for i in range(3)
+    )
     assert num_files["answer"] <= 16
     assert num_stops["step"] <= 26
     assert num_returns["step"] <= 19

@@ -36,7 +36,9 @@ def test_rows_belong_to_the_samples_of_their_segment():
         (["default"], None),
         (["default"], [0]),
     ]
-    assert [trace.segments[i].sample(0) for i in range(6)] == ["default", "a"] + 2 * ["known later"] + 2 * ["default"]
+    assert [trace.segments[i].sample(0) for i in range(6)] == ["default", "a"] + 2 * [
+        "known later"
+    ] + 2 * ["default"]
     assert [segment.batch for segment in trace.segments] == [0, 1, 1, 1, 4, 4]
     assert trace.segments[0].sample(1) is None
 
@@ -80,7 +82,10 @@ def test_greedy_search_adds_steps_likely_tokens_and_outputs():
     (segment,) = trace.segments
     assert [step.source_rows for step in segment.steps] == [[0, 1], [0], [0]]
     assert [step.tokens[0][:2] for step in segment.steps[:2]] == [[4, 5], [6, EOS]]
-    assert [round(math.exp(log_prob), 5) for log_prob in segment.steps[1].log_probs[0][:2]] == [0.7, 0.3]
+    assert [round(math.exp(log_prob), 5) for log_prob in segment.steps[1].log_probs[0][:2]] == [
+        0.7,
+        0.3,
+    ]
     ((first,), (second,)) = segment.outputs
     assert (first.tokens, first.rows, chances(first)) == ([4, 6, EOS], [0, 0, 0], [0.6, 0.7, 1])
     assert (second.tokens, second.rows, chances(second)) == ([4], [1], [0.6])
@@ -88,7 +93,16 @@ def test_greedy_search_adds_steps_likely_tokens_and_outputs():
 
 def test_beam_search_adds_the_hypotheses_that_stay():
     trace, stepper = Trace(), TreeStepper(TREE, vocab=7)
-    beam(stepper, padded([[4, EOS]]), beam=2, n_best=2, **IDS, max_length=5, length_penalty=0.0, trace=trace)
+    beam(
+        stepper,
+        padded([[4, EOS]]),
+        beam=2,
+        n_best=2,
+        **IDS,
+        max_length=5,
+        length_penalty=0.0,
+        trace=trace,
+    )
     (segment,) = trace.segments
     assert [step.source_rows for step in segment.steps] == [[0], [0, 0], [0, 0]]
     first, second, _ = (step.beam for step in segment.steps)
@@ -96,14 +110,21 @@ def test_beam_search_adds_the_hypotheses_that_stay():
     assert second is not None
     assert (first.rows, first.tokens, chances(first)) == ([0, 0], [4, 5], [0.6, 0.4])
     assert (second.rows[0], second.tokens[0], chances(second)[0]) == (0, 6, 0.42)
-    assert segment.outputs == [[SearchOutput([4, 6, EOS], [0, 0, 0]), SearchOutput([5, EOS], [0, 1])]]
+    assert segment.outputs == [
+        [SearchOutput([4, 6, EOS], [0, 0, 0]), SearchOutput([5, EOS], [0, 1])]
+    ]
 
 
 def test_search_adds_a_segment_for_each_batch():
     trace = Trace()
-    sentences, config = [[4, EOS], [4, 5, 6, EOS], [5, EOS]], DecodeConfig(beam=1, max_length=3, batch_tokens=4)
+    sentences, config = (
+        [[4, EOS], [4, 5, 6, EOS], [5, EOS]],
+        DecodeConfig(beam=1, max_length=3, batch_tokens=4),
+    )
     with trace.segment([f"sentence {i}" for i in range(3)]):
-        results = search(HashStepper(7), sentences, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+        results = search(
+            HashStepper(7), sentences, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace
+        )
     batches = [segment for segment in trace.segments if segment.steps]
     assert [segment.rows for segment in batches] == [[1], [0, 2]]
     assert batches[1].sample(1) == "sentence 2"
@@ -112,7 +133,8 @@ def test_search_adds_a_segment_for_each_batch():
 
 
 class Counter:
-    """Language model that gives the token after the last one a probability of 3/4, and the first one 1/4."""
+    """Language model that gives the token after the last one a probability of 3/4, and the first
+    one 1/4."""
 
     def start(self, source=None, *, rows=1) -> int:
         return 0
@@ -137,8 +159,18 @@ def test_sampling_adds_a_segment_for_each_context():
     assert [len(first.steps), len(second.steps)] == [3, 2]
     assert first.steps[0].tokens[0][:2] == [2, 0]
     ((before,),), ((after,),) = first.outputs, second.outputs
-    assert (before.begin, before.tokens, before.rows, chances(before)) == (1, [2, 3, 4], [0] * 3, [0.75] * 3)
-    assert (after.begin, after.tokens, after.rows, chances(after)) == (4, [5, 6], [0] * 2, [0.75] * 2)
+    assert (before.begin, before.tokens, before.rows, chances(before)) == (
+        1,
+        [2, 3, 4],
+        [0] * 3,
+        [0.75] * 3,
+    )
+    assert (after.begin, after.tokens, after.rows, chances(after)) == (
+        4,
+        [5, 6],
+        [0] * 2,
+        [0.75] * 2,
+    )
 
 
 def test_given_tokens_are_followed():

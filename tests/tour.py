@@ -1,21 +1,27 @@
-"""Files that a sentence passes in `regard predict`, and that a training batch passes in `regard train`.
+"""Files that a sentence passes in `regard predict`, and that a training batch passes in `regard
+train`.
 
     python tests/tour.py [CHECKOUT] [--core transformer] [--engine auto] [--files]
 
-CHECKOUT is a folder that holds `regard/`; this one if not given. A small run of `regard train translate` is started,
-then `regard predict RUN "SENTENCE"`, each in a process that reports the calls of functions (sys.setprofile).
+CHECKOUT is a folder that holds `regard/`; this one if not given. A small run of `regard train
+translate` is started, then `regard predict RUN "SENTENCE"`, each in a process that reports the
+calls of functions (sys.setprofile).
 
-    file      a file of `regard/` outside `native/` with a function that runs; what runs at import does not count
-    reading   each function of a phase once, in the order of their first calls, as somebody reads who follows the code
+    file      a file of `regard/` outside `native/` with a function that runs; what runs at import
+    does not count
+    reading   each function of a phase once, in the order of their first calls, as somebody reads
+    who follows the code
     stop      functions of one file (or folder) that follow each other in the reading
     return    a stop in a file (or folder) that was left before: stops - files
 
-    predict   settings: from the command line to `load`; loading: the run; engine: its compilation; answer: the rest
-    train     set-up: from the command line to the first step; step: the first step (plan, batch, backward, clipping,
+    predict   settings: from the command line to `load`; loading: the run; engine: its compilation;
+    answer: the rest
+    train     set-up: from the command line to the first step; step: the first step (plan, batch,
+                      backward, clipping,
               optimizer, log), which ends the observation; loss: in between, the model
 
---files lists the stops with their functions. How often `run.json` is opened is reported too. Processes and threads that
-a command starts are not observed.
+--files lists the stops with their functions. How often `run.json` is opened is reported too.
+Processes and threads that a command starts are not observed.
 """
 
 import argparse
@@ -32,9 +38,12 @@ from types import FrameType
 from typing import Any
 
 SENTENCE = "ada sees bob"
-_PAIRS = "\n".join(f"{a} sees {b}\t{b} seen-by {a}" for a in ("ada", "bob", "eve") for b in ("dan", "gus", "ida"))
+_PAIRS = "\n".join(
+    f"{a} sees {b}\t{b} seen-by {a}" for a in ("ada", "bob", "eve") for b in ("dan", "gus", "ida")
+)
 _SIZES = {
-    "transformer": "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16",
+    "transformer": "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 "
+    "--model.core.feedforward 16",
     "recurrent": "--model.core.width 8 --model.core.hidden 8 --model.core.attention-hidden 8",
 }
 _FIRST = {"predict": "settings", "train": "set-up"}
@@ -49,7 +58,8 @@ _PHASES = {
 
 
 def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
-    """Run a command of `regard` and return the functions of each phase, in the order of their first calls."""
+    """Run a command of `regard` and return the functions of each phase, in the order of their first
+    calls."""
     from regard.cli.main import main  # noqa: PLC0415  # of the checkout
 
     phase: str | None = _FIRST[argv[0]]
@@ -58,7 +68,9 @@ def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         nonlocal num_opened
-        num_opened += event == "open" and str(args[0]).endswith("run.json") and args[1] in ("r", "rb", None)
+        num_opened += (
+            event == "open" and str(args[0]).endswith("run.json") and args[1] in ("r", "rb", None)
+        )
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         nonlocal num_imports, phase
@@ -97,7 +109,16 @@ def commands(folder: Path, *, core: str, engine: str) -> Iterator[list[str]]:
     data.write_text(_PAIRS, encoding="utf-8")
     files = f"--data.train {data} --data.val {data} --data.test {data} --tokenizer.kind word --tokenizer.min-count 1"
     limits = f"--model.core {core} {_SIZES[core]} --train.steps 2 --train.tensorboard false --train.batch-tokens 60"
-    yield ["train", "translate", "--run", run, *files.split(), *limits.split(), "--train.log-every", "1"]
+    yield [
+        "train",
+        "translate",
+        "--run",
+        run,
+        *files.split(),
+        *limits.split(),
+        "--train.log-every",
+        "1",
+    ]
     yield ["predict", run, SENTENCE, *(["--engine", engine] if engine != "auto" else [])]
 
 
@@ -110,7 +131,8 @@ def report(command: str, seen: dict[str, Any], *, with_files: bool) -> None:
         files, visits, returns = stops(paths)
         folders = stops([str(Path(path).parent) for path in paths])
         print(
-            f"{command:8}{name:8}{len(places):5} functions in {files:3} files, {visits:3} stops, {returns:3} returns",
+            f"{command:8}{name:8}{len(places):5} functions in {files:3} files, {visits:3} stops, "
+            f"{returns:3} returns",
             end="",
         )
         print(f"; in {folders[0]:2} folders, {folders[1]:3} stops, {folders[2]:3} returns")
@@ -123,8 +145,12 @@ def report(command: str, seen: dict[str, Any], *, with_files: bool) -> None:
 
 def main() -> None:
     """Run both commands in the checkout and print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "checkout", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent
+    )
     parser.add_argument("--core", choices=_SIZES, default="transformer")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--files", action="store_true")
@@ -142,15 +168,29 @@ def main() -> None:
         for command in commands(Path(other), core=args.core, engine=args.engine):
             # Compiled code is cached first: compiling while it is observed takes minutes.
             subprocess.run(
-                [sys.executable, "-m", "regard", *command], env=environment, capture_output=True, check=False
+                [sys.executable, "-m", "regard", *command],
+                env=environment,
+                capture_output=True,
+                check=False,
             )
         for command in commands(Path(folder), core=args.core, engine=args.engine):
             result = Path(folder, "seen.json")
-            line = [sys.executable, __file__, str(checkout), "--observe", json.dumps(command), str(result)]
-            process = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+            line = [
+                sys.executable,
+                __file__,
+                str(checkout),
+                "--observe",
+                json.dumps(command),
+                str(result),
+            ]
+            process = subprocess.run(
+                line, env=environment, capture_output=True, text=True, check=False
+            )
             if process.returncode:
                 sys.exit(process.stderr)
-            report(command[0], json.loads(result.read_text(encoding="utf-8")), with_files=args.files)
+            report(
+                command[0], json.loads(result.read_text(encoding="utf-8")), with_files=args.files
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """All comparisons with other libraries, one after the other, each in a separate process.
 
-    python -m benchmarks.peers --data FOLDER [--out FOLDER] [--only PART,PART] [--quick] [--threads 2] [--memory kept]
+    python -m benchmarks.peers --data FOLDER [--out FOLDER] [--only PART,PART] [--quick] [--threads
+    2] [--memory kept]
 
-FOLDER has multi30k/{train,test_2016_flickr}.lc.norm.tok.{en,de}.gz and tinyshakespeare/input.txt.gz. A part writes
-OUT/PART.txt (growth also figures), and the remaining time is printed. Run it on an idle machine: with two threads on
-two cores, another program costs a multiple of its share.
+FOLDER has multi30k/{train,test_2016_flickr}.lc.norm.tok.{en,de}.gz and
+tinyshakespeare/input.txt.gz. A part writes OUT/PART.txt (growth also figures), and the remaining
+time is printed. Run it on an idle machine: with two threads on two cores, another program costs a
+multiple of its share.
 """
 
 import argparse
@@ -24,11 +26,14 @@ PARTS = {
     "generate": (240, 35),
     "growth": (200, 25),
 }
-"""Expected seconds of each part on two idle cores, in full and quick, to estimate the remaining time."""
+"""Expected seconds of each part on two idle cores, in full and quick, to estimate the remaining
+time."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="folder for the tables")
     parser.add_argument("--only", help=f"some of {','.join(PARTS)}")
@@ -46,7 +51,9 @@ def main() -> int:
         slower = (time.monotonic() - start) / done if done else 1.0
         remaining = slower * (sum(expected.values()) - done)
         print(
-            f"[{number}/{len(parts)}] {name}; about {remaining / 60:.0f} min left in all", file=sys.stderr, flush=True
+            f"[{number}/{len(parts)}] {name}; about {remaining / 60:.0f} min left in all",
+            file=sys.stderr,
+            flush=True,
         )
         if run(name, options):
             failed.append(name)
@@ -59,7 +66,15 @@ def main() -> int:
 
 def run(name: str, options: argparse.Namespace) -> int:
     """Run one part and return its exit code."""
-    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{name}", "--data", str(options.data)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        f"benchmarks.peers.{name}",
+        "--data",
+        str(options.data),
+    ]
     command += ["--threads", str(options.threads), "--memory", options.memory]
     command += ["--quick"] if options.quick else []
     command += ["--out", str(options.out / f"{name}.txt")] if options.out else []

@@ -2,12 +2,12 @@
 
     python -m benchmarks.peers.decode --data FOLDER [--quick]
 
-4+4 blocks of width 128 and 6+6 of 512, random weights (see same_weights), Multi30k test sentences spread over all
-lengths (mean 14.8 subwords), 20 new tokens each, greedy and beam 4; one sentence at a time, and batches of 64 similar
-lengths. This library and Transformers take turns in one process, each with one thread and with all; the best of each
-counts. CTranslate2 runs in separate processes, for float32 and int8 and for workers x threads 1x1, 2x1, 1x2: 2x1
-decodes two sentences (batches) in parallel, 1x1 and 1x2 are one stream, like the others. Outputs are compared with this
-library's.
+4+4 blocks of width 128 and 6+6 of 512, random weights (see same_weights), Multi30k test sentences
+spread over all lengths (mean 14.8 subwords), 20 new tokens each, greedy and beam 4; one sentence at
+a time, and batches of 64 similar lengths. This library and Transformers take turns in one process,
+each with one thread and with all; the best of each counts. CTranslate2 runs in separate processes,
+for float32 and int8 and for workers x threads 1x1, 2x1, 1x2: 2x1 decodes two sentences (batches) in
+parallel, 1x1 and 1x2 are one stream, like the others. Outputs are compared with this library's.
 """
 
 import tempfile
@@ -19,11 +19,23 @@ import torch
 
 from benchmarks.peers.ct2_alone import run_alone
 from benchmarks.peers.decoded import report_decoding
-from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, decode_with_transformers, with_threads
+from benchmarks.peers.engines import (
+    OURS,
+    TOKENS,
+    Decode,
+    Engine,
+    decode_with_transformers,
+    with_threads,
+)
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Options, Report, parse_options
 from benchmarks.peers.rounds import take_turns
-from benchmarks.peers.same_weights import as_marian, our_translator, save_for_ctranslate2, token_name
+from benchmarks.peers.same_weights import (
+    as_marian,
+    our_translator,
+    save_for_ctranslate2,
+    token_name,
+)
 from benchmarks.peers.translators import SIZES
 from regard.system.allocator import keep_freed_memory
 
@@ -37,7 +49,8 @@ SETTINGS = {
 WORKERS = ((1, 1), (2, 1), (1, 2))
 """Workers of CTranslate2 and threads of each."""
 LEAST = 128
-"""Minimum number of sentences for CTranslate2 in the small size (some twice), and maximum in the large size."""
+"""Minimum number of sentences for CTranslate2 in the small size (some twice), and maximum in the
+large size."""
 
 Sentences = Sequence[Sequence[int]]
 
@@ -47,18 +60,23 @@ def portion(sentences: Sentences, batch: int, size: str, number: int) -> Sentenc
     count = batch if batch > 1 else (4 if size == "6+6 x 512" else 8)
     if batch == 1:
         step = len(sentences) // count
-        return [sentences[(position * step + 37 * number) % len(sentences)] for position in range(count)]
+        return [
+            sentences[(position * step + 37 * number) % len(sentences)] for position in range(count)
+        ]
     start = (number * 5 * batch + 3 * batch) % (len(sentences) - batch)
     return sentences[start : start + batch]
 
 
 def contestants(size: str, threads: int, folder: Path) -> dict[str, Decode]:
-    """Return the engines of this library and Transformers, with one thread and with all; write CTranslate2's files."""
+    """Return the engines of this library and Transformers, with one thread and with all; write
+    CTranslate2's files."""
     model = our_translator(SIZES[size])
     marian = as_marian(model, SIZES[size])
     save_for_ctranslate2(marian, folder)
     methods: dict[str, Decode] = {}
-    for name, engine in (OURS | {"Transformers": Engine(lambda _: decode_with_transformers(marian))}).items():
+    for name, engine in (
+        OURS | {"Transformers": Engine(lambda _: decode_with_transformers(marian))}
+    ).items():
         decode = engine.make(model)
         if engine.varies:
             methods |= {f"{name}, {n} thr.": with_threads(decode, n) for n in sorted({1, threads})}
@@ -86,7 +104,8 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
             times = take_turns(turns, rounds=rounds, report=report)
             counts = [len(part) for part in portions[1:]]
             rates[setting] = {
-                name: [n / s for n, s in zip(counts, seconds, strict=True)] for name, seconds in times.seconds.items()
+                name: [n / s for n, s in zip(counts, seconds, strict=True)]
+                for name, seconds in times.seconds.items()
             }
             flat = [sentence for part in portions[1:] for sentence in part]
             answers[setting] = outputs | {"": flat}
@@ -105,7 +124,8 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
 def ctranslate2_alone(
     options: Options, folder: Path, size: str, answers: dict[str, Any]
 ) -> dict[str, dict[str, tuple]]:
-    """Return rates and outputs of CTranslate2 on the same sentences, by setting and configuration."""
+    """Return rates and outputs of CTranslate2 on the same sentences, by setting and
+    configuration."""
     jobs: dict[str, dict[str, Any]] = {}
     for setting, (batch, beam) in SETTINGS.items():
         texts = [[token_name(number) for number in sentence] for sentence in answers[setting][""]]
@@ -115,12 +135,29 @@ def ctranslate2_alone(
     kinds = ("float32",) if options.quick else ("float32", "int8")
     for compute_type in kinds:
         for workers, threads in WORKERS[: 1 if options.quick else None]:
-            task = {"folder": str(folder), "kind": "translator", "compute_type": compute_type, "jobs": jobs}
-            task |= {"inter_threads": workers, "intra_threads": threads, "rounds": options.rounds(3, 1)}
+            task = {
+                "folder": str(folder),
+                "kind": "translator",
+                "compute_type": compute_type,
+                "jobs": jobs,
+            }
+            task |= {
+                "inter_threads": workers,
+                "intra_threads": threads,
+                "rounds": options.rounds(3, 1),
+            }
             for setting, setting_results in run_alone(task).items():
-                rates = [len(jobs[setting]["texts"]) / seconds for seconds in setting_results["seconds"]]
-                outputs = [[int(piece.removeprefix("t")) for piece in tokens] for tokens in setting_results["outputs"]]
-                results[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (rates, outputs)
+                rates = [
+                    len(jobs[setting]["texts"]) / seconds for seconds in setting_results["seconds"]
+                ]
+                outputs = [
+                    [int(piece.removeprefix("t")) for piece in tokens]
+                    for tokens in setting_results["outputs"]
+                ]
+                results[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (
+                    rates,
+                    outputs,
+                )
     return results
 
 
@@ -130,7 +167,12 @@ def main() -> None:
     if options.memory == "kept":
         keep_freed_memory()
     report = Report(options.out)
-    report.head("Translation, 20 new tokens per sentence, the same weights", options, "transformers", "ctranslate2")
+    report.head(
+        "Translation, 20 new tokens per sentence, the same weights",
+        options,
+        "transformers",
+        "ctranslate2",
+    )
     sentences = test_sentences(options.data)
     for size in SIZES:
         if not (options.quick and size == "6+6 x 512"):

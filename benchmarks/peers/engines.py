@@ -1,10 +1,13 @@
-"""Decoders to compare: the engines of this library and Transformers' `generate`, with one interface.
+"""Decoders to compare: the engines of this library and Transformers' `generate`, with one
+interface.
 
-    decode(sentences, batch, beam) -> ids of each sentence, `tokens` of them, as no sentence ends (see same_weights)
+    decode(sentences, batch, beam) -> ids of each sentence, `tokens` of them, as no sentence ends
+    (see same_weights)
 
-To add an engine of this library, add an entry to OURS: `Engine(lambda model: part_by_part(SEARCH_OF(model)))`, where a
-search has the arguments of regard.decode.search.search without the model. `at_once` instead passes all sentences of a
-round in one call, for engines that decode several batches in parallel (like CTranslate2 with several workers).
+To add an engine of this library, add an entry to OURS: `Engine(lambda model:
+part_by_part(SEARCH_OF(model)))`, where a search has the arguments of regard.decode.search.search
+without the model. `at_once` instead passes all sentences of a round in one call, for engines that
+decode several batches in parallel (like CTranslate2 with several workers).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +24,16 @@ from regard.decode.search import search
 from regard.engines.registry import prepare
 from regard.models.model import Model
 
-__all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "decode_with_transformers", "part_by_part", "with_threads"]
+__all__ = [
+    "OURS",
+    "TOKENS",
+    "Decode",
+    "Engine",
+    "at_once",
+    "decode_with_transformers",
+    "part_by_part",
+    "with_threads",
+]
 
 TOKENS = 20
 """Number of tokens generated for each sentence."""
@@ -47,7 +59,9 @@ def at_once(run: Search) -> Decode:
     return lambda sentences, batch, beam: _search(run, sentences, batch, beam)
 
 
-def _search(run: Search, sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
+def _search(
+    run: Search, sentences: Sequence[Sequence[int]], batch: int, beam: int
+) -> list[list[int]]:
     budget = beam * (batch * max(map(len, sentences)) if batch > 1 else 1)  # 1: each sentence alone
     config = DecodeConfig(beam=beam, max_ratio=0.0, max_extra=TOKENS, batch_tokens=budget)
     return [best.tokens for best, *_ in run(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)]
@@ -62,7 +76,8 @@ class Engine(NamedTuple):
 
 
 def _compiled_engine(compute_type: str, workers: int) -> Engine:
-    """Return the compiled engine with one stream, or with as many batches (sentences) in parallel as workers."""
+    """Return the compiled engine with one stream, or with as many batches (sentences) in parallel
+    as workers."""
     several = part_by_part if workers == 1 else at_once
     options = {"compute_type": compute_type, "workers": workers}
 
@@ -80,7 +95,8 @@ OURS: dict[str, Engine] = {
         for workers in (1, 2)
     },
 }
-"""Names start with that of the library; all outputs are compared with the first. 2x1: two workers of one thread."""
+"""Names start with that of the library; all outputs are compared with the first. 2x1: two workers
+of one thread."""
 
 
 def decode_with_transformers(model: Any) -> Decode:
@@ -89,10 +105,17 @@ def decode_with_transformers(model: Any) -> Decode:
     @torch.inference_mode()
     def decode(sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
         outputs: list[list[int]] = []
-        options = {"num_beams": beam, "do_sample": False, "max_new_tokens": TOKENS, "use_cache": True}
+        options = {
+            "num_beams": beam,
+            "do_sample": False,
+            "max_new_tokens": TOKENS,
+            "use_cache": True,
+        }
         for start in range(0, len(sentences), batch):
             ids = pad(sentences[start : start + batch]).items
-            outputs += model.generate(input_ids=ids, attention_mask=ids.ne(PAD).long(), **options)[:, 1:].tolist()
+            outputs += model.generate(input_ids=ids, attention_mask=ids.ne(PAD).long(), **options)[
+                :, 1:
+            ].tolist()
         return outputs
 
     return decode

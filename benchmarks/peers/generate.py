@@ -1,11 +1,13 @@
-"""Speed of text generation with the same weights, compared with Transformers' GPT-2 and CTranslate2.
+"""Speed of text generation with the same weights, compared with Transformers' GPT-2 and
+CTranslate2.
 
     python -m benchmarks.peers.generate --data FOLDER [--quick]
 
-6 blocks of width 384, 6 heads, 65 characters, context 256, random weights that are the same in all (see same_weights),
-a prompt of 16 and 200 new tokens, greedy; one text, and 32. This library's `sample` takes one text at a time; "regard,
-steps" calls the model directly, with 32 rows at once. These and Transformers take turns in one process, each with one
-thread and with all; CTranslate2 runs in separate processes (2x1: two texts, or two batches of 16, in parallel).
+6 blocks of width 384, 6 heads, 65 characters, context 256, random weights that are the same in all
+(see same_weights), a prompt of 16 and 200 new tokens, greedy; one text, and 32. This library's
+`sample` takes one text at a time; "regard, steps" calls the model directly, with 32 rows at once.
+These and Transformers take turns in one process, each with one thread and with all; CTranslate2
+runs in separate processes (2x1: two texts, or two batches of 16, in parallel).
 """
 
 import tempfile
@@ -43,7 +45,8 @@ def continue_by_sample(model: Model) -> Continue:
     """Continue one text at a time with the public function."""
     likeliest = SampleConfig(length=NEW, temperature=0.0)
     return lambda prompts: [
-        list(sample(model, prompt, likeliest, window=None, seed=1, banned=[])) for prompt in prompts.tolist()
+        list(sample(model, prompt, likeliest, window=None, seed=1, banned=[]))
+        for prompt in prompts.tolist()
     ]
 
 
@@ -91,7 +94,8 @@ OURS: dict[str, Callable[[Model], Continue]] = {
         for workers in (1, 2)
     },
 }
-"""Methods of this library; outputs are compared with the first. `sample` is left out for 32 texts."""
+"""Methods of this library; outputs are compared with the first. `sample` is left out for 32
+texts."""
 
 
 def continue_with_transformers(model: Any) -> Continue:
@@ -100,13 +104,17 @@ def continue_with_transformers(model: Any) -> Continue:
     @torch.inference_mode()
     def continue_texts(prompts: Tensor) -> list[list[int]]:
         options = {"do_sample": False, "max_new_tokens": NEW, "use_cache": True, "pad_token_id": 0}
-        outputs = model.generate(input_ids=prompts, attention_mask=torch.ones_like(prompts), **options)
+        outputs = model.generate(
+            input_ids=prompts, attention_mask=torch.ones_like(prompts), **options
+        )
         return outputs[:, PROMPT:].tolist()
 
     return continue_texts
 
 
-def compare(options: Options, report: Report, rows: int, folder: Path, engines: dict[str, Continue]) -> None:
+def compare(
+    options: Options, report: Report, rows: int, folder: Path, engines: dict[str, Continue]
+) -> None:
     """Report one table."""
     rounds = options.rounds(5)
     prompts = [torch.randint(SIZES.vocab, (rows, PROMPT)) for _ in range(rounds + 1)]
@@ -117,16 +125,30 @@ def compare(options: Options, report: Report, rows: int, folder: Path, engines: 
 
     turns = {name: lambda number, name=name: turn(number, name) for name in engines}
     times = take_turns(turns, rounds=rounds, report=report)
-    rates = {name: [rows * NEW / seconds for seconds in durations] for name, durations in times.seconds.items()}
-    texts = [[token_name(number + 4) for number in prompt] for batch in prompts for prompt in batch.tolist()][
-        : 2 * max(ROWS)
-    ]
+    rates = {
+        name: [rows * NEW / seconds for seconds in durations]
+        for name, durations in times.seconds.items()
+    }
+    texts = [
+        [token_name(number + 4) for number in prompt]
+        for batch in prompts
+        for prompt in batch.tolist()
+    ][: 2 * max(ROWS)]
     for compute_type in ("float32",) if options.quick else ("float32", "int8"):
         for workers, threads in WORKERS[: 1 if options.quick else None]:
             batch = 1 if rows == 1 else rows // workers
             job = {"texts": texts, "batch": batch, "beam": 1, "tokens": NEW}
-            task = {"folder": str(folder), "kind": "generator", "compute_type": compute_type, "jobs": {"": job}}
-            task |= {"inter_threads": workers, "intra_threads": threads, "rounds": options.rounds(2, 1)}
+            task = {
+                "folder": str(folder),
+                "kind": "generator",
+                "compute_type": compute_type,
+                "jobs": {"": job},
+            }
+            task |= {
+                "inter_threads": workers,
+                "intra_threads": threads,
+                "rounds": options.rounds(2, 1),
+            }
             result = run_alone(task)[""]
             name = f"CTranslate2 {compute_type} {workers}x{threads}"
             rates[name] = [len(texts) * NEW / seconds for seconds in result["seconds"]]
@@ -141,20 +163,29 @@ def main() -> None:
     if options.memory == "kept":
         keep_freed_memory()
     report = Report(options.out)
-    report.head("Text generation, 6 x 384, the same weights", options, "transformers", "ctranslate2")
+    report.head(
+        "Text generation, 6 x 384, the same weights", options, "transformers", "ctranslate2"
+    )
     model = our_gpt(our_core(), vocab=SIZES.vocab)
     gpt2 = as_gpt2(model, SIZES)
     with tempfile.TemporaryDirectory() as folder:
         save_gpt_for_ctranslate2(gpt2, Path(folder), vocab=SIZES.vocab)
         for rows in ROWS:
-            methods = {name: make(model) for name, make in OURS.items() if rows == 1 or "sample" not in name}
+            methods = {
+                name: make(model)
+                for name, make in OURS.items()
+                if rows == 1 or "sample" not in name
+            }
             methods["Transformers"] = continue_with_transformers(gpt2)
             engines: dict[str, Continue] = {}
             for name, method in methods.items():
                 if "compiled" in name:
                     engines |= {name: method} if rows > 1 or "2x1" not in name else {}
                 else:
-                    engines |= {f"{name}, {n} thr.": with_threads(method, n) for n in sorted({1, options.threads})}
+                    engines |= {
+                        f"{name}, {n} thr.": with_threads(method, n)
+                        for n in sorted({1, options.threads})
+                    }
             compare(options, report, rows, Path(folder), engines)
 
 

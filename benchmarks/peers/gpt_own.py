@@ -1,8 +1,10 @@
 """Small GPT in plain PyTorch: one product for q, k and v, fused attention, a tied table.
 
-    h = dropout(E[u] + P);  h += dropout(attention(norm(h)));  h += dropout(W_2 gelu(W_1 norm(h)));  logits = E norm(h)
+    h = dropout(E[u] + P);  h += dropout(attention(norm(h)));  h += dropout(W_2 gelu(W_1 norm(h)));
+    logits = E norm(h)
 
-Weights are normal with standard deviation 0.02, biases zero; attention weights have their own dropout rate.
+Weights are normal with standard deviation 0.02, biases zero; attention weights have their own
+dropout rate.
 """
 
 from typing import NamedTuple
@@ -36,9 +38,13 @@ class _Block(nn.Module):
         three = self.all_three(self.first_norm(hidden)).unflatten(-1, (3, self.heads, -1))
         query, key, value = three.permute(2, 0, 3, 1, 4)
         rate = self.attention_dropout if self.training else 0.0
-        read = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
+        read = nn.functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=rate, is_causal=True
+        )
         hidden = hidden + self.dropout(self.mix(read.transpose(1, 2).flatten(2)))
-        return hidden + self.dropout(self.contract(nn.functional.gelu(self.expand(self.second_norm(hidden)))))
+        return hidden + self.dropout(
+            self.contract(nn.functional.gelu(self.expand(self.second_norm(hidden))))
+        )
 
 
 class SmallGPT(nn.Module):
@@ -48,7 +54,9 @@ class SmallGPT(nn.Module):
         super().__init__()
         self.table = nn.Embedding(sizes.vocab, sizes.width)
         self.positions = nn.Embedding(sizes.context, sizes.width)
-        self.blocks = nn.ModuleList(_Block(sizes, dropout, attention_dropout) for _ in range(sizes.layers))
+        self.blocks = nn.ModuleList(
+            _Block(sizes, dropout, attention_dropout) for _ in range(sizes.layers)
+        )
         self.norm = nn.LayerNorm(sizes.width)
         self.dropout = nn.Dropout(dropout)
         for module in self.modules():

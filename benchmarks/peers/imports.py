@@ -2,9 +2,10 @@
 
     python -m benchmarks.peers.imports --data FOLDER [--quick]
 
-Each line is a new process, run five times after a first one that fills the disk cache: wall time of the process, of
-the import alone as measured by the process, and peak memory. Goals: `import regard` with all of
-its public names under 1.5 s beyond torch's own import, `python -m regard --help` under 0.5 s in all.
+Each line is a new process, run five times after a first one that fills the disk cache: wall time of
+the process, of the import alone as measured by the process, and peak memory. Goals: `import regard`
+with all of its public names under 1.5 s beyond torch's own import, `python -m regard --help` under
+0.5 s in all.
 """
 
 import os
@@ -29,7 +30,10 @@ IMPORTS = {
     "joeynmt.model": "import joeynmt.model",
     "ctranslate2": "import ctranslate2",
 }
-COMMANDS = {"python -m regard --help": ["--help"], "python -m regard train dates --help": ["train", "dates", "--help"]}
+COMMANDS = {
+    "python -m regard --help": ["--help"],
+    "python -m regard train dates --help": ["train", "dates", "--help"],
+}
 _MEASURED = """
 import resource, sys, time
 start = time.perf_counter()
@@ -54,7 +58,10 @@ def process(arguments: list[str]) -> ProcessCost:
     environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     start = time.perf_counter()
     child = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
     )
     assert child.stdout is not None
     printed = child.stdout.read().split()
@@ -90,7 +97,9 @@ def main() -> None:
             report.write(f"    {name:40} {error}")
             continue
         cost = costs[name]
-        report.write(f"    {name:40} {cost.whole_s:11.2f} {cost.import_s:11.2f} {cost.megabytes:11.0f}")
+        report.write(
+            f"    {name:40} {cost.whole_s:11.2f} {cost.import_s:11.2f} {cost.megabytes:11.0f}"
+        )
     for name, arguments in COMMANDS.items():
         costs[name] = cost = measure(["-m", "regard", *arguments], times)
         report.write(f"    {name:40} {cost.whole_s:11.2f} {'':11} {cost.megabytes:11.0f}")

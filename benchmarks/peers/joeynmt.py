@@ -22,12 +22,22 @@ def model(
     from joeynmt.model import build_model  # noqa: PLC0415
     from joeynmt.vocabulary import Vocabulary  # noqa: PLC0415
 
-    names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": None}
+    names = {
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": None,
+    }
     ids = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_id": None, "lang_tags": []}
     logging.disable(logging.INFO)  # silence its log of every model
     vocabulary = Vocabulary([f"t{i}" for i in range(vocab - 4)], SimpleNamespace(**names, **ids))
     table = {"embeddings": {"embedding_dim": width, "scale": True, "dropout": 0.0}}
-    settings = {"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform", "bias_initializer": "zeros"}
+    settings = {
+        "initializer": "xavier_uniform",
+        "embed_initializer": "xavier_uniform",
+        "bias_initializer": "zeros",
+    }
     settings |= {"tied_embeddings": True, "tied_softmax": True}
     settings |= {"encoder": encoder | table, "decoder": decoder | table}
     joey_model = build_model(settings, vocabulary, vocabulary)
@@ -35,7 +45,9 @@ def model(
 
     def mean_loss(batch: PairBatch) -> Tensor:
         source, inputs, targets = inputs_and_targets(batch)
-        order = batch.source.lengths.argsort(descending=True)  # its recurrent encoder wants the longest first
+        order = batch.source.lengths.argsort(
+            descending=True
+        )  # its recurrent encoder wants the longest first
         sorted_batch = (source[order], torch.cat((inputs[:, :1], targets), 1)[order])
         source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in sorted_batch)
         joey_batch = JoeyBatch(

@@ -1,7 +1,8 @@
-"""Batches and sentences for all contestants: Multi30k English to German, and characters of Shakespeare.
+"""Batches and sentences for all contestants: Multi30k English to German, and characters of
+Shakespeare.
 
-Tokenizer (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this library's; all
-contestants get the same tensors.
+Tokenizer (joint BPE) and batches (by length, 4,096 tokens of the longer side with padding) are this
+library's; all contestants get the same tensors.
 """
 
 import gzip
@@ -35,9 +36,12 @@ CHARACTERS = 65
 
 
 def translation_batches(folder: Path, count: int) -> list[PairBatch]:
-    """Return the first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS, padding is 0."""
+    """Return the first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS,
+    padding is 0."""
     sides, (source, target) = _pairs_and_tokenizers(folder)
-    encoded = EncodedPairs.from_sequences(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
+    encoded = EncodedPairs.from_sequences(
+        source.encode_batch(sides[0]), target.encode_batch(sides[1])
+    )
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     plan = batches.plan(0)
     return [batches.collate(0, plan[number % len(plan)]) for number in range(count)]
@@ -52,11 +56,15 @@ def test_sentences(folder: Path) -> list[list[int]]:
 
 def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[WindowBatch]:
     """Yield windows of `context` predicted characters, numbered by code point from 0, endlessly."""
-    with gzip.open(folder / "tinyshakespeare" / "input.txt.gz", "rt", encoding="ascii", newline="\n") as file:
+    with gzip.open(
+        folder / "tinyshakespeare" / "input.txt.gz", "rt", encoding="ascii", newline="\n"
+    ) as file:
         codes = np.frombuffer(file.read().encode("ascii"), np.uint8)
     characters, ids = np.unique(codes, return_inverse=True)
     if len(characters) != CHARACTERS:
-        raise ValueError(f"the text must have {CHARACTERS} distinct characters, got {len(characters)}")
+        raise ValueError(
+            f"the text must have {CHARACTERS} distinct characters, got {len(characters)}"
+        )
     batches = WindowBatches(ids.astype(np.int32), context=context, rows=rows, seed=1)
     epoch = 0
     while True:
@@ -75,12 +83,17 @@ def inputs_and_targets(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
 def small(batch: PairBatch) -> PairBatch:
     """Return two rows of a batch."""
     shortened = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
-    source, target = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in shortened)
+    source, target = (
+        Padded(items[:, : int(lengths.max())], lengths) for items, lengths in shortened
+    )
     return PairBatch(source, target, batch.indices[:2])
 
 
 def _pairs_and_tokenizers(folder: Path) -> tuple[list[list[str]], tuple[Tokenizer, Tokenizer]]:
-    sides = [_lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz") for language in ("en", "de")]
+    sides = [
+        _lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz")
+        for language in ("en", "de")
+    ]
     source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=VOCAB))
     return sides, (source, target)
 

@@ -21,7 +21,8 @@ class Options(NamedTuple):
     """Fewer rounds and only the small sizes: a smoke test, not a measurement."""
     threads: int
     memory: str
-    """kept: freed memory stays in the process, for every contestant; default: as the C library does."""
+    """kept: freed memory stays in the process, for every contestant; default: as the C library
+    does."""
     memory_of: list[str] | None
     """Only print the memory growth of the process with this contestant (used internally)."""
 
@@ -58,7 +59,8 @@ class Report:
 
 
 def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
-    """Return the precisions to train in: float32, and in full runs bfloat16 if the processor supports it.
+    """Return the precisions to train in: float32, and in full runs bfloat16 if the processor
+    supports it.
 
     Without native instructions bfloat16 is tens of times slower, for every contestant.
     """
@@ -76,12 +78,18 @@ def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
 
 def parse_options(about: str | None, arguments: list[str] | None = None) -> Options:
     """Parse the options of a comparison; its docstring is the help text."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with multi30k/ and tinyshakespeare/")
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with multi30k/ and tinyshakespeare/"
+    )
     parser.add_argument("--out", type=Path, help="file for the table")
     parser.add_argument("--quick", action="store_true", help="few rounds, small sizes")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory", choices=("kept", "default"), default="kept", help="freed memory kept or not")
+    parser.add_argument(
+        "--memory", choices=("kept", "default"), default="kept", help="freed memory kept or not"
+    )
     parser.add_argument("--memory-of", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
     return Options(**vars(parser.parse_args(arguments)))
 

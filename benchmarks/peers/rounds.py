@@ -1,8 +1,10 @@
 """Timing of contestants that take turns, their ratios, and the load of other processes.
 
-    ratio of a round = time of a contestant / time of ours, both in that round        reported: the median of the rounds
+    ratio of a round = time of a contestant / time of ours, both in that round        reported: the
+    median of the rounds
 
-Each round starts with another contestant. The CPU use of other processes in the meantime is read from Linux.
+Each round starts with another contestant. The CPU use of other processes in the meantime is read
+from Linux.
 """
 
 import ctypes
@@ -21,7 +23,15 @@ import torch
 from benchmarks.peers.options import Options, Report
 from regard.system.allocator import keep_freed_memory
 
-__all__ = ["OURS", "Times", "measure_growth", "measure_growth_alone", "product_rate", "report_ratios", "take_turns"]
+__all__ = [
+    "OURS",
+    "Times",
+    "measure_growth",
+    "measure_growth_alone",
+    "product_rate",
+    "report_ratios",
+    "take_turns",
+]
 
 OURS = "regard"
 """Prefix of the names of our contestants."""
@@ -38,7 +48,9 @@ class Times(NamedTuple):
     """Average number of cores used by other processes."""
 
 
-def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1, report: Report | None = None) -> Times:
+def take_turns(
+    contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1, report: Report | None = None
+) -> Times:
     """Time the rounds; a contestant that fails is reported and left out."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     busy, own_time, start_time = _busy(), _own(), time.perf_counter()
@@ -50,10 +62,14 @@ def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1,
             start = time.perf_counter()
             try:
                 contestants[name](number)
-            except Exception as error:  # third-party code may raise anything; the other results are still valid
+            except (
+                Exception
+            ) as error:  # third-party code may raise anything; the other results are still valid
                 if name.startswith(OURS) or report is None:
                     raise
-                report.write(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+                report.write(
+                    f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}"
+                )
                 del seconds[name]
                 continue
             if number >= warmup:
@@ -71,19 +87,25 @@ def report_ratios(
     ours: str = OURS,
     extra: Callable[[str, float], str] = lambda name, rate: "",
 ) -> dict[str, float]:
-    """Report a line per contestant with its rate and the ratio of its time to ours; return the ratios.
+    """Report a line per contestant with its rate and the ratio of its time to ours; return the
+    ratios.
 
-    work: units in each round, or in every round. extra(name, median rate): additional text for the line.
+    work: units in each round, or in every round. extra(name, median rate): additional text for the
+          line.
     """
     spread, ratios = {}, {}
     for name, seconds in times.seconds.items():
         units = [work] * len(seconds) if isinstance(work, int | float) else work
         rates = sorted(n / s for n, s in zip(units, seconds, strict=True))
         spread[name] = f"{rates[0]:9,.5g} {statistics.median(rates):9,.5g} {rates[-1]:9,.5g}"
-        pairs = sorted(s / reference for s, reference in zip(seconds, times.seconds[ours], strict=True))
+        pairs = sorted(
+            s / reference for s, reference in zip(seconds, times.seconds[ours], strict=True)
+        )
         ratios[name] = statistics.median(pairs)
         text = f"{ratios[name]:6.2f} ({pairs[0]:.2f}-{pairs[-1]:.2f})"
-        report.write(f"    {name:34} {spread[name]}   {text:22}{extra(name, statistics.median(rates))}")
+        report.write(
+            f"    {name:34} {spread[name]}   {text:22}{extra(name, statistics.median(rates))}"
+        )
     peers = {name: ratio for name, ratio in ratios.items() if not name.startswith(OURS)}
     if peers:
         best = min(peers, key=lambda name: peers[name])
@@ -108,10 +130,14 @@ def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) 
     return 2 * size**3 / statistics.median(times)
 
 
-def measure_growth(first: Callable[[], object], work: Callable[[], object], *, keep_freed: bool) -> float:
-    """Return the growth in MB of the peak memory of this process in `work`, after a smaller warm-up `first`.
+def measure_growth(
+    first: Callable[[], object], work: Callable[[], object], *, keep_freed: bool
+) -> float:
+    """Return the growth in MB of the peak memory of this process in `work`, after a smaller warm-up
+    `first`.
 
-    kept: keep memory that `work` frees in the process. Memory freed by `first` is returned: it would hide growth.
+    kept: keep memory that `work` frees in the process. Memory freed by `first` is returned: it
+          would hide growth.
     """
     library = ctypes.CDLL(None)
     library.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: freed memory is returned
@@ -128,7 +154,16 @@ def measure_growth(first: Callable[[], object], work: Callable[[], object], *, k
 
 def measure_growth_alone(module: str, options: Options, *names: str) -> float:
     """Run `--memory-of names` of a comparison in a separate process; NaN if it failed."""
-    command = [sys.executable, "-W", "ignore", "-m", module, "--data", str(options.data), "--threads"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        module,
+        "--data",
+        str(options.data),
+        "--threads",
+    ]
     command += [str(options.threads), "--memory", options.memory, "--memory-of", *names]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     return float(result.stdout.split()[-1]) if result.returncode == 0 else float("nan")

@@ -1,12 +1,15 @@
-"""The same random weights in every library: this library's, converted to Transformers, converted to CTranslate2.
+"""The same random weights in every library: this library's, converted to Transformers, converted to
+CTranslate2.
 
-    translator   Marian's architecture: post norm, tied table times sqrt(d), sinusoidal positions (copied from ours)
+    translator   Marian's architecture: post norm, tied table times sqrt(d), sinusoidal positions
+    (copied from ours)
     GPT          pre norm, learned positions, gelu, tied table without a factor
 
-Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the best of the 10,000 others is always
-higher, and so every search generates the maximum number of tokens without banned tokens, which would cost CTranslate2
-and Transformers time. Attention weights are scaled up, feed-forward weights too, cross-attention weights down, so that
-an output does not repeat one token (three distinct ones in twenty), yet is not decided by rounding errors.
+Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the best of the
+10,000 others is always higher, and so every search generates the maximum number of tokens without
+banned tokens, which would cost CTranslate2 and Transformers time. Attention weights are scaled up,
+feed-forward weights too, cross-attention weights down, so that an output does not repeat one token
+(three distinct ones in twenty), yet is not decided by rounding errors.
 """
 
 from pathlib import Path
@@ -73,14 +76,20 @@ def as_marian(model: Any, config: TransformerConfig) -> Any:
     marian_model.model.shared.weight.copy_(model.writes.output_table.weight)
     for side in (marian_model.model.encoder, marian_model.model.decoder):
         side.embed_tokens.weight = marian_model.model.shared.weight
-        side.embed_positions.weight.copy_(sinusoids(0, side.embed_positions.weight.shape[0], config.width))
+        side.embed_positions.weight.copy_(
+            sinusoids(0, side.embed_positions.weight.shape[0], config.width)
+        )
     marian_model.lm_head.weight = marian_model.model.shared.weight
     marian_model.final_logits_bias.zero_()
-    for block, layer in zip(model.core.encoder.children(), marian_model.model.encoder.layers, strict=True):
+    for block, layer in zip(
+        model.core.encoder.children(), marian_model.model.encoder.layers, strict=True
+    ):
         _copy_attention(block.attention, layer.self_attn)
         _copy(layer.self_attn_layer_norm, block.add_attention.norm)
         _copy_feedforward(block, layer)
-    for block, layer in zip(model.core.decoder.children(), marian_model.model.decoder.layers, strict=True):
+    for block, layer in zip(
+        model.core.decoder.children(), marian_model.model.decoder.layers, strict=True
+    ):
         _copy_attention(block.attention, layer.self_attn)
         _copy(layer.self_attn_layer_norm, block.add_attention.norm)
         _copy_attention(block.cross, layer.encoder_attn)
@@ -94,7 +103,12 @@ def as_gpt2(model: Any, sizes: Sizes) -> Any:
     """Return Transformers' GPT-2 with these weights."""
     from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
-    shape = {"n_positions": sizes.context, "n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
+    shape = {
+        "n_positions": sizes.context,
+        "n_embd": sizes.width,
+        "n_layer": sizes.layers,
+        "n_head": sizes.heads,
+    }
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
     gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
@@ -106,11 +120,19 @@ def as_gpt2(model: Any, sizes: Sizes) -> Any:
         _copy(target.ln_2, block.add_feedforward.norm)
         three = [getattr(block.attention, part) for part in ("query", "key", "value")]
         _copy_transposed(
-            target.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three])
+            target.attn.c_attn,
+            torch.cat([part.weight for part in three]),
+            torch.cat([p.bias for p in three]),
         )
-        _copy_transposed(target.attn.c_proj, block.attention.output.weight, block.attention.output.bias)
-        _copy_transposed(target.mlp.c_fc, block.feedforward.expand.weight, block.feedforward.expand.bias)
-        _copy_transposed(target.mlp.c_proj, block.feedforward.contract.weight, block.feedforward.contract.bias)
+        _copy_transposed(
+            target.attn.c_proj, block.attention.output.weight, block.attention.output.bias
+        )
+        _copy_transposed(
+            target.mlp.c_fc, block.feedforward.expand.weight, block.feedforward.expand.bias
+        )
+        _copy_transposed(
+            target.mlp.c_proj, block.feedforward.contract.weight, block.feedforward.contract.bias
+        )
     _copy(body.ln_f, model.core.decoder_norm)
     return gpt2
 
@@ -133,7 +155,8 @@ def save_for_ctranslate2(marian_model: Any, folder: Path) -> None:
 
 
 def save_gpt_for_ctranslate2(gpt2: Any, folder: Path, *, vocab: int) -> None:
-    """Write a GPT-2 as a CTranslate2 model. Its EOS is not used: a fixed number of tokens is generated."""
+    """Write a GPT-2 as a CTranslate2 model. Its EOS is not used: a fixed number of tokens is
+    generated."""
     from ctranslate2.converters.transformers import GPT2Loader  # noqa: PLC0415
 
     spec: Any = GPT2Loader().get_model_spec(gpt2)
@@ -165,7 +188,12 @@ def _copy_transposed(target: Any, weight: Tensor, bias: Tensor) -> None:
 
 
 def _copy_attention(source: Any, target: Any) -> None:
-    for part, name in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
+    for part, name in (
+        ("query", "q_proj"),
+        ("key", "k_proj"),
+        ("value", "v_proj"),
+        ("output", "out_proj"),
+    ):
         _copy(getattr(target, name), getattr(source, part))
 
 

@@ -2,8 +2,9 @@
 
     loss = mean over the batch's target tokens;  gradients;  fused Adam;  zero_grad
 
-Ours is the step of the training loop (regard.training.step), with its seeding and counting; gradients are not clipped.
-The forward pass is under autocast to bfloat16 where that is compared, for all contestants.
+Ours is the step of the training loop (regard.training.step), with its seeding and counting;
+gradients are not clipped. The forward pass is under autocast to bfloat16 where that is compared,
+for all contestants.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,9 @@ def our_step(model: nn.Module, precision: str) -> Step:
     def step(batch: Any) -> float:
         nonlocal number
         number += 1
-        sums = add_gradients(replica, _SingleBatch(batch), [(0,)], epoch=0, step=number, seed=1, precision=precision)
+        sums = add_gradients(
+            replica, _SingleBatch(batch), [(0,)], epoch=0, step=number, seed=1, precision=precision
+        )
         optimizer.step()
         optimizer.zero_grad()
         return sums.totals[0] / sums.count
@@ -42,7 +45,9 @@ def our_step(model: nn.Module, precision: str) -> Step:
     return step
 
 
-def their_step(parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor], precision: str) -> Step:
+def their_step(
+    parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor], precision: str
+) -> Step:
     """Return a plain PyTorch training step for a mean loss."""
     optimizer = torch.optim.Adam(parameters, lr=_LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
 

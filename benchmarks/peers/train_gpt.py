@@ -1,12 +1,13 @@
-"""Training speed of a language model, compared with Transformers' GPT-2, x-transformers and a plain PyTorch GPT.
+"""Training speed of a language model, compared with Transformers' GPT-2, x-transformers and a plain
+PyTorch GPT.
 
     python -m benchmarks.peers.train_gpt --data FOLDER [--memory kept|default] [--quick]
 
-6 blocks of width 384, 6 heads, context 256, 65 characters of Shakespeare, 12 windows a batch, pre norm, learned
-positions (x-transformers: its own default of absolute positions), gelu, tied table, fused Adam. Dropout 0.2, then
-none. Others also drop attention weights, which this library does not: rows "no attention dropout" are without.
-"compiled" is torch.compile. Model FLOP/s: 6 N a token and the whole attention square, as a share of torch.mm's in the
-same run and type.
+6 blocks of width 384, 6 heads, context 256, 65 characters of Shakespeare, 12 windows a batch, pre
+norm, learned positions (x-transformers: its own default of absolute positions), gelu, tied table,
+fused Adam. Dropout 0.2, then none. Others also drop attention weights, which this library does not:
+rows "no attention dropout" are without. "compiled" is torch.compile. Model FLOP/s: 6 N a token and
+the whole attention square, as a share of torch.mm's in the same run and type.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,14 @@ from torch import Tensor, nn
 from benchmarks.peers.gpt_own import Sizes, SmallGPT
 from benchmarks.peers.material import character_batches
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
-from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
+from benchmarks.peers.rounds import (
+    OURS,
+    measure_growth,
+    measure_growth_alone,
+    product_rate,
+    report_ratios,
+    take_turns,
+)
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.attention.masks import Padded
 from regard.data.batches import Batch
@@ -35,8 +43,15 @@ NAMES = ("Transformers, GPT-2", "x-transformers, flash", "plain PyTorch GPT")
 
 def our_core() -> TransformerConfig:
     """Return the configuration of this library's GPT."""
-    sizes = {"layers": SIZES.layers, "width": SIZES.width, "heads": SIZES.heads, "feedforward": 4 * SIZES.width}
-    return TransformerConfig(**sizes, activation="gelu", positions=LearnedConfig(max_length=SIZES.context))
+    sizes = {
+        "layers": SIZES.layers,
+        "width": SIZES.width,
+        "heads": SIZES.heads,
+        "feedforward": 4 * SIZES.width,
+    }
+    return TransformerConfig(
+        **sizes, activation="gelu", positions=LearnedConfig(max_length=SIZES.context)
+    )
 
 
 def contestant(name: str, dropout: float, precision: str) -> Step:
@@ -46,28 +61,41 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
         config = LanguageModelConfig(core=our_core(), dropout=dropout)
         return our_step(build_language_model(config, vocab=SIZES.vocab), precision)
     attention_dropout = 0.0 if WITHOUT in name else dropout
-    module, scores = _peer(name.removesuffix(COMPILED).removesuffix(WITHOUT), dropout, attention_dropout)
+    module, scores = _peer(
+        name.removesuffix(COMPILED).removesuffix(WITHOUT), dropout, attention_dropout
+    )
     module.train()
     if name.endswith(COMPILED):
         scores = torch.compile(scores)
 
     def mean_loss(batch: WindowBatch) -> Tensor:
         logits = scores(batch.target.items[:, :-1])
-        return nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.items[:, 1:].flatten())
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch.target.items[:, 1:].flatten()
+        )
 
     return their_step(list(module.parameters()), mean_loss, precision)
 
 
-def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+def _peer(
+    name: str, dropout: float, attention_dropout: float
+) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     if name == "plain PyTorch GPT":
         small_gpt = SmallGPT(SIZES, dropout=dropout, attention_dropout=attention_dropout)
         return small_gpt, small_gpt
     if name == "Transformers, GPT-2":
         from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
-        sizes = {"n_positions": SIZES.context, "n_embd": SIZES.width, "n_layer": SIZES.layers, "n_head": SIZES.heads}
+        sizes = {
+            "n_positions": SIZES.context,
+            "n_embd": SIZES.width,
+            "n_layer": SIZES.layers,
+            "n_head": SIZES.heads,
+        }
         rates = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": attention_dropout}
-        settings = GPT2Config(vocab_size=SIZES.vocab, **sizes, **rates, bos_token_id=0, eos_token_id=0)
+        settings = GPT2Config(
+            vocab_size=SIZES.vocab, **sizes, **rates, bos_token_id=0, eos_token_id=0
+        )
         settings.activation_function = "gelu"
         gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa")
         return gpt2, lambda tokens: gpt2(input_ids=tokens, use_cache=False).logits
@@ -80,7 +108,12 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
         "attn_dim_head": SIZES.width // SIZES.heads,
     }
     layers = Decoder(**sizes, attn_flash=True, attn_dropout=attention_dropout, ff_dropout=dropout)
-    options = {"num_tokens": SIZES.vocab, "max_seq_len": SIZES.context, "emb_dropout": dropout, "tie_embedding": True}
+    options = {
+        "num_tokens": SIZES.vocab,
+        "max_seq_len": SIZES.context,
+        "emb_dropout": dropout,
+        "tie_embedding": True,
+    }
     wrapper = TransformerWrapper(**options, attn_layers=layers)
     return wrapper, wrapper
 
@@ -94,7 +127,8 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
     names += [name + WITHOUT for name in NAMES] if dropout else []
     if not options.quick and precision == "float32":
         names += [
-            f"{name}{WITHOUT if dropout else ''}{COMPILED}" for name in ("Transformers, GPT-2", "plain PyTorch GPT")
+            f"{name}{WITHOUT if dropout else ''}{COMPILED}"
+            for name in ("Transformers, GPT-2", "plain PyTorch GPT")
         ]
     steps = {name: contestant(name, dropout, precision) for name in names}
     turns = {name: lambda number, step=step: step(batches[number]) for name, step in steps.items()}
@@ -106,7 +140,10 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
     module = "benchmarks.peers.train_gpt"
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: measure_growth_alone(module, options, name, str(dropout)) for name in (OURS, *NAMES)}
+        alone = {
+            name: measure_growth_alone(module, options, name, str(dropout))
+            for name in (OURS, *NAMES)
+        }
 
     def extra(name: str, median: float) -> str:
         reached = median * per_token
@@ -115,8 +152,10 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
 
     report.write()
     report.write(
-        f"  dropout {dropout}, {precision}: tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
+        f"  dropout {dropout}, {precision}: tokens/s min, median, max; times of it / ours; model "
+        f"FLOP/s as a share of "
+        f"torch.mm's {rate / 1e9:.0f} "
+        f"GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
     report_ratios(report, times, float(ROWS * context), unit="tokens", extra=extra)
 

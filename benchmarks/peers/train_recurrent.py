@@ -1,11 +1,13 @@
-"""Training speed of a recurrent translator with additive attention, compared with JoeyNMT and plain PyTorch.
+"""Training speed of a recurrent translator with additive attention, compared with JoeyNMT and plain
+PyTorch.
 
     python -m benchmarks.peers.train_recurrent --data FOLDER [--memory kept|default] [--quick]
 
-GRU, one layer, encoder in both directions (128 each), decoder of 256, attention of 256, embeddings of 256, a tied
-table, Multi30k batches of at most 4,096 tokens, label smoothing 0.1, dropout 0.1, fused Adam. "plain PyTorch" is what
-one would write: nn.GRU reads the packed source, nn.GRUCell takes target after target, v . tanh(W q + U k) scores what
-was read, and the scores of the vocabulary are one product behind the loop.
+GRU, one layer, encoder in both directions (128 each), decoder of 256, attention of 256, embeddings
+of 256, a tied table, Multi30k batches of at most 4,096 tokens, label smoothing 0.1, dropout 0.1,
+fused Adam. "plain PyTorch" is what one would write: nn.GRU reads the packed source, nn.GRUCell
+takes target after target, v . tanh(W q + U k) scores what was read, and the scores of the
+vocabulary are one product behind the loop.
 """
 
 import torch
@@ -14,7 +16,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.peers.material import VOCAB, inputs_and_targets, small, translation_batches
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
-from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, report_ratios, take_turns
+from benchmarks.peers.rounds import (
+    OURS,
+    measure_growth,
+    measure_growth_alone,
+    report_ratios,
+    take_turns,
+)
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, SMOOTHING
 from regard.data.batches import PairBatch, count_target_tokens
@@ -37,14 +45,22 @@ class PlainTranslator(nn.Module):
         self.reads = nn.GRU(SIZE, SIZE // 2, batch_first=True, bidirectional=True)
         self.cell = nn.GRUCell(2 * SIZE, SIZE)
         self.bridge = nn.Linear(SIZE, SIZE)
-        self.of_key, self.of_query, self.to_score = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE), nn.Linear(SIZE, 1)
+        self.of_key, self.of_query, self.to_score = (
+            nn.Linear(SIZE, SIZE),
+            nn.Linear(SIZE, SIZE),
+            nn.Linear(SIZE, 1),
+        )
         self.readout = nn.Linear(3 * SIZE, SIZE)
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, source: Tensor, lengths: Tensor, inputs: Tensor) -> Tensor:
-        packed = pack_padded_sequence(self._embed(source), lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            self._embed(source), lengths, batch_first=True, enforce_sorted=False
+        )
         states, last = self.reads(packed)
-        states = self.dropout(pad_packed_sequence(states, batch_first=True)[0])  # (batch, source, SIZE)
+        states = self.dropout(
+            pad_packed_sequence(states, batch_first=True)[0]
+        )  # (batch, source, SIZE)
         state = torch.tanh(self.bridge(torch.cat((last[0], last[1]), -1)))
         keys, padding = self.of_key(states), source.eq(0)
         targets = self._embed(inputs)
@@ -53,7 +69,9 @@ class PlainTranslator(nn.Module):
             state = self.cell(torch.cat((target, context), -1), state)
             context = self._read(state, keys, states, padding)
             outputs.append(torch.cat((state, context), -1))
-        hidden = torch.tanh(self.readout(self.dropout(torch.cat((torch.stack(outputs, 1), targets), -1))))
+        hidden = torch.tanh(
+            self.readout(self.dropout(torch.cat((torch.stack(outputs, 1), targets), -1)))
+        )
         return nn.functional.linear(hidden, self.table.weight)
 
     def _embed(self, ids: Tensor) -> Tensor:
@@ -75,11 +93,23 @@ def contestant(name: str, precision: str) -> Step:
     if name == "JoeyNMT":
         from benchmarks.peers import joeynmt  # noqa: PLC0415  # imported only if needed
 
-        read = {"type": "recurrent", "rnn_type": "gru", "hidden_size": SIZE // 2, "bidirectional": True}
-        write = {"type": "recurrent", "rnn_type": "gru", "hidden_size": SIZE, "attention": "bahdanau"}
+        read = {
+            "type": "recurrent",
+            "rnn_type": "gru",
+            "hidden_size": SIZE // 2,
+            "bidirectional": True,
+        }
+        write = {
+            "type": "recurrent",
+            "rnn_type": "gru",
+            "hidden_size": SIZE,
+            "attention": "bahdanau",
+        }
         write |= {"init_hidden": "bridge", "input_feeding": True, "hidden_dropout": DROPOUT}
         rest = {"num_layers": 1, "dropout": DROPOUT}
-        module, mean_loss = joeynmt.model(VOCAB, read | rest, write | rest, width=SIZE, smoothing=SMOOTHING)
+        module, mean_loss = joeynmt.model(
+            VOCAB, read | rest, write | rest, width=SIZE, smoothing=SMOOTHING
+        )
     else:
         module = PlainTranslator()
 
@@ -103,7 +133,10 @@ def compare(options: Options, report: Report, precision: str) -> None:
     times = take_turns(turns, rounds=rounds, warmup=2, report=report)
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: measure_growth_alone("benchmarks.peers.train_recurrent", options, name) for name in steps}
+        alone = {
+            name: measure_growth_alone("benchmarks.peers.train_recurrent", options, name)
+            for name in steps
+        }
     report.write()
     report.write(
         f"  {precision}: target tokens/s min, median, max; times of it / ours"
@@ -111,7 +144,9 @@ def compare(options: Options, report: Report, precision: str) -> None:
     )
     tokens = [float(count_target_tokens(batch)) for batch in batches[2:]]
     grown = {name: f" {megabytes:7,.0f} MB" for name, megabytes in alone.items()}
-    report_ratios(report, times, tokens, unit="target tokens", extra=lambda name, _: grown.get(name, ""))
+    report_ratios(
+        report, times, tokens, unit="target tokens", extra=lambda name, _: grown.get(name, "")
+    )
 
 
 def main() -> None:

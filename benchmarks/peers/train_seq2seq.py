@@ -2,19 +2,27 @@
 
     python -m benchmarks.peers.train_seq2seq --data FOLDER [--memory kept|default] [--quick]
 
-Contestants: this library (what its training loop calls), torch.nn.Transformer, Transformers' Marian and BART,
-x-transformers with flash attention, JoeyNMT, OpenNMT-py. Same sizes, Multi30k batches of at most 4,096 tokens of the
-longer side, tied tables, label smoothing 0.1, fused Adam, dropout 0.1. Where others also drop attention weights, which
-this library does not, the rows "no attention dropout" are the same without that.
-Told: target tokens a second (padding not counted), times as fast as each, model FLOP/s (6 N a token) as a share of what
-torch.mm reaches in the same run and type, and by how much a process of its own grows in building and three steps.
+Contestants: this library (what its training loop calls), torch.nn.Transformer, Transformers' Marian
+and BART, x-transformers with flash attention, JoeyNMT, OpenNMT-py. Same sizes, Multi30k batches of
+at most 4,096 tokens of the longer side, tied tables, label smoothing 0.1, fused Adam, dropout 0.1.
+Where others also drop attention weights, which this library does not, the rows "no attention
+dropout" are the same without that. Told: target tokens a second (padding not counted), times as
+fast as each, model FLOP/s (6 N a token) as a share of what torch.mm reaches in the same run and
+type, and by how much a process of its own grows in building and three steps.
 """
 
 import torch
 
 from benchmarks.peers.material import VOCAB, small, translation_batches
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
-from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
+from benchmarks.peers.rounds import (
+    OURS,
+    measure_growth,
+    measure_growth_alone,
+    product_rate,
+    report_ratios,
+    take_turns,
+)
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops, peer
 from regard.data.batches import PairBatch, count_target_tokens
@@ -35,13 +43,16 @@ def contestant(name: str, size: str, precision: str) -> Step:
     if name == OURS:
         sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB, "label_smoothing": SMOOTHING}
         return our_step(build(ModelConfig(core=config, dropout=DROPOUT), **sizes), precision)
-    module, mean_loss = peer(name.removesuffix(WITHOUT), config, 0.0 if name.endswith(WITHOUT) else DROPOUT)
+    module, mean_loss = peer(
+        name.removesuffix(WITHOUT), config, 0.0 if name.endswith(WITHOUT) else DROPOUT
+    )
     module.train()
     return their_step(list(module.parameters()), mean_loss, precision)
 
 
 def names(size: str, *, quick: bool) -> list[str]:
-    """Return all contestants; in the large size only one without attention dropout, to save time."""
+    """Return all contestants; in the large size only one without attention dropout, to save
+    time."""
     also = () if quick else ALSO_WITHOUT if size == "4+4 x 128" else ALSO_WITHOUT[:1]
     return [OURS, *PEERS, *(name + WITHOUT for name in also)]
 
@@ -67,8 +78,10 @@ def compare(options: Options, report: Report, size: str, precision: str) -> None
 
     report.write()
     report.write(
-        f"  {size}, {precision}: target tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
+        f"  {size}, {precision}: target tokens/s min, median, max; times of it / ours; model "
+        f"FLOP/s as a share of "
+        f"torch.mm's {rate / 1e9:.0f} "
+        f"GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
     report_ratios(report, times, tokens, unit="target tokens", extra=extra)
 
@@ -86,13 +99,23 @@ def main() -> None:
         name, size = options.memory_of
         batches = translation_batches(options.data, 3)
         tiny = next(iter(SIZES))
-        first, work = (lambda: _train(name, tiny, [small(batches[0])])), (lambda: _train(name, size, batches))
+        first, work = (
+            (lambda: _train(name, tiny, [small(batches[0])])),
+            (lambda: _train(name, size, batches)),
+        )
         print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()
     report = Report(options.out)
-    report.head("Training an encoder-decoder", options, "transformers", "x-transformers", "joeynmt", "OpenNMT-py")
+    report.head(
+        "Training an encoder-decoder",
+        options,
+        "transformers",
+        "x-transformers",
+        "joeynmt",
+        "OpenNMT-py",
+    )
     precisions = training_precisions(options, report)
     for size in ("4+4 x 128",) if options.quick else SIZES:
         for precision in precisions:

@@ -1,10 +1,12 @@
-"""Training speed of a vision Transformer, compared with Transformers' ViT and torch.nn.TransformerEncoder.
+"""Training speed of a vision Transformer, compared with Transformers' ViT and
+torch.nn.TransformerEncoder.
 
     python -m benchmarks.peers.train_vit --data FOLDER [--memory kept|default] [--quick]
 
-12 blocks of width 192, 3 heads, feed-forward 768, images of 32 x 32 x 3 in patches of 4, 10 classes, 64 images a
-batch, random pixels, pre norm, gelu, no dropout, fused Adam. Transformers reads a token for the class beside the 64
-patches, this library reads the patches with one learned query, the encoder of torch takes their mean.
+12 blocks of width 192, 3 heads, feed-forward 768, images of 32 x 32 x 3 in patches of 4, 10
+classes, 64 images a batch, random pixels, pre norm, gelu, no dropout, fused Adam. Transformers
+reads a token for the class beside the 64 patches, this library reads the patches with one learned
+query, the encoder of torch takes their mean.
 """
 
 from typing import NamedTuple
@@ -13,7 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
-from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
+from benchmarks.peers.rounds import (
+    OURS,
+    measure_growth,
+    measure_growth_alone,
+    product_rate,
+    report_ratios,
+    take_turns,
+)
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_classifier
@@ -43,8 +52,12 @@ class TorchViT(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True)
-        self.encoder = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 4 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False
+        )
         self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.positions = nn.Parameter(torch.randn((SIDE // PATCH) ** 2, WIDTH) * 0.02)
         self.head = nn.Linear(WIDTH, CLASSES)
@@ -62,7 +75,9 @@ def contestant(name: str, precision: str) -> Step:
         core = TransformerConfig(**sizes, activation="gelu", positions=NoPositionsConfig())
         config = ClassifierConfig(core=core, pool_heads=HEADS, dropout=0.0)
         reads = ImageReader((3, SIDE, SIDE), WIDTH, patch=PATCH)
-        model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool))
+        model = build_classifier(
+            config, reads, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool)
+        )
         return our_step(model, precision)
     if name == "torch.nn.TransformerEncoder":
         module: nn.Module = TorchViT()
@@ -70,8 +85,15 @@ def contestant(name: str, precision: str) -> Step:
     else:
         from transformers import ViTConfig, ViTForImageClassification  # noqa: PLC0415  # imported only if needed
 
-        sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "patch_size": PATCH}
-        settings = ViTConfig(**sizes, intermediate_size=4 * WIDTH, image_size=SIDE, num_labels=CLASSES)
+        sizes = {
+            "hidden_size": WIDTH,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS,
+            "patch_size": PATCH,
+        }
+        settings = ViTConfig(
+            **sizes, intermediate_size=4 * WIDTH, image_size=SIDE, num_labels=CLASSES
+        )
         module = vit = ViTForImageClassification._from_config(settings, attn_implementation="sdpa")
 
         def scores(images: Tensor) -> Tensor:
@@ -97,7 +119,10 @@ def compare(options: Options, report: Report, precision: str) -> None:
     per_image = positions * (6 * LAYERS * 12 * WIDTH**2 + 12 * LAYERS * positions * WIDTH)
     alone = {}
     if not options.quick and precision == "float32":
-        alone = {name: measure_growth_alone("benchmarks.peers.train_vit", options, name) for name in steps}
+        alone = {
+            name: measure_growth_alone("benchmarks.peers.train_vit", options, name)
+            for name in steps
+        }
 
     def extra(name: str, median: float) -> str:
         reached = median * per_image
@@ -106,8 +131,10 @@ def compare(options: Options, report: Report, precision: str) -> None:
 
     report.write()
     report.write(
-        f"  {precision}: images/s min, median, max; times of it / ours; model FLOP/s of the 64 patches as a share of "
-        f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
+        f"  {precision}: images/s min, median, max; times of it / ours; model FLOP/s of the 64 "
+        f"patches as a share of "
+        f"torch.mm's {rate / 1e9:.0f} "
+        f"GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
     report_ratios(report, times, float(ROWS), unit="images", extra=extra)
 
@@ -121,7 +148,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.memory_of:
         (name,) = options.memory_of
-        first, work = (lambda: _train(name, [_batch(1)])), (lambda: _train(name, [_batch() for _ in range(3)]))
+        first, work = (
+            (lambda: _train(name, [_batch(1)])),
+            (lambda: _train(name, [_batch() for _ in range(3)])),
+        )
         print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":

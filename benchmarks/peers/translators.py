@@ -1,9 +1,12 @@
-"""The same encoder-decoder in each library: post norm (x-transformers, JoeyNMT and OpenNMT-py: pre), one tied table.
+"""The same encoder-decoder in each library: post norm (x-transformers, JoeyNMT and OpenNMT-py:
+pre), one tied table.
 
-    peer(name, sizes, attention_dropout) -> (module, mean_loss)       mean_loss(Batch) -> scalar, label smoothing 0.1
+    peer(name, sizes, attention_dropout) -> (module, mean_loss)       mean_loss(Batch) -> scalar,
+    label smoothing 0.1
 
-Dropout is 0.1 in each library's default positions; `attention_dropout` is that of the attention weights, which this
-library does not have. x-transformers cannot tie its output layer: more parameters, the same arithmetic.
+Dropout is 0.1 in each library's default positions; `attention_dropout` is that of the attention
+weights, which this library does not have. x-transformers cannot tie its output layer: more
+parameters, the same arithmetic.
 """
 
 import math
@@ -22,8 +25,12 @@ from regard.models.cores.config import TransformerConfig
 __all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
 
 SIZES = {
-    "4+4 x 128": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post"),
-    "6+6 x 512": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post"),
+    "4+4 x 128": TransformerConfig(
+        layers=4, width=128, heads=4, feedforward=256, norm_order="post"
+    ),
+    "6+6 x 512": TransformerConfig(
+        layers=6, width=512, heads=8, feedforward=2048, norm_order="post"
+    ),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
 _LONGEST = 256
@@ -32,15 +39,21 @@ MeanLoss = Callable[[PairBatch], Tensor]
 
 
 def flops(config: TransformerConfig, batch: PairBatch) -> float:
-    """Return 6 N per token, N the parameters of the matrix products for it; without padding and attention scores."""
+    """Return 6 N per token, N the parameters of the matrix products for it; without padding and
+    attention scores."""
     width, inner, layers = config.width, config.feedforward, config.layers
     block = 4 * width**2 + 2 * width * inner
     source_weights = layers * (block + 2 * width**2)
     target_weights = layers * (block + 2 * width**2) + VOCAB * width
-    return 6 * (source_weights * int(batch.source.lengths.sum()) + target_weights * count_target_tokens(batch))
+    return 6 * (
+        source_weights * int(batch.source.lengths.sum())
+        + target_weights * count_target_tokens(batch)
+    )
 
 
-def peer(name: str, config: TransformerConfig, attention_dropout: float = DROPOUT) -> tuple[nn.Module, MeanLoss]:
+def peer(
+    name: str, config: TransformerConfig, attention_dropout: float = DROPOUT
+) -> tuple[nn.Module, MeanLoss]:
     """Return a newly initialized model of a peer, and its loss."""
     warnings.filterwarnings("ignore")
     torch.manual_seed(1)
@@ -49,7 +62,10 @@ def peer(name: str, config: TransformerConfig, attention_dropout: float = DROPOU
 
 def _mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]), targets.flatten(), ignore_index=0, label_smoothing=SMOOTHING
+        logits.reshape(-1, logits.shape[-1]),
+        targets.flatten(),
+        ignore_index=0,
+        label_smoothing=SMOOTHING,
     )
 
 
@@ -61,16 +77,22 @@ class _Torch(nn.Module):
         width, layers = config.width, config.layers
         self.table = nn.Embedding(VOCAB, width)
         nn.init.normal_(self.table.weight, std=width**-0.5)
-        angle = torch.arange(float(_LONGEST))[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
+        angle = torch.arange(float(_LONGEST))[:, None] * torch.exp(
+            torch.arange(0, width, 2) * (-math.log(1e4) / width)
+        )
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
-        self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
+        self.core = nn.Transformer(
+            width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True
+        )
         for module in self.core.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = attention_dropout
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.positions[: ids.shape[1]])
+        return self.dropout(
+            self.table(ids) * math.sqrt(self.table.embedding_dim) + self.positions[: ids.shape[1]]
+        )
 
     def forward(self, source: Tensor, inputs: Tensor) -> Tensor:
         padding = source.eq(0)
@@ -111,27 +133,35 @@ def marian(config: TransformerConfig, attention_dropout: float = DROPOUT) -> Any
     """Return Transformers' MarianMTModel with SDPA attention."""
     from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415  # each peer is imported only if needed
 
-    return MarianMTModel._from_config(MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa")
+    return MarianMTModel._from_config(
+        MarianConfig(**_settings(config, attention_dropout)), attn_implementation="sdpa"
+    )
 
 
 def _bart(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
     from transformers import BartConfig, BartForConditionalGeneration  # noqa: PLC0415
 
     settings = BartConfig(**_settings(config, attention_dropout))
-    return _transformers(BartForConditionalGeneration._from_config(settings, attn_implementation="sdpa"))
+    return _transformers(
+        BartForConditionalGeneration._from_config(settings, attn_implementation="sdpa")
+    )
 
 
 def _transformers(model: Any) -> tuple[nn.Module, MeanLoss]:
     def mean_loss(batch: PairBatch) -> Tensor:
         source, inputs, targets = inputs_and_targets(batch)
         mask = source.ne(0).long()
-        out = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs, use_cache=False)
+        out = model(
+            input_ids=source, attention_mask=mask, decoder_input_ids=inputs, use_cache=False
+        )
         return _mean_loss(out.logits, targets)
 
     return model, mean_loss
 
 
-def _x_transformers(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Module, MeanLoss]:
+def _x_transformers(
+    config: TransformerConfig, attention_dropout: float
+) -> tuple[nn.Module, MeanLoss]:
     from x_transformers import XTransformer  # noqa: PLC0415
 
     side = {
@@ -163,8 +193,18 @@ def _joeynmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
 
     if attention_dropout != DROPOUT:
         raise ValueError("JoeyNMT has one dropout rate for all layers")
-    side = {"type": "transformer", "num_layers": config.layers, "num_heads": config.heads, "hidden_size": config.width}
-    side |= {"ff_size": config.feedforward, "dropout": DROPOUT, "layer_norm": "pre", "activation": "relu"}
+    side = {
+        "type": "transformer",
+        "num_layers": config.layers,
+        "num_heads": config.heads,
+        "hidden_size": config.width,
+    }
+    side |= {
+        "ff_size": config.feedforward,
+        "dropout": DROPOUT,
+        "layer_norm": "pre",
+        "activation": "relu",
+    }
     return joeynmt.model(VOCAB, side, side, width=config.width, smoothing=SMOOTHING)
 
 
@@ -183,8 +223,20 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
         Embeddings(width, VOCAB, 0, position_encoding=True, dropout=DROPOUT) for _ in range(2)
     )
     decoder_embeddings.word_lut.weight = encoder_embeddings.word_lut.weight
-    encoder = TransformerEncoder(layers, width, heads, inner, DROPOUT, attention_dropout, encoder_embeddings, 0, 0)
-    sizes = (layers, width, heads, inner, False, "scaled-dot", DROPOUT, attention_dropout, decoder_embeddings)
+    encoder = TransformerEncoder(
+        layers, width, heads, inner, DROPOUT, attention_dropout, encoder_embeddings, 0, 0
+    )
+    sizes = (
+        layers,
+        width,
+        heads,
+        inner,
+        False,
+        "scaled-dot",
+        DROPOUT,
+        attention_dropout,
+        decoder_embeddings,
+    )
     model = NMTModel(encoder, TransformerDecoder(*sizes, 0, 0, False, False, None, 0))
     model.generator = nn.Linear(width, VOCAB)
     model.generator.weight = encoder_embeddings.word_lut.weight

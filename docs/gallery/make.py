@@ -1,13 +1,15 @@
-"""Build the gallery: an interactive page and a screenshot of the attention of each run, and an index.
+"""Build the gallery: an interactive page and a screenshot of the attention of each run, and an
+index.
 
     python -m docs.gallery.make runs/dates runs/images ...
 
-    docs/gallery/NAME.html, NAME.png     NAME: the recipe, with the name of the core unless it is the recipe's default
-    docs/gallery/README.md               index, with the commands that trained the runs
-    docs/images/look-NAME.png            screenshots for docs/look.md
+    docs/gallery/NAME.html, NAME.png     NAME: the recipe, with the name of the core unless it is
+    the recipe's default docs/gallery/README.md               index, with the commands that trained
+    the runs docs/images/look-NAME.png            screenshots for docs/look.md
 
-The files are committed, so runs must be trained on data of the package, embedded or synthetic. Existing files of these
-names are replaced. Screenshots need Chromium: the system's, $CHROMIUM, or Playwright's.
+The files are committed, so runs must be trained on data of the package, embedded or synthetic.
+Existing files of these names are replaced. Screenshots need Chromium: the system's, $CHROMIUM, or
+Playwright's.
 """
 
 import argparse
@@ -45,19 +47,20 @@ _MOST_BYTES = 120_000
 
 _HEAD = """# Gallery
 
-Attention of trained models, one page per recipe. The pages are interactive: in a clone, open the .html in a browser,
-hover, click, select another head or layer, press `?` for the shortcuts. They need no network. All data is embedded or
-synthetic; the models are small and were trained for minutes, on one core. Attention weights do not explain
-predictions.
+Attention of trained models, one page per recipe. The pages are interactive: in a clone, open the
+.html in a browser, hover, click, select another head or layer, press `?` for the shortcuts. They
+need no network. All data is embedded or synthetic; the models are small and were trained for
+minutes, on one core. Attention weights do not explain predictions.
 
 `make gallery RUNS="..."` builds the gallery from the runs of the commands below.
 """
 _TAIL = """## translate, and your own
 
-The recipe [translate](../recipes/translate.md) has no data of its own, so it is not here. On your pairs:
+The recipe [translate](../recipes/translate.md) has no data of its own, so it is not here. On your
+pairs:
 
-    regard train translate --run runs/mine --data.train train.tsv --data.val val.tsv --data.test test.tsv
-    regard look runs/mine --test 0 1 2 --out look.html
+    regard train translate --run runs/mine --data.train train.tsv --data.val val.tsv --data.test
+    test.tsv regard look runs/mine --test 0 1 2 --out look.html
 
 Autoencoders ([rebuild](../recipes/rebuild.md)) have no attention, so they have no page.
 """
@@ -77,12 +80,20 @@ class Entry:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Build the gallery of these runs. Raises SystemExit for invalid runs before any file is written."""
+    """Build the gallery of these runs. Raises SystemExit for invalid runs before any file is
+    written."""
     parser = argparse.ArgumentParser(
         description="Build pages and screenshots of the attention of trained runs, for the docs."
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run on embedded data")
-    parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1], help="folder of gallery/ and images/")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run on embedded data"
+    )
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        default=Path(__file__).parents[1],
+        help="folder of gallery/ and images/",
+    )
     options = parser.parse_args(argv)
     try:
         entries = _entries(options.runs)
@@ -98,7 +109,9 @@ def main(argv: list[str] | None = None) -> None:
             _picture(browser, page, entry.fragment, gallery / f"{entry.name}.png")
         for name, look in LOOKS.items():
             if look.page in entries and (look.compare is None or look.compare in entries):
-                _look(browser, look, entries, images / f"look-{name}.png", Path(folder) / "page.html")
+                _look(
+                    browser, look, entries, images / f"look-{name}.png", Path(folder) / "page.html"
+                )
         browser.close()
     (gallery / "README.md").write_text(_index(entries), encoding="utf-8")
 
@@ -110,11 +123,14 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
         run = read_run(folder)
         name = _name(run)
         if name not in PAGES:
-            raise UserError(f"{folder}: the gallery has no page for {name}, only for {', '.join(PAGES)}")
+            raise UserError(
+                f"{folder}: the gallery has no page for {name}, only for {', '.join(PAGES)}"
+            )
         own = [part for part in ("train", "val", "test") if getattr(run.config.data, part, None)]
         if own:
             raise UserError(
-                f"{folder}: runs of the gallery must use data of the package, but this one has its own ({own[0]})"
+                f"{folder}: runs of the gallery must use data of the package, but this one has its "
+                f"own ({own[0]})"
             )
         if name in runs:
             raise UserError(f"{folder} and {runs[name]} are both {name}")
@@ -123,7 +139,9 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
 
 
 def _name(run: Run) -> str:
-    models = (getattr(config, "model", None) for config in (run.config, RECIPES[run.recipe].config()))
+    models = (
+        getattr(config, "model", None) for config in (run.config, RECIPES[run.recipe].config())
+    )
     own, default = (model.core.name if hasattr(model, "core") else "" for model in models)
     return run.recipe if own == default else f"{run.recipe}-{own}"
 
@@ -132,7 +150,9 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
     trained: TrainedRun = load(folder)
     inputs = [trained.test_input(number) for number in shown.inputs]
     if shown.beam is None:
-        capture = trained.look(inputs, names=[f"test {trained.entry.input} {number}" for number in shown.inputs])
+        capture = trained.look(
+            inputs, names=[f"test {trained.entry.input} {number}" for number in shown.inputs]
+        )
     else:
         with record(trained) as capture:
             trained.predict(inputs, beam=shown.beam)
@@ -141,15 +161,22 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
     # Only the name of the folder: committed pages must not reveal paths of this machine.
     capture.title = folder.resolve().name if folder.name in ("", "..") else folder.name
     score = _score(folder, trained.recipe.metric)
-    print(name, *(sample_maps.sample.title.replace("\n", " ") for sample_maps in capture), sep="\n  ")
+    print(
+        name, *(sample_maps.sample.title.replace("\n", " ") for sample_maps in capture), sep="\n  "
+    )
     fragment = shown.view.fragment(capture.samples)
-    return Entry(name=name, run=trained.run, capture=capture, fragment=fragment, score=score, shown=shown)
+    return Entry(
+        name=name, run=trained.run, capture=capture, fragment=fragment, score=score, shown=shown
+    )
 
 
 def _select_kinds(capture: Capture, kinds: Collection[Kind]) -> Capture:
     """Return the capture with only the reads of these kinds."""
     samples = [
-        SampleMaps(sample=sample_maps.sample, maps=tuple(read for read in sample_maps.maps if read.kind in kinds))
+        SampleMaps(
+            sample=sample_maps.sample,
+            maps=tuple(read for read in sample_maps.maps if read.kind in kinds),
+        )
         for sample_maps in capture
     ]
     return Capture(lambda: samples, title=capture.title, model=capture.model)
@@ -165,7 +192,9 @@ def _score(folder: Path, metric: str) -> str:
     return f"{score}{training['steps']:,} steps, {training['minutes']:.1f} minutes."
 
 
-def _look(browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path, page: Path) -> None:
+def _look(
+    browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path, page: Path
+) -> None:
     capture = entries[look.page].capture
     other = entries[look.compare].capture if look.compare else None
     capture.save(page, compare=other, overwrite=True)
@@ -175,8 +204,11 @@ def _look(browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path
     _picture(browser, page, fragment, path, is_dark=look.view.is_dark)
 
 
-def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark: bool = False) -> None:
-    """Write a screenshot of the page opened with this fragment, with a reduced palette to save space."""
+def _picture(
+    browser: Browser, page: Path, fragment: str, path: Path, *, is_dark: bool = False
+) -> None:
+    """Write a screenshot of the page opened with this fragment, with a reduced palette to save
+    space."""
     size: Any = {"width": WIDTH, "height": HEIGHT}
     tab = browser.new_page(viewport=size, color_scheme="dark" if is_dark else "light")
     tab.goto(f"{page.resolve().as_uri()}#{fragment}")
@@ -187,7 +219,9 @@ def _picture(browser: Browser, page: Path, fragment: str, path: Path, *, is_dark
     shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     tab.close()
     for colors in (256, 128, 64):
-        reduced = shot.quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+        reduced = shot.quantize(
+            colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
+        )
         reduced.save(path, optimize=True)
         if path.stat().st_size <= _MOST_BYTES:
             break
@@ -197,15 +231,18 @@ def _index(entries: Mapping[str, Entry]) -> str:
     parts = [_HEAD]
     for name, entry in entries.items():
         parts.append(
-            f"## {name}\n\n{entry.shown.about}\n\n[![{name}: {entry.shown.view.name}]({name}.png)]({name}.html)\n\n"
-            f"[{name}.html]({name}.html): test inputs {', '.join(map(str, entry.shown.inputs))}. {entry.score}\n\n"
+            f"## {name}\n\n{entry.shown.about}\n\n[![{name}: "
+            f"{entry.shown.view.name}]({name}.png)]({name}.html)\n\n"
+            f"[{name}.html]({name}.html): test inputs {', '.join(map(str, entry.shown.inputs))}. "
+            f"{entry.score}\n\n"
             f"    {_command(entry)}\n"
         )
     return "\n".join([*parts, _TAIL])
 
 
 def _command(entry: Entry) -> str:
-    """Return the command that trains such a run: the settings that differ from the recipe's defaults."""
+    """Return the command that trains such a run: the settings that differ from the recipe's
+    defaults."""
     config, recipe = entry.run.config, entry.run.recipe
     core = {"model": {"core": {"name": config.model.core.name}}}
     default = apply_changes(RECIPES[recipe].config(), core, called=str)

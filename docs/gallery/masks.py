@@ -8,7 +8,16 @@ from pathlib import Path
 
 import torch
 
-from regard.attention.masks import Mask, causal, dense, documents, padding, prefix, random_blocks, window
+from regard.attention.masks import (
+    Mask,
+    causal,
+    dense,
+    documents,
+    padding,
+    prefix,
+    random_blocks,
+    window,
+)
 from regard.attention.picture import Picture, side_by_side
 
 __all__ = ["draw_masks", "main"]

@@ -1,6 +1,8 @@
-"""Contents of the gallery for each recipe: indices of test inputs, initial state of the page, and a description.
+"""Contents of the gallery for each recipe: indices of test inputs, initial state of the page, and a
+description.
 
-The indices of queries belong to the runs of docs/gallery/README.md; for other runs a page ignores invalid ones.
+The indices of queries belong to the runs of docs/gallery/README.md; for other runs a page ignores
+invalid ones.
 """
 
 from dataclasses import dataclass
@@ -32,10 +34,13 @@ class View:
     is_dark: bool = False
 
     def fragment(self, samples: tuple[SampleMaps, ...], prefix: str = "") -> str:
-        """Return the fragment of one side (viewer/src/state.ts). Raises ValueError if there is no such read."""
+        """Return the fragment of one side (viewer/src/state.ts). Raises ValueError if there is no
+        such read."""
         maps: tuple[AttentionMap, ...] = samples[self.sample].find(self.kind, layer=self.layer)
         if not maps:
-            raise ValueError(f"there is no read of kind {self.kind!r} in layer {self.layer or 'any'}")
+            raise ValueError(
+                f"there is no read of kind {self.kind!r} in layer {self.layer or 'any'}"
+            )
         fields = {
             "sample": self.sample,
             "read": maps[-1].name,
@@ -45,7 +50,11 @@ class View:
             "query": self.query,
             "key": self.key,
         }
-        return "&".join(f"{prefix}{name}={quote(str(value))}" for name, value in fields.items() if value is not None)
+        return "&".join(
+            f"{prefix}{name}={quote(str(value))}"
+            for name, value in fields.items()
+            if value is not None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +90,8 @@ PAGES = {
         inputs=_DATES,
         beam=4,
         view=View(name="alignment", kind="cross"),
-        about="Cross-attention from each character of the ISO date to the source; beam search with four hypotheses.",
+        about="Cross-attention from each character of the ISO date to the source; beam search with "
+        "four hypotheses.",
     ),
     "dates-recurrent": GalleryPage(
         inputs=_DATES,
@@ -93,19 +103,23 @@ PAGES = {
         inputs=(6, 7, 9, 11, 21, 3),
         view=View(name="links", kind="pooling", head=2, query=0, scale="largest"),
         about=(
-            "Attention pooling: the weights of the words of a review in its classification. The model was trained on "
-            '4,000 generated reviews of some 60 words, such as "the plot was never dull"; it knows no other words.'
+            "Attention pooling: the weights of the words of a review in its classification. The "
+            "model was trained on "
+            '4,000 generated reviews of some 60 words, such as "the plot was never dull"; it knows '
+            "no other words."
         ),
     ),
     "tags": GalleryPage(
         inputs=(23, 8, 14, 1, 7),
         view=View(name="links", kind="encoder self", layer=2, head=2, query=5),
-        about="Encoder self-attention of a token tagger: the context that makes a number a day instead of a page.",
+        about="Encoder self-attention of a token tagger: the context that makes a number a day "
+        "instead of a page.",
     ),
     "language": GalleryPage(
         inputs=(37, 30, 10, 36, 13),
         view=View(name="alignment", kind="decoder self", layer=4, head=3),
-        about="Causal self-attention of a language model: one head attends to the digit that comes next.",
+        about="Causal self-attention of a language model: one head attends to the digit that comes "
+        "next.",
     ),
     "language-self-attentive": GalleryPage(
         inputs=(0, 5, 7, 2),
@@ -115,7 +129,8 @@ PAGES = {
     "images": GalleryPage(
         inputs=(7, 4, 2, 11, 1, 6),
         view=View(name="image", kind="encoder self", layer=1, query=5),
-        about="Encoder self-attention between patches of a handwritten digit, and the pooling of its classification.",
+        about="Encoder self-attention between patches of a handwritten digit, and the pooling of "
+        "its classification.",
     ),
     "boxes": GalleryPage(
         inputs=(2, 5),
@@ -127,7 +142,8 @@ PAGES = {
         inputs=(0, 3),
         kinds=("cross",),
         view=View(name="image", kind="cross", layer=2, query=3),
-        about="Cross-attention of the object queries of a point cloud detector to groups of points, seen from above.",
+        about="Cross-attention of the object queries of a point cloud detector to groups of "
+        "points, seen from above.",
     ),
     "caption": GalleryPage(
         inputs=(18, 2, 33, 25),
@@ -144,7 +160,8 @@ PAGES = {
     "tracks": GalleryPage(
         inputs=(0, 6, 12, 17),
         view=View(name="plane", kind="encoder self", query=0),
-        about="Attention between pedestrians: observed tracks, predicted tracks, and weights as lines.",
+        about="Attention between pedestrians: observed tracks, predicted tracks, and weights as "
+        "lines.",
     ),
     "draw": GalleryPage(
         inputs=(2, 4, 6),
@@ -152,7 +169,8 @@ PAGES = {
         about="Cross-attention from each place of a generated image to the words of its text.",
     ),
 }
-"""By the name of the page: the recipe, with the name of the core unless it is the recipe's default."""
+"""By the name of the page: the recipe, with the name of the core unless it is the recipe's
+default."""
 
 LOOKS = {
     "alignment": Look(page="dates", view=View(name="alignment", kind="cross")),
@@ -171,6 +189,8 @@ LOOKS = {
         compare="dates-recurrent",
         other=View(name="alignment", kind="recurrent"),
     ),
-    "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=3, query=1, is_dark=True)),
+    "dark": Look(
+        page="boxes", view=View(name="image", kind="cross", layer=1, head=3, query=1, is_dark=True)
+    ),
 }
 """Screenshots docs/images/look-NAME.png, by name."""

@@ -1,6 +1,7 @@
 """Checks of a read for infinities and NaN; numbers that are masked for every query are ignored.
 
-Keys and values that no query attends to are replaced by zeros, and so are fully masked queries, because 0 * NaN is NaN.
+Keys and values that no query attends to are replaced by zeros, and so are fully masked queries,
+because 0 * NaN is NaN.
 """
 
 import math
@@ -16,18 +17,23 @@ from regard.attention.parts import check_finite_bias
 from regard.attention.scores import Features, InnerProduct
 
 
-def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs, tensors: ReadTensors) -> Tensor:
-    """Run a kernel on a pair; zero non-finite numbers that are masked, and raise ValueError for those that are not.
+def run_checked(
+    run: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs, tensors: ReadTensors
+) -> Tensor:
+    """Run a kernel on a pair; zero non-finite numbers that are masked, and raise ValueError for
+    those that are not.
 
-    Where the output shows non-finite inputs, only the output is checked: zero times infinity is NaN, and so is the
-    softmax of infinite scores. Gradients and bounded scores do not show them, so there the inputs are checked first.
+    Where the output shows non-finite inputs, only the output is checked: zero times infinity is
+    NaN, and so is the softmax of infinite scores. Gradients and bounded scores do not show them, so
+    there the inputs are checked first.
     """
     is_checked = is_inspectable(tensors.query)
     if is_checked and not _output_shows_nonfinite(inputs) and not _is_in_range(inputs, tensors):
         inputs = _zero_masked(inputs, tensors)
         if not are_finite(inputs.query, inputs.keys):
             raise ValueError(
-                f"queries and keys mapped by {type(inputs.score).__name__} must be finite, but overflow "
+                f"queries and keys mapped by {type(inputs.score).__name__} must be finite, but "
+                f"overflow "
                 f"{inputs.query.dtype}; the tensors that were passed are finite"
             )
     out = run(inputs)
@@ -37,19 +43,28 @@ def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInput
     if are_finite(out):
         return out
     raise ValueError(
-        f"the output must be finite, but overflows {inputs.query.dtype}; query, keys and values are finite, "
+        f"the output must be finite, but overflows {inputs.query.dtype}; query, keys and values "
+        f"are finite, "
         "but their products or sums are too large"
     )
 
 
-def prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
+def prepare_again(
+    inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor
+) -> AttentionInputs:
     """Prepare the same read with other numbers in query, keys and values."""
-    rules = {"score": inputs.score, "choice": inputs.choice, "mask": inputs.mask, "bias": inputs.bias}
+    rules = {
+        "score": inputs.score,
+        "choice": inputs.choice,
+        "mask": inputs.mask,
+        "bias": inputs.bias,
+    }
     return prepare_inputs(query, (keys, values), **rules)
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise ValueError, with the first index, unless all numbers are finite (masked ones are zeros by now)."""
+    """Raise ValueError, with the first index, unless all numbers are finite (masked ones are zeros
+    by now)."""
     bad = ~tensor.detach().isfinite()
     if bool(bad.any()):
         index = tuple(bad.nonzero()[0].tolist())
@@ -60,16 +75,21 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def are_finite(*tensors: Tensor) -> bool:
-    """Return True if all numbers are finite: one sum per tensor, and every number only if that is not finite."""
+    """Return True if all numbers are finite: one sum per tensor, and every number only if that is
+    not finite."""
     for tensor in tensors:
         numbers = tensor.detach() if tensor.requires_grad else tensor
-        total = numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
+        total = (
+            numbers.sum(dtype=torch.float32) if numbers.dtype == torch.float16 else numbers.sum()
+        )
         if not math.isfinite(total.item()) and not bool(numbers.isfinite().all()):
             return False
     return True
 
 
-def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int, ...]) -> ReadTensors:
+def zero_hidden(
+    tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int, ...]
+) -> ReadTensors:
     """Zero keys and values that no query attends to, and queries whose row is fully masked.
 
     allowed: (..., query, key) with as many axes, broadcasting to the read; None: no pair is masked.
@@ -87,7 +107,8 @@ def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int
 
 
 def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
-    """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
+    """Return True if every non-finite number that is read makes the output non-finite, and no
+    gradient is needed."""
     if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choice, Soft)):
         return False
     tensors = inputs.query, inputs.keys, inputs.values
@@ -96,19 +117,23 @@ def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
 
 
 def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
-    """Return True if all numbers are finite and no inner product of a query and a key, masked or not, can overflow."""
+    """Return True if all numbers are finite and no inner product of a query and a key, masked or
+    not, can overflow."""
     if (inputs.bias is not None and inputs.bias.may_be_infinite()) or not are_finite(*tensors):
         return False
     if not isinstance(inputs.form, InnerProduct):
         return True
     wide = torch.promote_types(inputs.query.dtype, torch.float32)
     # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
-    norms = (torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys))
+    norms = (
+        torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys)
+    )
     return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
 
 
 def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInputs:
-    """Zero the queries, keys and values that are fully masked. Raises ValueError if others are not finite."""
+    """Zero the queries, keys and values that are fully masked. Raises ValueError if others are not
+    finite."""
     bias = inputs.bias_tensor()
     allowed = inputs.allowed_pairs(bias)
     if bias is not None:
@@ -124,7 +149,8 @@ def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInpu
 
 
 def _any_over_broadcast(used: Tensor, tensor: Tensor) -> Tensor:
-    """Reduce `used`, (..., item) of the read, over the leading axes that the tensor (..., item, dim) broadcasts."""
+    """Reduce `used`, (..., item) of the read, over the leading axes that the tensor (..., item,
+    dim) broadcasts."""
     for axis, size in enumerate(tensor.shape[:-2]):
         if used.shape[axis] != size:
             used = used.unflatten(axis, (size, -1)).any(axis + 1)

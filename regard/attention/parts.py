@@ -1,6 +1,8 @@
-"""Checks of the parts of a read that a caller gives: each is of its base class, and returns what fits the read.
+"""Checks of the parts of a read that a caller gives: each is of its base class, and returns what
+fits the read.
 
-A tensor of another shape might broadcast, and a floating-point mask might be taken for a boolean one.
+A tensor of another shape might broadcast, and a floating-point mask might be taken for a boolean
+one.
 """
 
 from functools import partial
@@ -23,7 +25,9 @@ def check_part(name: str, part: Any, base: type[Any], example: str) -> None:
     """
     if isinstance(part, base):
         return
-    raise TypeError(f"{name} must be a {base.__name__}, such as {example}, got {describe_part(part)}")
+    raise TypeError(
+        f"{name} must be a {base.__name__}, such as {example}, got {describe_part(part)}"
+    )
 
 
 def is_own(part: Any) -> bool:
@@ -35,8 +39,8 @@ def is_own(part: Any) -> bool:
 def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) -> Tensor:
     """Return the tensor that `materialize` of a mask or a bias returned.
 
-    Raises: TypeError or ValueError, with the class of the part, unless it is boolean (a mask) or numbers (a bias) and
-            its last two axes broadcast to the queries and keys.
+    Raises: TypeError or ValueError, with the class of the part, unless it is boolean (a mask) or
+            numbers (a bias) and its last two axes broadcast to the queries and keys.
     """
     name = f"{type(part).__name__}.materialize"
     if not isinstance(tensor, Tensor) or (tensor.dtype == torch.bool) != is_mask:
@@ -44,9 +48,13 @@ def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) 
         raise TypeError(f"{name} must return {expected}, got {describe_result(tensor)}")
     sizes = positions.num_rows, positions.num_keys
     # torch.compile does not trace `in` for sizes that vary.
-    if any(size != 1 and size != whole for size, whole in zip(tensor.shape[:-3:-1], sizes[::-1], strict=False)):  # noqa: PLR1714
+    if any(
+        size != 1 and size != whole  # noqa: PLR1714
+        for size, whole in zip(tensor.shape[:-3:-1], sizes[::-1], strict=False)
+    ):
         raise ValueError(
-            f"{name} must return (..., {sizes[0]} queries or 1, {sizes[1]} keys or 1), got {tuple(tensor.shape)}"
+            f"{name} must return (..., {sizes[0]} queries or 1, {sizes[1]} keys or 1), got "
+            f"{tuple(tensor.shape)}"
         )
     return tensor
 
@@ -65,22 +73,27 @@ def check_finite_bias(name: str, bias: Tensor, allowed: Tensor | None) -> None:
 
 
 def check_result(part: Any, method: str, tensor: Any, *sizes: int) -> Tensor:
-    """Return the tensor that a method of a part returned. Raises TypeError or ValueError, with its name.
+    """Return the tensor that a method of a part returned. Raises TypeError or ValueError, with its
+    name.
 
     sizes: of all axes, or of the last ones.
     """
     if not isinstance(tensor, Tensor) or tensor.dtype == torch.bool:
         raise TypeError(
-            f"{type(part).__name__}.{method} must return a tensor of numbers, got {describe_result(tensor)}"
+            f"{type(part).__name__}.{method} must return a tensor of numbers, got "
+            f"{describe_result(tensor)}"
         )
     if tuple(tensor.shape[-len(sizes) :]) != sizes:
         expected = f"(..., {', '.join(map(str, sizes))})"
-        raise ValueError(f"{type(part).__name__}.{method} must return {expected}, got {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{type(part).__name__}.{method} must return {expected}, got {tuple(tensor.shape)}"
+        )
     return tensor
 
 
 def check_same_size(part: Any, tensor: Any, items: Tensor) -> Tensor:
-    """Return the tensor that a layer or a function returned for these items, which must be of their shape.
+    """Return the tensor that a layer or a function returned for these items, which must be of their
+    shape.
 
     part: a module, or a `partial` of one.
     Raises: TypeError or ValueError, with the class of the module.
@@ -88,7 +101,11 @@ def check_same_size(part: Any, tensor: Any, items: Tensor) -> Tensor:
     if isinstance(tensor, Tensor) and tensor.shape == items.shape:
         return tensor
     part = part.func if isinstance(part, partial) else part
-    name = type(part).__name__ if isinstance(part, nn.Module) else getattr(part, "__name__", "the function")
+    name = (
+        type(part).__name__
+        if isinstance(part, nn.Module)
+        else getattr(part, "__name__", "the function")
+    )
     expected = f"{name} must return a tensor of the shape of its items, {tuple(items.shape)}"
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{expected}, got {describe_result(tensor)}")
@@ -101,9 +118,13 @@ def describe_part(part: Any) -> str:
         return f"the class {part.__name__}: write {part.__name__}(...)"
     if isfunction(part) and part.__module__.startswith("regard."):
         return f"the function {part.__name__}: write {part.__name__}(...)"
-    return repr(part) if isinstance(part, str) else f"{type(part).__name__}; to write one, see {PAGE}"
+    return (
+        repr(part) if isinstance(part, str) else f"{type(part).__name__}; to write one, see {PAGE}"
+    )
 
 
 def describe_result(result: Any) -> str:
     """Return the kind of what a part returned."""
-    return f"a tensor of {result.dtype}" if isinstance(result, Tensor) else f"{type(result).__name__}"
+    return (
+        f"a tensor of {result.dtype}" if isinstance(result, Tensor) else f"{type(result).__name__}"
+    )

@@ -1,16 +1,19 @@
-"""Heatmaps as SVG: of masks and biases, one row per query, one column per key; of matrices, such as those of positions.
+"""Heatmaps as SVG: of masks and biases, one row per query, one column per key; of matrices, such as
+those of positions.
 
     mask            dark: may attend        light: masked
     bias, matrix    blue: above zero        orange: below zero        hatched: -inf, masked
 
-The numbers on the axes are positions: the last query is at the last key. In a large heatmap a cell stands for k x k
-neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in quarters rounded up, so that a single
-pair is visible; for a bias, its color is the mean of the finite values. k is the least that keeps all panels together
-below 40,000 cells, and the file far below a megabyte; k is printed in the picture.
+The numbers on the axes are positions: the last query is at the last key. In a large heatmap a cell
+stands for k x k neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in
+quarters rounded up, so that a single pair is visible; for a bias, its color is the mean of the
+finite values. k is the least that keeps all panels together below 40,000 cells, and the file far
+below a megabyte; k is printed in the picture.
 
-A mask or bias that differs between rows or heads has a panel for each of the first 16, counted from 1. The colors of
-each panel of a bias reach its own largest magnitude, which its title states. Blue and orange differ from the background
-in lightness and from one another in hue, which print and color-blind readers can distinguish.
+A mask or bias that differs between rows or heads has a panel for each of the first 16, counted from
+1. The colors of each panel of a bias reach its own largest magnitude, which its title states. Blue
+and orange differ from the background in lightness and from one another in hue, which print and
+color-blind readers can distinguish.
 """
 
 import html
@@ -87,7 +90,8 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Heatmap of a mask, a bias or a matrix. Notebooks display it, `svg` is its SVG text, `save` writes a file."""
+    """Heatmap of a mask, a bias or a matrix. Notebooks display it, `svg` is its SVG text, `save`
+    writes a file."""
 
     heading: str
     panels: tuple[Panel, ...]
@@ -104,12 +108,15 @@ class Picture:
         """Write the picture to a .svg, .png or .pdf file and return its path.
 
         A notebook replaces a file that it wrote since it was started.
-        Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+        Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder
+                does not exist.
         """
         output, path = importlib.import_module("regard.look.figures.output"), Path(path)
         if path.suffix.lower() == ".svg":
             return output.Figure(self.svg).save(path, overwrite=overwrite)
-        plot = importlib.import_module("regard.look.figures.positions").plot_picture  # imports matplotlib
+        plot = importlib.import_module(
+            "regard.look.figures.positions"
+        ).plot_picture  # imports matplotlib
         plot(self, path, overwrite=overwrite or output.is_own(path))
         output.mark_own(path)
         return path
@@ -122,47 +129,69 @@ class Picture:
         return f"<picture of {self.heading}, {panels}; .save(path) writes it>"
 
 
-def draw_mask(materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str) -> Picture:
-    """Draw a mask. `materialize` returns its boolean tensor at positions, which broadcasts to (..., query, key).
+def draw_mask(
+    materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
+) -> Picture:
+    """Draw a mask. `materialize` returns its boolean tensor at positions, which broadcasts to (...,
+    query, key).
 
     Raises: ValueError unless there are at least one query and one key.
     """
     fractions, names, pairs = _average_cells(materialize, positions)
     levels = (fractions * (len(_SHARES) - 1)).ceil().long()
     legend = ((len(_SHARES) - 1, "may attend"), (0, "masked"))
-    return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=Scale(_SHARES, 0, legend))
+    return _picture(
+        title,
+        levels,
+        names=names,
+        positions=positions,
+        pairs=pairs,
+        scale=Scale(_SHARES, 0, legend),
+    )
 
 
-def draw_bias(materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str) -> Picture:
-    """Draw a bias. `materialize` returns its tensor at positions, which broadcasts to (..., query, key).
+def draw_bias(
+    materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
+) -> Picture:
+    """Draw a bias. `materialize` returns its tensor at positions, which broadcasts to (..., query,
+    key).
 
     Raises: ValueError unless there are at least one query and one key, and for NaN.
     """
     means, names, pairs = _average_cells(materialize, positions)
     levels, scale, bounds = _signed_levels(means)
     if len(set(bounds)) > 1:
-        names[: len(bounds)] = [f"{name}, up to \u00b1{bound}" for name, bound in zip(names, bounds, strict=False)]
+        names[: len(bounds)] = [
+            f"{name}, up to \u00b1{bound}" for name, bound in zip(names, bounds, strict=False)
+        ]
     return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=scale)
 
 
 def draw_matrix(
-    matrix: Float[Tensor, "row column"], *, title: str, names: tuple[str, str] = ("row", "column"), first: int = 0
+    matrix: Float[Tensor, "row column"],
+    *,
+    title: str,
+    names: tuple[str, str] = ("row", "column"),
+    first: int = 0,
 ) -> Picture:
-    """Draw a matrix of signed numbers. names: of the axes of rows and of columns; first: number of the first row.
+    """Draw a matrix of signed numbers. names: of the axes of rows and of columns; first: number of
+    the first row.
 
     Raises: ValueError unless there are at least one row and one column, and for NaN.
     """
     rows, columns = matrix.shape
     positions = Positions(rows, columns, torch.device("cpu"))
-    means, _, pairs = _average_cells(lambda tile: matrix[slice(*tile.rows)] if tile.rows else matrix, positions)
+    means, _, pairs = _average_cells(
+        lambda tile: matrix[slice(*tile.rows)] if tile.rows else matrix, positions
+    )
     levels, scale, _ = _signed_levels(means)
     panel = Panel("", tuple(map(tuple, levels[0].tolist())), rows, columns, pairs, first, names)
     return Picture(heading=title, panels=(panel,), scale=scale)
 
 
 def _signed_levels(means: Tensor) -> tuple[Tensor, Scale, list[str]]:
-    """Return the level of each mean, the scale from the largest magnitude of a panel below zero to that above, and the
-    largest magnitude of each panel."""
+    """Return the level of each mean, the scale from the largest magnitude of a panel below zero to
+    that above, and the largest magnitude of each panel."""
     hidden = means == float("-inf")
     finite = means.masked_fill(hidden, 0.0)
     largest = finite.abs().amax((-2, -1), keepdim=True)
@@ -181,21 +210,27 @@ def _signed_levels(means: Tensor) -> tuple[Tensor, Scale, list[str]]:
 
 
 def shown_sizes(tensor: Tensor) -> tuple[int, int]:
-    """Return the sizes (query, key) of a tensor for a picture; 8 for those of size 1, which broadcast."""
+    """Return the sizes (query, key) of a tensor for a picture; 8 for those of size 1, which
+    broadcast."""
     queries, keys = (SHOWN if size == 1 else size for size in tensor.shape[-2:])
     return queries, keys
 
 
 def shown_sizes_of_both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     """Return the sizes of a combination of two masks or biases, of which one may have its own."""
-    queries, keys = (second if first == SHOWN else first for first, second in zip(one, other, strict=True))
+    queries, keys = (
+        second if first == SHOWN else first for first, second in zip(one, other, strict=True)
+    )
     return queries, keys
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
-    """Combine the panels of several pictures, which must have the same scale (such as masks), into one picture."""
+    """Combine the panels of several pictures, which must have the same scale (such as masks), into
+    one picture."""
     if len({picture.scale for picture in pictures}) != 1:
-        raise ValueError("pictures side by side must have the same scale, got different colors or bounds")
+        raise ValueError(
+            "pictures side by side must have the same scale, got different colors or bounds"
+        )
     panels = tuple(
         panel._replace(title=" ".join(filter(None, (picture.heading, panel.title))))
         for picture in pictures
@@ -211,15 +246,24 @@ def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
 def _average_cells(
     materialize: Callable[[Positions], Tensor], positions: Positions
 ) -> tuple[Float[Tensor, "panel row column"], list[str], int]:
-    """Return the mean of each cell, the names of all panels, and the number of pairs along the side of a cell."""
+    """Return the mean of each cell, the names of all panels, and the number of pairs along the side
+    of a cell."""
     for name, size in (("num_queries", positions.num_queries), ("num_keys", positions.num_keys)):
         if size < 1:
             raise ValueError(f"{name} of a picture must be at least 1, got {size}")
     leading = tuple(materialize(positions.tile(0, 1)).shape[:-2])
-    pairs = _pairs_per_cell(positions.num_queries, positions.num_keys, min(math.prod(leading), _MAX_PANELS))
+    pairs = _pairs_per_cell(
+        positions.num_queries, positions.num_keys, min(math.prod(leading), _MAX_PANELS)
+    )
     strip = pairs * max(1, _STRIP // (pairs * positions.num_keys))
     means = [
-        _cell_means(materialize(positions.tile(first, last)), leading, last - first, positions.num_keys, pairs)
+        _cell_means(
+            materialize(positions.tile(first, last)),
+            leading,
+            last - first,
+            positions.num_keys,
+            pairs,
+        )
         for first in range(0, positions.num_queries, strip)
         for last in [min(first + strip, positions.num_queries)]
     ]
@@ -227,7 +271,8 @@ def _average_cells(
 
 
 def _pairs_per_cell(num_queries: int, num_keys: int, num_panels: int) -> int:
-    """Return the least number of pairs along the side of a cell that respects the limits on cells."""
+    """Return the least number of pairs along the side of a cell that respects the limits on
+    cells."""
     pairs = 1
     while True:
         rows, columns = -(-num_queries // pairs), -(-num_keys // pairs)
@@ -236,15 +281,27 @@ def _pairs_per_cell(num_queries: int, num_keys: int, num_panels: int) -> int:
         pairs += 1
 
 
-def _cell_means(values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pairs: int) -> Tensor:
-    """Return the mean of each cell, (panel, row, column), ignoring -inf; a cell with nothing else is -inf."""
-    values = values.detach().expand(*leading, rows, columns).reshape(-1, rows, columns)[:_MAX_PANELS].float().cpu()
+def _cell_means(
+    values: Tensor, leading: tuple[int, ...], rows: int, columns: int, pairs: int
+) -> Tensor:
+    """Return the mean of each cell, (panel, row, column), ignoring -inf; a cell with nothing else
+    is -inf."""
+    values = (
+        values.detach()
+        .expand(*leading, rows, columns)
+        .reshape(-1, rows, columns)[:_MAX_PANELS]
+        .float()
+        .cpu()
+    )
     if bool(values.isnan().any()):
         raise ValueError(f"values must not be NaN to be drawn, got {int(values.isnan().sum())} NaN")
     counts = values != float("-inf")
     beyond = (0, -columns % pairs, 0, -rows % pairs)
     sums, totals = (
-        torch.nn.functional.pad(x, beyond).unflatten(-1, (-1, pairs)).unflatten(-3, (-1, pairs)).sum((-1, -3))
+        torch.nn.functional.pad(x, beyond)
+        .unflatten(-1, (-1, pairs))
+        .unflatten(-3, (-1, pairs))
+        .sum((-1, -3))
         for x in (values.masked_fill(~counts, 0.0), counts.float())
     )
     return torch.where(totals > 0, sums / totals, float("-inf"))
@@ -254,17 +311,29 @@ def _names(leading: tuple[int, ...]) -> list[str]:
     """Return the name of each panel, such as "row 0, head 2", without axes of size 1."""
     axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
     return [
-        ", ".join(f"{axis} {i + 1}" for axis, i, size in zip(axes, index, leading, strict=False) if size > 1)
+        ", ".join(
+            f"{axis} {i + 1}"
+            for axis, i, size in zip(axes, index, leading, strict=False)
+            if size > 1
+        )
         for index in product(*(range(size) for size in leading))
     ]
 
 
 def _picture(
-    heading: str, levels: Tensor, *, names: list[str], positions: Positions, pairs: int, scale: Scale
+    heading: str,
+    levels: Tensor,
+    *,
+    names: list[str],
+    positions: Positions,
+    pairs: int,
+    scale: Scale,
 ) -> Picture:
     first = positions.num_keys - positions.num_queries  # the last query is at the last key
     panels = tuple(
-        Panel(name, tuple(map(tuple, rows)), positions.num_queries, positions.num_keys, pairs, first)
+        Panel(
+            name, tuple(map(tuple, rows)), positions.num_queries, positions.num_keys, pairs, first
+        )
         for name, rows in zip(names, levels.tolist(), strict=False)
     )
     return Picture(heading=heading, panels=panels, scale=scale, left_out=len(names) - len(panels))
@@ -286,11 +355,17 @@ def _document(picture: Picture) -> Iterator[str]:
     across = max(columns * width - _GAP, legend_width, 1.1 * _title_width(picture.heading))
     total = f"{2 * _EDGE + across:g}", f"{bottom + _LINE + _EDGE:g}"
     down, right = panels[0].names
-    words = "queries down, keys across, by position" if down == "query" else f"{down} down, {right} across"
+    words = (
+        "queries down, keys across, by position"
+        if down == "query"
+        else f"{down} down, {right} across"
+    )
     label = html.escape(f"{picture.heading}: {words}")
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{total[0]}" '
-        f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
+        f'width="{total[0]}" '
+        f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" '
+        f'style="max-width:100%;height:auto" '
         f'font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_INK}">'
     )
     if HATCHED in picture.scale.colors:
@@ -308,7 +383,8 @@ def _document(picture: Picture) -> Iterator[str]:
 
 
 def _margins(panel: Panel) -> tuple[float, float]:
-    """Return the margins left of the cells and above them: labels, ticks, and the title if there is one."""
+    """Return the margins left of the cells and above them: labels, ticks, and the title if there is
+    one."""
     largest = max(panel.first + panel.num_rows - 1, abs(panel.first))
     ticks = _CHARACTER * (len(str(largest)) + (panel.first < 0))
     return _LABEL + ticks + 4, (_LINE + 2 if panel.title else 0) + 2 * _LINE
@@ -318,7 +394,9 @@ def _box(panel: Panel) -> tuple[float, float]:
     """Return width and height of a panel with its labels."""
     left, top = _margins(panel)
     width, height = len(panel.levels[0]) * panel.cell, len(panel.levels) * panel.cell
-    return max(left + width, _MIN_PANEL, _title_width(panel.title)), top + height + (_LINE if panel.pairs > 1 else 0)
+    return max(left + width, _MIN_PANEL, _title_width(panel.title)), top + height + (
+        _LINE if panel.pairs > 1 else 0
+    )
 
 
 def _panel(panel: Panel, scale: Scale, max_width: float) -> Iterator[str]:
@@ -372,7 +450,8 @@ def _tick_step(min_distance: float, pixels: float) -> int:
 
 
 def _rectangles(levels: Sequence[Sequence[int]], ground: int) -> dict[int, list[str]]:
-    """Return the SVG path of each level: runs of equal cells in a row, merged with equal runs of the rows below."""
+    """Return the SVG path of each level: runs of equal cells in a row, merged with equal runs of
+    the rows below."""
     paths: dict[int, list[str]] = {}
     open_runs: dict[tuple[int, int, int], int] = {}  # level, first column, columns -> first row
     for y, row in enumerate([*levels, ()]):
@@ -386,7 +465,8 @@ def _rectangles(levels: Sequence[Sequence[int]], ground: int) -> dict[int, list[
 
 
 def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
-    """Yield level, first column and number of columns of each run of equal cells that are not background."""
+    """Yield level, first column and number of columns of each run of equal cells that are not
+    background."""
     x = 0
     for level, cells in groupby(row):
         width = len(list(cells))
@@ -410,14 +490,18 @@ def _hatch(cell: float) -> str:
 
 
 def _legend(picture: Picture) -> tuple[str, float]:
-    """Return a swatch per level with its label, and the total width; swatches without labels adjoin."""
+    """Return a swatch per level with its label, and the total width; swatches without labels
+    adjoin."""
     parts, x = [], 0.0
     for level, label in picture.scale.legend:
         if label.startswith("-"):  # the label of the lower end precedes its swatch
             parts.append(f'<text x="{x:g}" y="11">{label}</text>')
             x += _CHARACTER * len(label) + 6
         fill = _fill(picture.scale, level, 1.0)
-        parts.append(f'<rect x="{x:g}" width="14" height="14" fill="{fill}" stroke="{_FRAME}" stroke-width="0.5"/>')
+        parts.append(
+            f'<rect x="{x:g}" width="14" height="14" fill="{fill}" stroke="{_FRAME}" '
+            f'stroke-width="0.5"/>'
+        )
         x += 14
         if label and not label.startswith("-"):
             parts.append(f'<text x="{x + 6:g}" y="11">{label}</text>')
@@ -438,4 +522,6 @@ def _title(text: str, x: float, y: float, max_width: float, *, weight: str = "40
     max_len = max(8, int(max_width / _CHARACTER))
     truncated = text if len(text) <= max_len else text[: max_len - 3] + "..."
     tooltip = "" if truncated == text else f"<title>{html.escape(text)}</title>"
-    return f'<text x="{x:g}" y="{y:g}" font-weight="{weight}">{tooltip}{html.escape(truncated)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-weight="{weight}">{tooltip}{html.escape(truncated)}</text>'
+    )

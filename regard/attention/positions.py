@@ -1,10 +1,11 @@
-"""Positions of the queries and keys of a read in one sequence, for masks and biases that depend on them.
+"""Positions of the queries and keys of a read in one sequence, for masks and biases that depend on
+them.
 
-    position(query i of m) = start + i      by default start = n - m: the last query is at the last key
-    position(key j of n)   = j              by default (a ring buffer has another order)
+    position(query i of m) = start + i      by default start = n - m: the last query is at the last
+    key position(key j of n)   = j              by default (a ring buffer has another order)
 
-Masks and biases are functions of positions, so that a decoding step, a tile of a long read, a memory of fixed size
-that is only partly filled and the whole read at once agree.
+Masks and biases are functions of positions, so that a decoding step, a tile of a long read, a
+memory of fixed size that is only partly filled and the whole read at once agree.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,8 @@ class Positions(NamedTuple):
     """Number of keys of the whole read."""
     device: torch.device
     start: int | Tensor | None = None
-    """Position of the first query; None: num_keys - num_queries. Tensors must have no axes (compiled loops)."""
+    """Position of the first query; None: num_keys - num_queries. Tensors must have no axes
+    (compiled loops)."""
     key_positions: Tensor | None = None
     """Position of each key, (key,); None: 0 .. num_keys - 1. Negative: an empty slot."""
     rows: tuple[int, int] | None = None
@@ -53,14 +55,19 @@ class Positions(NamedTuple):
     @property
     def key(self) -> Int[Tensor, " key"]:
         """Position of each key, as a row."""
-        return torch.arange(self.num_keys, device=self.device) if self.key_positions is None else self.key_positions
+        return (
+            torch.arange(self.num_keys, device=self.device)
+            if self.key_positions is None
+            else self.key_positions
+        )
 
     def tile(self, first: int, last: int) -> "Positions":
         """Return the positions of queries first .. last - 1 only."""
         return self._replace(rows=(first, last))
 
     def rows_of(self, tensor: Tensor) -> Tensor:
-        """Return the rows of this tile from a tensor (..., query or 1, key or 1) of the whole read."""
+        """Return the rows of this tile from a tensor (..., query or 1, key or 1) of the whole
+        read."""
         if self.rows is None or tensor.shape[-2] == 1:
             return tensor
         return tensor[..., self.rows[0] : self.rows[1], :]

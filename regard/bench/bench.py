@@ -1,4 +1,5 @@
-"""Benchmark of a run: the machine, training, inference, and profiles of both. The run folder is only read."""
+"""Benchmark of a run: the machine, training, inference, and profiles of both. The run folder is
+only read."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -28,7 +29,8 @@ def bench(
 ) -> dict[str, Any]:
     """Measure the speed of a run on this machine; the result can be written as JSON.
 
-    engines: inference engines (the result has their names, also the one that auto selects); training always uses torch.
+    engines: inference engines (the result has their names, also the one that auto selects);
+    training always uses torch.
     seconds: duration of each of about ten measurements.
     batches: maximum number of different training batches.
     inputs:  inputs of `predict`; the run's test or validation data if not given.
@@ -38,7 +40,11 @@ def bench(
     reference = load(folder, engine="torch", device=device, notify=notify)
     models = {}
     for engine in dict.fromkeys(engines):
-        trained = reference if engine == "torch" else load(folder, engine=engine, device=device, notify=notify)
+        trained = (
+            reference
+            if engine == "torch"
+            else load(folder, engine=engine, device=device, notify=notify)
+        )
         models[trained.engine.name if engine == "auto" else engine] = trained
     weights = list(reference._model.parameters())
     size, compute_device = sum(value.nbytes for value in weights), weights[0].device
@@ -48,11 +54,17 @@ def bench(
     training: dict[str, Any]
     try:
         training = measure_training(
-            reference.recipe, reference._model, compute_device, seconds=seconds, most_batches=batches
+            reference.recipe,
+            reference._model,
+            compute_device,
+            seconds=seconds,
+            most_batches=batches,
         )
     except (UserError, OSError) as error:
         training = {"missing": _message(error)}
-    inference = _measure_inference(models, reference, inputs, compute_device, seconds=seconds, notify=notify)
+    inference = _measure_inference(
+        models, reference, inputs, compute_device, seconds=seconds, notify=notify
+    )
     notify("measuring the machine again")
     machine = merge_best(machine, measure_machine(compute_device, size=size, seconds=seconds / 2))
     if "gflops" in training:
@@ -92,9 +104,16 @@ def _measure_inference(
     for engine, trained in models.items():
         for mode in inference_modes(trained):
             notify(f"measuring {mode.name}" + (f" by {engine}" if len(models) > 1 else ""))
-            modes.append({"engine": engine, **measure_mode(trained, reference, inputs, mode, device, seconds=seconds)})
+            modes.append(
+                {
+                    "engine": engine,
+                    **measure_mode(trained, reference, inputs, mode, device, seconds=seconds),
+                }
+            )
         mode = inference_modes(trained)[0]
-        profiles.append({"engine": engine, **profile_mode(trained, inputs, mode, device, seconds=seconds)})
+        profiles.append(
+            {"engine": engine, **profile_mode(trained, inputs, mode, device, seconds=seconds)}
+        )
     return {"inputs": len(inputs), "input_source": origin, "modes": modes, "profiles": profiles}
 
 

@@ -1,10 +1,12 @@
 """Inference speed of a trained run: one input at a time, and in batches.
 
-    one at a time   latency (median and 95th percentile), decoding steps, rate at which parameters are read
+    one at a time   latency (median and 95th percentile), decoding steps, rate at which parameters
+    are read
     batched         answers per second, batched as the run does it
 
-An autoregressive model reads all its parameters in each step, for one multiplication and one addition each at batch
-size 1, so the bandwidth of the memory limits its speed. Of an embedding only the rows looked up count.
+An autoregressive model reads all its parameters in each step, for one multiplication and one
+addition each at batch size 1, so the bandwidth of the memory limits its speed. Of an embedding only
+the rows looked up count.
 """
 
 import time
@@ -53,13 +55,16 @@ class InferenceMode:
 
 
 def inference_modes(trained: TrainedRun) -> list[InferenceMode]:
-    """Return greedy search and the run's own beam for a run that decodes, otherwise its only mode."""
+    """Return greedy search and the run's own beam for a run that decodes, otherwise its only
+    mode."""
     decode = getattr(trained.config, "decode", None)
     sampling = getattr(trained.config, "sample", None)
     if isinstance(decode, DecodeConfig):
         names = dict.fromkeys((1, decode.beam))
         return [
-            InferenceMode(name="greedy" if beam == 1 else f"beam {beam}", options={"beam": beam}, beam=beam)
+            InferenceMode(
+                name="greedy" if beam == 1 else f"beam {beam}", options={"beam": beam}, beam=beam
+            )
             for beam in names
         ]
     if isinstance(sampling, SampleConfig):
@@ -79,8 +84,8 @@ def measure_mode(
 ) -> dict[str, Any]:
     """Time a mode one input at a time, then batched.
 
-    reference: the run with the torch engine. What it reads is counted: other engines take the same steps, possibly with
-               smaller parameters.
+    reference: the run with the torch engine. What it reads is counted: other engines take the same
+               steps, possibly with smaller parameters.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `predict` reports unusual inputs
@@ -115,7 +120,12 @@ def measure_mode(
 
 
 def profile_mode(
-    trained: TrainedRun, inputs: Sequence[Any], mode: InferenceMode, device: torch.device, *, seconds: float
+    trained: TrainedRun,
+    inputs: Sequence[Any],
+    mode: InferenceMode,
+    device: torch.device,
+    *,
+    seconds: float,
 ) -> dict[str, Any]:
     """Profile a mode one input at a time. The FLOPs of the torch engine are counted."""
     with warnings.catch_warnings(), _marked_engine(trained):
@@ -130,7 +140,8 @@ def profile_mode(
 
 
 def count_reads(model: nn.Module, call: Callable[[], object]) -> tuple[int, int]:
-    """Return the number of calls of the model's `step`, and the bytes of parameters that operators read in a call.
+    """Return the number of calls of the model's `step`, and the bytes of parameters that operators
+    read in a call.
 
     Views read nothing. Code outside torch operators is not counted.
     """
@@ -158,30 +169,43 @@ class _Reads(TorchDispatchMode):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.bytes = 0
-        self._weights = {value.untyped_storage().data_ptr() for value in model.parameters() if value.numel()}
+        self._weights = {
+            value.untyped_storage().data_ptr() for value in model.parameters() if value.numel()
+        }
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
             is_look_up = func.name().startswith(_LOOK_UPS)
             for value in tree_leaves((args, kwargs or {})):
-                if isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self._weights:
+                if (
+                    isinstance(value, Tensor)
+                    and value.untyped_storage().data_ptr() in self._weights
+                ):
                     # A view that repeats its elements reads no more than its storage.
-                    self.bytes += out.nbytes if is_look_up else min(value.nbytes, value.untyped_storage().nbytes())
+                    self.bytes += (
+                        out.nbytes
+                        if is_look_up
+                        else min(value.nbytes, value.untyped_storage().nbytes())
+                    )
         return out
 
 
 def find_inputs(
     trained: TrainedRun, inputs: Sequence[Any], *, most: int, notify: Callable[[str], None]
 ) -> tuple[list[Any], str]:
-    """Return at most `most` inputs and their origin: given ones, or those of the run's test or validation data.
+    """Return at most `most` inputs and their origin: given ones, or those of the run's test or
+    validation data.
 
     Raises: UserError with the reason if there are none.
     """
     if inputs:
         return list(inputs[:most]), "given inputs"
     problems = []
-    for name, run in (("test data", trained.run), ("validation data", with_validation_as_test(trained.run))):
+    for name, run in (
+        ("test data", trained.run),
+        ("validation data", with_validation_as_test(trained.run)),
+    ):
         if run is None:
             continue
         try:
@@ -197,11 +221,16 @@ def find_inputs(
 
 
 def with_validation_as_test(run: Run) -> Run | None:
-    """Return the run with its validation data in place of its test data; None if it has no validation data."""
+    """Return the run with its validation data in place of its test data; None if it has no
+    validation data."""
     config: Any = run.config
     data = config.data
     names = {field.name for field in fields(data)}
-    pairs = {f"test{name[3:]}": name for name in names if name.startswith("val") and f"test{name[3:]}" in names}
+    pairs = {
+        f"test{name[3:]}": name
+        for name in names
+        if name.startswith("val") and f"test{name[3:]}" in names
+    }
     if not getattr(data, "val", None):
         return None
     changed = {test: getattr(data, val) for test, val in pairs.items()}
@@ -241,8 +270,8 @@ def _single_calls(
 @contextmanager
 def _without_gradients(model: nn.Module) -> Iterator[None]:
     """Switch off the gradients of the parameters."""
-    # torch's FlopCounterMode fails at a view of a parameter in inference mode, which requires a gradient but has no
-    # gradient function (torch 2.13).
+    # torch's FlopCounterMode fails at a view of a parameter in inference mode, which requires a
+    # gradient but has no gradient function (torch 2.13).
     weights = [value for value in model.parameters() if value.requires_grad]
     for weight in weights:
         weight.requires_grad_(False)
@@ -255,7 +284,8 @@ def _without_gradients(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _marked_engine(trained: TrainedRun) -> Iterator[None]:
-    """Mark the calls of an engine other than torch for the profiler, which sees no operators in it."""
+    """Mark the calls of an engine other than torch for the profiler, which sees no operators in
+    it."""
     engine: Any = trained.engine
     names = () if engine.name == "torch" else ("search", "generate")
     for name in names:

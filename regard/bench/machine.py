@@ -30,8 +30,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def measure_machine(device: torch.device, *, size: int, seconds: float) -> dict[str, Any]:
     """Return the machine and its limits.
 
-    products_gflops holds GFLOP/s by precision and implementation; parameters_read_gb_s is the speed of reading `size`
-    bytes repeatedly, which stay in a cache if it is large enough.
+    products_gflops holds GFLOP/s by precision and implementation; parameters_read_gb_s is the speed
+    of reading `size` bytes repeatedly, which stay in a cache if it is large enough.
     """
     duration = min(seconds, 0.5)
     products = {name: _products(dtype, device, duration) for name, dtype in _DTYPES.items()}
@@ -77,7 +77,8 @@ def processor_name(device: torch.device) -> str:
 
 
 def reset_peak_memory(device: torch.device) -> int | None:
-    """Reset the peak and return the memory in use in bytes, or None if the system does not report it.
+    """Reset the peak and return the memory in use in bytes, or None if the system does not report
+    it.
 
     It is the memory of this process on Linux, that of the tensors on CUDA.
     """
@@ -93,7 +94,8 @@ def reset_peak_memory(device: torch.device) -> int | None:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Return the peak memory in bytes since the last reset, or None if the system does not report it."""
+    """Return the peak memory in bytes since the last reset, or None if the system does not report
+    it."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
 
 
@@ -102,7 +104,9 @@ def _status(name: str) -> int | None:
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None
+    )
 
 
 def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[str, float]:
@@ -112,7 +116,10 @@ def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[
     kinds = {"torch.mm": lambda: torch.mm(left, right)}
     if device.type == "cpu" and is_native and (onednn := onednn_operators()) is not None:
         kinds["oneDNN"] = lambda: onednn[0](left, right, None, "none", [], "")
-    return {name: 2 * size**3 / _fastest(product, device, seconds) / 1e9 for name, product in kinds.items()}
+    return {
+        name: 2 * size**3 / _fastest(product, device, seconds) / 1e9
+        for name, product in kinds.items()
+    }
 
 
 def _read_rate(size: int, device: torch.device, seconds: float) -> float:

@@ -1,4 +1,5 @@
-"""Bar chart of where the time goes: a panel for training and one for inference, a bar for each group."""
+"""Bar chart of where the time goes: a panel for training and one for inference, a bar for each
+group."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,11 @@ _ROW, _AROUND, _WIDTH = 0.26, 0.95, 5.2
 
 
 def draw_shares(
-    panels: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path, *, title: str, overwrite: bool
+    panels: Sequence[tuple[str, Sequence[dict[str, Any]]]],
+    path: Path,
+    *,
+    title: str,
+    overwrite: bool,
 ) -> Path:
     """Write the chart as .png, .svg or .pdf.
 
@@ -30,18 +35,31 @@ def draw_shares(
         figure = Figure(figsize=(_WIDTH * len(panels), _AROUND + _ROW * rows), layout="constrained")
         figure.suptitle(readable(title, max_length=200, spaces=" "), fontsize=9, color=_INK)
         most = max(group["percent"] for _, groups in panels for group in groups)
-        for axes, (name, groups) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for axes, (name, groups) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
             _draw(axes, name, groups, most=most, rows=rows)
         return write_picture(figure, path, overwrite=overwrite)
 
 
-def _draw(axes: Axes, name: str, groups: Sequence[dict[str, Any]], *, most: float, rows: int) -> None:
+def _draw(
+    axes: Axes, name: str, groups: Sequence[dict[str, Any]], *, most: float, rows: int
+) -> None:
     axes.set_title(readable(name, max_length=80, spaces=" "), fontsize=9, color=_INK, loc="left")
     percents = [group["percent"] for group in groups]
     axes.barh(range(len(groups)), percents, height=0.7, color=_BAR)
     for row, percent in enumerate(percents):
-        axes.annotate(f"{percent:.1f}", (percent, row), (3, 0), textcoords="offset points", fontsize=7, va="center")
-    axes.set_yticks(range(len(groups)), [group["group"] for group in groups], fontsize=8, color=_INK)
+        axes.annotate(
+            f"{percent:.1f}",
+            (percent, row),
+            (3, 0),
+            textcoords="offset points",
+            fontsize=7,
+            va="center",
+        )
+    axes.set_yticks(
+        range(len(groups)), [group["group"] for group in groups], fontsize=8, color=_INK
+    )
     axes.set(xlim=(0, 1.12 * most), ylim=(rows - 0.5, -0.5))
     axes.set_xlabel("% of the time", fontsize=8, color=_PALE)
     axes.tick_params(axis="both", length=0)

@@ -1,14 +1,16 @@
-"""Table of torch.profiler: the time of operators, grouped by name, and their FLOPs by torch.utils.flop_counter.
+"""Table of torch.profiler: the time of operators, grouped by name, and their FLOPs by
+torch.utils.flop_counter.
 
-    share of a group = self time of its operators / wall time          self time: without nested operators
-    PYTHON           = wall time - sum of all self times               so that the shares add up to 100 %
+    share of a group = self time of its operators / wall time          self time: without nested
+    operators PYTHON           = wall time - sum of all self times               so that the shares
+                               add up to 100 %
 
-    FLOPs: product of (m, k) and (k, n)                          2 m k n; convolutions as matrix products
-           attention of q queries to k keys, for each head       2 q k (d_key + d_value)
+    FLOPs: product of (m, k) and (k, n)                          2 m k n; convolutions as matrix
+           products attention of q queries to k keys, for each head       2 q k (d_key + d_value)
            backward                                              two products for each forward
 
-No other FLOPs are counted, and no scores recomputed in the backward pass. Padding is computed, so it is counted. A
-fused operator of this package is counted as the plain operators that it replaces.
+No other FLOPs are counted, and no scores recomputed in the backward pass. Padding is computed, so
+it is counted. A fused operator of this package is counted as the plain operators that it replaces.
 """
 
 import re
@@ -56,18 +58,26 @@ def mark(name: str) -> record_function:
 
 
 def profile_calls(
-    calls: Sequence[Callable[[], object]], device: torch.device, *, flops: Mapping[str, int] | None = None
+    calls: Sequence[Callable[[], object]],
+    device: torch.device,
+    *,
+    flops: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Profile the calls, after a warm-up; `flops` are those of all calls, by operator."""
     alone = _seconds(calls, device)
     is_cpu = device.type == "cpu"
     activities = [ProfilerActivity.CPU, *([] if device.type != "cuda" else [ProfilerActivity.CUDA])]
-    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1), acc_events=True) as profiler:
+    with profile(
+        activities=activities, schedule=schedule(wait=0, warmup=1, active=1), acc_events=True
+    ) as profiler:
         calls[0]()
         profiler.step()
         wall = _seconds(calls, device)
     times = {
-        event.key: (event.count, 1e-6 * (event.self_cpu_time_total if is_cpu else event.self_device_time_total))
+        event.key: (
+            event.count,
+            1e-6 * (event.self_cpu_time_total if is_cpu else event.self_device_time_total),
+        )
         for event in profiler.key_averages()
         if event.device_type == DeviceType.CPU
     }
@@ -79,7 +89,9 @@ def profile_calls(
     }
 
 
-def tabulate(times: Mapping[str, tuple[int, float]], wall: float, flops: Mapping[str, int]) -> list[dict[str, Any]]:
+def tabulate(
+    times: Mapping[str, tuple[int, float]], wall: float, flops: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """Return the groups, that with the most time first and PYTHON last.
 
     times: number of calls and self time in seconds, by operator.
@@ -95,7 +107,9 @@ def tabulate(times: Mapping[str, tuple[int, float]], wall: float, flops: Mapping
     for name, number in flops.items():
         counted[group_of(name)] += number
     # Clocks differ by microseconds, so that the rest may come out negative.
-    sums = dict(sorted(sums.items(), key=lambda item: -item[1])) | {PYTHON: max(0.0, wall - sum(sums.values()))}
+    sums = dict(sorted(sums.items(), key=lambda item: -item[1])) | {
+        PYTHON: max(0.0, wall - sum(sums.values()))
+    }
     whole = sum(sums.values()) or 1.0
     return [
         {
@@ -117,7 +131,9 @@ def group_of(name: str) -> str:
     if name.startswith("ProfilerStep"):
         return PYTHON
     name = name.removeprefix("autograd::engine::evaluate_function: ")
-    return next((group for group, names in _GROUPS.items() if re.search(names, name, re.IGNORECASE)), OTHER)
+    return next(
+        (group for group, names in _GROUPS.items() if re.search(names, name, re.IGNORECASE)), OTHER
+    )
 
 
 def count_flops(call: Callable[[], object]) -> Counter[str]:
@@ -125,16 +141,21 @@ def count_flops(call: Callable[[], object]) -> Counter[str]:
     with FlopCounterMode(display=False, custom_mapping=_formulas()) as counter:
         call()
     counts = counter.get_flop_counts().get("Global", {})
-    return Counter({str(operator).replace(".", "::", 1): number for operator, number in counts.items()})
+    return Counter(
+        {str(operator).replace(".", "::", 1): number for operator, number in counts.items()}
+    )
 
 
 def _formulas() -> dict[Any, Callable[..., int]]:
-    """Return formulas of operators that torch's counter lacks or counts differently; they take shapes."""
+    """Return formulas of operators that torch's counter lacks or counts differently; they take
+    shapes."""
 
     def linear(items: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
         return 2 * prod(items) * weight[0]  # items (*, k), weight (n, k)
 
-    def attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
+    def attention(
+        query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
+    ) -> int:
         return sdpa_flop_count(query, key, value)
 
     def attention_backward(_gradient: Sequence[int], *shapes: Any, **__: Any) -> int:
@@ -146,7 +167,12 @@ def _formulas() -> dict[Any, Callable[..., int]]:
         "aten::addmv": lambda _bias, matrix, *_, **__: 2 * prod(matrix),
         "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
     }
-    for kind in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention"):
+    for kind in (
+        "flash_attention_for_cpu",
+        "flash_attention",
+        "efficient_attention",
+        "cudnn_attention",
+    ):
         formulas[f"aten::_scaled_dot_product_{kind}_backward"] = attention_backward
     found = {}
     for name, formula in formulas.items():

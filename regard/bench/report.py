@@ -50,13 +50,18 @@ def hints(results: Results) -> list[str]:
     shares = {share["group"]: share["percent"] for share in training.get("profile", ())}
     is_wide = training.get("precision") == "float32" and results["machine"]["has_native_bfloat16"]
     if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
-        suggestions.append(f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision bfloat16")
+        suggestions.append(
+            f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision "
+            f"bfloat16"
+        )
     if shares.get("Python and compiled loops", 0.0) > _MUCH:
         suggestions.append("training waits for Python between small operations: use larger batches")
     for mode in inference.get("modes", ())[:1]:
         gain = mode["batched"]["answers_per_second"] / mode["single"]["answers_per_second"]
         if gain > _FASTER:
-            suggestions.append(f"a batch of inputs is answered {gain:.1f} times as fast: `regard predict RUN FILE`")
+            suggestions.append(
+                f"a batch of inputs is answered {gain:.1f} times as fast: `regard predict RUN FILE`"
+            )
     return suggestions
 
 
@@ -69,21 +74,29 @@ def _format_machine(machine: Results) -> str:
         rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in products.items())
         is_emulated = precision == "bfloat16" and not machine["has_native_bfloat16"]
         note = f"{rates}; emulated" if is_emulated else rates
-        rows.append([f"matrix products, {precision}", f"{max(products.values()):,.0f} GFLOP/s", f"({note})"])
+        rows.append(
+            [f"matrix products, {precision}", f"{max(products.values()):,.0f} GFLOP/s", f"({note})"]
+        )
     rows.append(["reading memory", f"{machine['memory_read_gb_s']:,.0f} GB/s", ""])
-    rows.append(["copying memory", f"{machine['memory_copy_gb_s']:,.0f} GB/s", "(read and written)"])
+    rows.append(
+        ["copying memory", f"{machine['memory_copy_gb_s']:,.0f} GB/s", "(read and written)"]
+    )
     repeated = machine["parameters_read_gb_s"]
     cached = "(they fit into a cache)" if repeated > _CACHED * machine["memory_read_gb_s"] else ""
-    rows.append(["as many bytes as the parameters", f"{repeated:,.0f} GB/s", f"read repeatedly {cached}".rstrip()])
+    rows.append(
+        [
+            "as many bytes as the parameters",
+            f"{repeated:,.0f} GB/s",
+            f"read repeatedly {cached}".rstrip(),
+        ]
+    )
     return f"{title}\n{table(rows)}"
 
 
 def _format_training(training: Results) -> str:
     if "missing" in training:
         return f"training: not measured, because the data cannot be read: {training['missing']}"
-    title = (
-        f"training in {training['precision']}, on {training['batches']} of the {training['steps_per_epoch']:,} steps "
-    )
+    title = f"training in {training['precision']}, on {training['batches']} of the {training['steps_per_epoch']:,} steps "
     step = training["step"]
     spread = f"({_ms(step['p10_ms'])} to {_ms(step['p90_ms'])}: 10th to 90th percentile of {step['num_calls']})"
     rows = [["step", _ms(step["median_ms"]), spread]]
@@ -93,10 +106,16 @@ def _format_training(training: Results) -> str:
     share = f"({training['percent_of_limit']:.0f} % of {training['limit_gflops']:,.0f})"
     rows.append(["matrix products", f"{training['gflops']:,.3g} GFLOP/s", share])
     rows.append(
-        ["", f"{training['flop_per_step'] / 1e9:,.3g} GFLOP", "per step, matrix products only, padding included"]
+        [
+            "",
+            f"{training['flop_per_step'] / 1e9:,.3g} GFLOP",
+            "per step, matrix products only, padding included",
+        ]
     )
     if training["padding_percent"]:
-        rows.append(["padding", f"{training['padding_percent']:.1f} %", "of the positions in a batch"])
+        rows.append(
+            ["padding", f"{training['padding_percent']:.1f} %", "of the positions in a batch"]
+        )
     if training["peak_memory_mb"] is not None:
         before = f"({training['initial_memory_mb']:,.0f} MB before, with the data loaded)"
         rows.append(["peak memory", f"{training['peak_memory_mb']:,.0f} MB", before])
@@ -113,15 +132,24 @@ def _format_inference(results: Results) -> str:
     for mode in modes:
         alone, batched = mode["single"], mode["batched"]
         times = [_ms(alone["median_ms"]), _ms(alone["p95_ms"])]
-        rates = [_number(alone["answers_per_second"]), str(batched["inputs"]), _number(batched["answers_per_second"])]
+        rates = [
+            _number(alone["answers_per_second"]),
+            str(batched["inputs"]),
+            _number(batched["answers_per_second"]),
+        ]
         rows.append([_label(mode, several), *times, *rates])
     lines = [
-        f"inference: {inference['inputs']} inputs of the {inference['input_source']}, one at a time and as a batch"
+        f"inference: {inference['inputs']} inputs of the {inference['input_source']}, one at a "
+        f"time and as a batch"
     ]
     lines.append(table(_align(rows)))
     reads = [row for mode in modes if (row := _format_reads(mode, several))]
     if reads:
-        lines += ["", "token-by-token decoding, one input at a time: each step reads all parameters", table(reads)]
+        lines += [
+            "",
+            "token-by-token decoding, one input at a time: each step reads all parameters",
+            table(reads),
+        ]
     return "\n".join(lines)
 
 
@@ -149,14 +177,21 @@ def _format_profile(name: str, profile: Results) -> str:
             flop = group["flop"] / calls / 1e9
             milliseconds = 1e3 * group["seconds"] / calls
             rows.append(
-                [group["group"], f"{group['percent']:.1f}", f"{milliseconds:.3g}", f"{flop:.3g}" if flop else ""]
+                [
+                    group["group"],
+                    f"{group['percent']:.1f}",
+                    f"{milliseconds:.3g}",
+                    f"{flop:.3g}" if flop else "",
+                ]
             )
             names = [operator["name"] for operator in group["operators"][:_NAMES]]
             operators = ", ".join(name for name in names if name != group["group"])
             ends.append(f"{'#' * round(_BAR * group['percent'] / most):{_BAR}}  {operators}")
     lines = table([[*row, end] for row, end in zip(_align(rows), ends, strict=True)])
     slowdown = profile["profiler_slowdown"]
-    note = f"; with the profiler it takes {slowdown:.1f} times as long" if slowdown > _SLOWER else ""
+    note = (
+        f"; with the profiler it takes {slowdown:.1f} times as long" if slowdown > _SLOWER else ""
+    )
     return f"where the time goes: {name}, mean of {_count(calls, 'call')}{note}\n{lines}"
 
 

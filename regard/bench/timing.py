@@ -1,6 +1,7 @@
 """Timing of repeated calls for a given duration.
 
-rate = sum of the calls' amounts / sum of their seconds        median, 10th to 90th percentile of one call
+rate = sum of the calls' amounts / sum of their seconds        median, 10th to 90th percentile of
+one call
 """
 
 import math
@@ -37,7 +38,8 @@ class Times:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that `percent` percent do not exceed. Raises ValueError if there are no values."""
+    """Return the smallest value that `percent` percent do not exceed. Raises ValueError if there
+    are no values."""
     if not values:
         raise ValueError("values must not be empty")
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
@@ -51,7 +53,8 @@ def time_calls(
     least: int = 3,
     most: int = 100_000,
 ) -> Times:
-    """Time the calls in turn, repeatedly, until the time is over and at least `least` calls were made."""
+    """Time the calls in turn, repeatedly, until the time is over and at least `least` calls were
+    made."""
     durations: list[float] = []
     indices: list[int] = []
     synchronize(device)

@@ -1,6 +1,8 @@
-"""Training speed of a run: its own training steps on its own batches, with copies of its parameters.
+"""Training speed of a run: its own training steps on its own batches, with copies of its
+parameters.
 
-    step = batch + forward + backward + clipping + optimizer step     as in regard.training.loop, in the run's precision
+    step = batch + forward + backward + clipping + optimizer step     as in regard.training.loop, in
+    the run's precision
 
 The optimizer state is newly initialized, and nothing is written.
 """
@@ -37,9 +39,13 @@ def measure_training(
     config = recipe.run.config.train
     config = replace(config, precision=resolve_precision(config.precision, device).name)
     plan = batches.plan(0)
-    groups = [plan[first : first + config.accumulate] for first in range(0, len(plan), config.accumulate)]
+    groups = [
+        plan[first : first + config.accumulate] for first in range(0, len(plan), config.accumulate)
+    ]
     steps_per_epoch, count = len(groups), min(most_batches, len(groups))
-    groups = [groups[(2 * number + 1) * len(groups) // (2 * count)] for number in range(count)]  # all over the epoch
+    groups = [
+        groups[(2 * number + 1) * len(groups) // (2 * count)] for number in range(count)
+    ]  # all over the epoch
     steps = _Steps(copy.deepcopy(model).train(), batches, groups, config=config, device=device)
     memory_before = reset_peak_memory(device)
     # Counting also warms up: every shape has run before timing starts.
@@ -62,7 +68,9 @@ def measure_training(
         "targets_per_second": times.rate([counts["targets"] for counts in amounts]),
         "flop_per_step": sum(counts.total() for counts in flops) / count,
         "gflops": times.rate([counts.total() for counts in flops]) / 1e9,
-        "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions) if positions else 0.0,
+        "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions)
+        if positions
+        else 0.0,
         "peak_memory_mb": None if peak is None else peak / 1e6,
         "initial_memory_mb": None if memory_before is None else memory_before / 1e6,
         **profile,
@@ -70,7 +78,8 @@ def measure_training(
 
 
 class _Steps:
-    """Training steps by number; as batches, they mark the construction of a batch for the profiler."""
+    """Training steps by number; as batches, they mark the construction of a batch for the
+    profiler."""
 
     def __init__(
         self,
@@ -115,21 +124,31 @@ class _Steps:
 
     def _add(self, replica: Replica, number: int) -> None:
         position = {"epoch": 0, "step": number + 1, "seed": 1}
-        add_gradients(replica, self, self.groups[number], precision=self.config.precision, **position)
+        add_gradients(
+            replica, self, self.groups[number], precision=self.config.precision, **position
+        )
 
 
 def count_positions(batch: Any) -> tuple[int, int]:
-    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
+    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is
+    padded."""
     if isinstance(batch, Padded):
         return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
     parts = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
     structures = ("_asdict", "__dataclass_fields__")
-    counts = [count_positions(part) for part in parts.values() if any(hasattr(part, name) for name in structures)]
+    counts = [
+        count_positions(part)
+        for part in parts.values()
+        if any(hasattr(part, name) for name in structures)
+    ]
     return sum(real for real, _ in counts), sum(positions for _, positions in counts)
 
 
-def _count_amounts(batches: TrainingBatches, model: nn.Module, group: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Count the examples, the targets, and the positions (without padding, and all) of a training step."""
+def _count_amounts(
+    batches: TrainingBatches, model: nn.Module, group: Sequence[tuple[int, ...]]
+) -> dict[str, int]:
+    """Count the examples, the targets, and the positions (without padding, and all) of a training
+    step."""
     counts = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "positions": 0}
     for rows in group:
         batch = batches.collate(0, rows)

@@ -1,4 +1,5 @@
-"""`regard bench RUN`: training and inference speed of a trained run on this machine, with a profile."""
+"""`regard bench RUN`: training and inference speed of a trained run on this machine, with a
+profile."""
 
 import importlib
 import json
@@ -24,9 +25,12 @@ from regard.system.output_files import check_output
 
 USAGE = "regard bench RUN [options]"
 ABOUT = (
-    "Measure the speed of a trained run on this machine: the machine's limits, training steps on the run's own batches "
-    "(with copies of the parameters), inference one input at a time and in batches, and where the time goes. Takes "
-    "about a minute for a small run; the run folder is only read. Other load on the machine slows the measurements."
+    "Measure the speed of a trained run on this machine: the machine's limits, training steps on "
+    "the run's own batches "
+    "(with copies of the parameters), inference one input at a time and in batches, and where the "
+    "time goes. Takes "
+    "about a minute for a small run; the run folder is only read. Other load on the machine slows "
+    "the measurements."
 )
 
 _MOST = 10_000
@@ -42,13 +46,16 @@ class BenchOptions(UseOptions):
     batches: Annotated[int, Range(1, 10_000)] = 8
     """Number of different training batches, spread over an epoch."""
     input: Path | None = None
-    """File or folder of inputs for inference, read as for `predict`; the run's test or validation data if not given."""
+    """File or folder of inputs for inference, read as for `predict`; the run's test or validation
+    data if not given."""
     engine: tuple[str, ...] = ("auto",)
-    """Inference engines to measure: auto, torch, compiled, ctranslate2; one or several (--engine torch compiled)."""
+    """Inference engines to measure: auto, torch, compiled, ctranslate2; one or several (--engine
+    torch compiled)."""
     json: bool = False
     """Print one JSON object instead of tables."""
     out: Path | None = None
-    """File to which a chart of where the time goes is written: .png, .svg or .pdf; none if not given."""
+    """File to which a chart of where the time goes is written: .png, .svg or .pdf; none if not
+    given."""
     force: bool = False
     """Replace the file if it exists."""
 
@@ -59,7 +66,13 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, collect_groups(BenchOptions())))
         return DONE
-    options = parse(argv, BenchOptions(), NoSettings(), max_positionals=1, expected="one run folder, and options").own
+    options = parse(
+        argv,
+        BenchOptions(),
+        NoSettings(),
+        max_positionals=1,
+        expected="one run folder, and options",
+    ).own
     if options.out is not None:
         check_output(options.out)
         if options.out.exists() and not options.force:
@@ -89,14 +102,17 @@ def run(argv: list[str]) -> int:
 
 
 def _read_inputs(path: Path | None, folder: Path, record: Run | None) -> list[Any]:
-    """Return the inputs in a file or a folder, read as for `predict`. Raises UserError if there is none."""
+    """Return the inputs in a file or a folder, read as for `predict`. Raises UserError if there is
+    none."""
     if path is None:
         return []
     if not exists(str(path)):
         raise UserError(f"{path}: no such file")
     trained = load_trained(folder, UseOptions(), record)
     values = (given.value for block in read_inputs([str(path)], trained) for given in block)
-    inputs = [*islice((value for value in values if not isinstance(value, str) or value.strip()), _MOST)]
+    inputs = [
+        *islice((value for value in values if not isinstance(value, str) or value.strip()), _MOST)
+    ]
     if not inputs:
         raise UserError(f"{path}: is empty, expected one input per line")
     return inputs
@@ -110,4 +126,6 @@ def _draw(results: dict, options: BenchOptions) -> None:
     picture = importlib.import_module("regard.bench.picture")
     machine = results["machine"]
     title = f"{results['run']} on {machine['processor']}, {machine['threads']} threads: where the time goes"
-    print_notice(str(picture.draw_shares(panels, options.out, title=title, overwrite=options.force)))
+    print_notice(
+        str(picture.draw_shares(panels, options.out, title=title, overwrite=options.force))
+    )

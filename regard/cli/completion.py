@@ -1,7 +1,9 @@
-"""`regard completion SHELL`: a script that completes commands, recipes, presets and options in a shell.
+"""`regard completion SHELL`: a script that completes commands, recipes, presets and options in a
+shell.
 
-The script calls `regard completion SHELL WORD ...` with the words of the command line so far, the last of which is
-completed. Options, and the choices of an option, are those of the help page of the command; no torch is imported.
+The script calls `regard completion SHELL WORD ...` with the words of the command line so far, the
+last of which is completed. Options, and the choices of an option, are those of the help page of the
+command; no torch is imported.
 """
 
 import importlib
@@ -19,7 +21,8 @@ _SCRIPTS = {
     "bash": r"""_regard() {
   local IFS=$'\n' word="${COMP_WORDS[COMP_CWORD]}"
   [ "$word" = "=" ] && word=""
-  COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word") )
+  COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)"
+  -- "$word") )
 }
 complete -o default -o bashdefault -F _regard regard""",
     "zsh": r"""_regard() {
@@ -44,7 +47,10 @@ def run(argv: list[str]) -> int:
     """Print the script of a shell, or the completions of words."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = "\n".join(f"    {line}" for line in _INSTALL.values())
-        print(f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and options:\n\n{lines}")
+        print(
+            f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and "
+            f"options:\n\n{lines}"
+        )
         return DONE
     if argv[0] not in _SCRIPTS:
         raise UserError(f"the shell must be one of {', '.join(_SCRIPTS)}, got {argv[0]!r}")
@@ -82,8 +88,8 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the options of the help page of a command line, each with its choices; of its command if its arguments
-    are refused."""
+    """Return the options of the help page of a command line, each with its choices; of its command
+    if its arguments are refused."""
     main, text = importlib.import_module("regard.cli.main"), io.StringIO()
     with redirect_stdout(text), redirect_stderr(io.StringIO()):
         if main.main([*words, "--help"]) != DONE:

@@ -6,7 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from regard.cli.notices import print_notice
-from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument, say_if_slow
+from regard.cli.runs import (
+    DecodingOptions,
+    help_ending,
+    load_trained,
+    read_run_argument,
+    say_if_slow,
+)
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.metrics.report import score_table
@@ -33,8 +39,8 @@ class EvaluateOptions(DecodingOptions):
     json: bool = False
     """Print one JSON object per test set instead of tables."""
     predictions: Path | None = None
-    """File, .jsonl or .ndjson, to which the answer to each example is written, with its reference: a line of JSON
-    each."""
+    """File, .jsonl or .ndjson, to which the answer to each example is written, with its reference:
+    a line of JSON each."""
     force: bool = False
     """Replace the file of --predictions if it exists."""
 
@@ -42,7 +48,11 @@ class EvaluateOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, evaluate and print the scores."""
     folder, record = read_run_argument(argv, USAGE)
-    defaults = Evaluation() if record is None else defaults_of_run(get_entry(record.recipe).evaluation, record.config)
+    defaults = (
+        Evaluation()
+        if record is None
+        else defaults_of_run(get_entry(record.recipe).evaluation, record.config)
+    )
     if wants_help(argv):
         print(
             page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(defaults)])
@@ -57,18 +67,27 @@ def run(argv: list[str]) -> int:
         expected="one run folder, and options such as --data.test FILE",
     )
     if "-" in parsed.config.data.test:
-        raise UserError("--data.test must be a file, got - (standard input): write the data to a file")
+        raise UserError(
+            "--data.test must be a file, got - (standard input): write the data to a file"
+        )
     if record is not None:
         check_data_files(record.recipe, parsed.config.data)
-        if not parsed.config.data.test and get_entry(record.recipe).needs_data and not record.config.data.test:
+        if (
+            not parsed.config.data.test
+            and get_entry(record.recipe).needs_data
+            and not record.config.data.test
+        ):
             raise UserError(f"the run {folder} has no test data: give it with --data.test")
     out = parsed.own.predictions
     if out is not None:
         if len(parsed.config.data.split()) > 1:
-            raise UserError("--predictions is the file of one test set: give one --data.test at a time")
+            raise UserError(
+                "--predictions is the file of one test set: give one --data.test at a time"
+            )
         if out.suffix and out.suffix.lower() not in _SUFFIXES:
             raise UserError(
-                f"--predictions writes JSON lines, so that the suffix must be {' or '.join(_SUFFIXES)}, got {out}; "
+                f"--predictions writes JSON lines, so that the suffix must be "
+                f"{' or '.join(_SUFFIXES)}, got {out}; "
                 "`regard predict` with --out writes the answers as text"
             )
         check_output(out)
@@ -80,9 +99,15 @@ def run(argv: list[str]) -> int:
             f"training of {folder} has not finished: its last checkpoint is of step {step:,}; "
             f"`regard train --run {folder}` continues it"
         )
-    others = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config) if item.name != "data"}
+    others = {
+        item.name: getattr(parsed.config, item.name)
+        for item in fields(parsed.config)
+        if item.name != "data"
+    }
     for number, data in enumerate(parsed.config.data.split() or [None]):
-        options = {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
+        options = (
+            {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
+        )
         (path,) = options.pop("test", (None,))
         what = "the test data" if data is None else data.test[0]
         writing = nullcontext() if out is None else open_text_atomically(out)

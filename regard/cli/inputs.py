@@ -1,7 +1,7 @@
 """Inputs named on the command line.
 
-file            the input itself (an image, a sound, a cloud of points, a recording); else its rows, if it is a table
-                as for training (.tsv, .csv, .jsonl, .conll, COCO), or its lines
+file            the input itself (an image, a sound, a cloud of points, a recording); else its rows,
+                if it is a table as for training (.tsv, .csv, .jsonl, .conll, COCO), or its lines
 folder          its files, with those of subfolders
 pattern         "photos/*.png", if the shell left it as it is: the files that it matches
 -               lines of standard input
@@ -59,8 +59,9 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
 
     kind:    of the inputs of the run: text, image ...
     may_mix: there may be texts besides files.
-    Raises:  UserError for several words of which one is neither a file nor a text with a space (a text that was not in
-             quotes), a word that looks like a file that does not exist, and an empty name.
+    Raises:  UserError for several words of which one is neither a file nor a text with a space (a
+             text that was not in quotes), a word that looks like a file that does not exist, and an
+             empty name.
     """
     expanded: list[str] = []
     for word in words:
@@ -76,7 +77,8 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
         is_text = kind == "text" and (" " in word or not word)  # an empty text is that of a script
         if len(words) > 1 and not may_mix and not _looks_like_file(word) and not is_text:
             raise UserError(
-                f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"
+                f"{word}: no such file; several inputs must be files, folders, or texts of several "
+                f"words in quotes"
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
             if os.path.islink(word):
@@ -96,11 +98,13 @@ def is_single_input(word: str, trained: Any) -> bool:
     return not (trained.recipe.is_table(path) or (trained.input != "tracks" and _is_list(word)))
 
 
-def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str | None = None) -> Iterator[list[Input]]:
+def read_inputs(
+    words: Sequence[str], trained: Any, *, on_bad: str | None = None
+) -> Iterator[list[Input]]:
     """Yield blocks of the inputs that expanded words name, each with those that are available.
 
-    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) an input with a problem. None: an error, of a
-            command without the option --on-bad.
+    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) an input with a problem. None:
+            an error, of a command without the option --on-bad.
     Raises: UserError naming the file and the line.
     """
     files: list[Input] = []
@@ -120,7 +124,8 @@ def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str | None = None
 
 
 def is_text_file(name: str) -> bool:
-    """Return True if the lines of a regular file can be counted: it exists and is not compressed."""
+    """Return True if the lines of a regular file can be counted: it exists and is not
+    compressed."""
     if not is_file(name) or not Path(name).is_file():
         return False
     with Path(name).open("rb") as file:
@@ -129,7 +134,11 @@ def is_text_file(name: str) -> bool:
 
 def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Input]]:
     recipe, on_bad = trained.recipe, option or "error"
-    if word == "-" and sys.stdin is not None and getattr(recipe.reading, "format", "auto") != "auto":
+    if (
+        word == "-"
+        and sys.stdin is not None
+        and getattr(recipe.reading, "format", "auto") != "auto"
+    ):
         word = "/dev/stdin"  # a table in the format that was given
     path = Path(word)
     if word == "-":
@@ -137,7 +146,9 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
             raise UserError("standard input is closed: give a text or a file")
         if sys.stdin.isatty():
             print_notice("Reading standard input: one input per line, Ctrl-D to end.")
-        lines = read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad)
+        lines = read_stream_lines(
+            cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad
+        )
         try:
             yield from _to_inputs(lines, word, trained)
         except UserError as error:
@@ -146,7 +157,8 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
             is_binary = isinstance(error.__cause__, UnicodeDecodeError)
             problem = "standard input is not text" if is_binary else str(error).rstrip(".")
             raise UserError(
-                f"{problem}. Standard input must hold the names of files, one in each line; to give one file, name it "
+                f"{problem}. Standard input must hold the names of files, one in each line; to "
+                f"give one file, name it "
                 f"in place of - (the run reads: {trained.input})"
             ) from error
     elif path.is_dir() if exists(word) else False:
@@ -162,16 +174,21 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
 
 
 def _read_table(path: Path, recipe: Any, on_bad: str | None) -> Iterator[Input]:
-    """Yield the inputs of a table. Raises UserError for one that cannot be read, unless it is to be skipped."""
+    """Yield the inputs of a table. Raises UserError for one that cannot be read, unless it is to be
+    skipped."""
     try:
         skips = on_bad not in ("error", None)
         for given in recipe.read_inputs(path, skip_bad=skips):
             if given.problem and not skips:
                 raise UserError(given.problem)
             yield given
-    except UserError as error:  # the hint is that of training: here the option has another name, or does not exist
+    except (
+        UserError
+    ) as error:  # the hint is that of training: here the option has another name, or does not exist
         text, hint, rest = str(error).partition(f" {SKIP_HINT}")
-        raise UserError(text + (f" With --on-bad skip{rest}" if hint and on_bad is not None else "")) from error
+        raise UserError(
+            text + (f" With --on-bad skip{rest}" if hint and on_bad is not None else "")
+        ) from error
 
 
 def _to_inputs(blocks: Iterable[list[str]], file: str, trained: Any) -> Iterator[list[Input]]:
@@ -184,14 +201,22 @@ def _to_inputs(blocks: Iterable[list[str]], file: str, trained: Any) -> Iterator
                 block.append(Input("", file, number, f"{origin}, line {number}: not UTF-8"))
             elif trained.input in ("text", "vector"):
                 block.append(Input(line, file, number))
-                if "\t" in line and trained.recipe.tables and trained.input == "text" and not is_warned:
+                if (
+                    "\t" in line
+                    and trained.recipe.tables
+                    and trained.input == "text"
+                    and not is_warned
+                ):
                     is_warned = True
                     print_notice(
-                        f"{origin}, line {number}: has a tab, and is read as one text; to read a column, name the file "
+                        f"{origin}, line {number}: has a tab, and is read as one text; to read a "
+                        f"column, name the file "
                         "FILE.tsv"
                     )
             elif line.strip():
-                path = next((p for p in (Path(line), Path(origin).parent / line) if exists(str(p))), None)
+                path = next(
+                    (p for p in (Path(line), Path(origin).parent / line) if exists(str(p))), None
+                )
                 if path is None:
                     yield block
                     raise UserError(f"{origin}, line {number}: {line[:200]}: no such file")
@@ -200,7 +225,8 @@ def _to_inputs(blocks: Iterable[list[str]], file: str, trained: Any) -> Iterator
 
 
 def _batches(inputs: Iterable[Input]) -> Iterator[list[Input]]:
-    """Yield blocks of the inputs; those before one that cannot be read, and then raise its UserError."""
+    """Yield blocks of the inputs; those before one that cannot be read, and then raise its
+    UserError."""
     block: list[Input] = []
     try:
         for given in inputs:
@@ -235,7 +261,8 @@ def _is_list(name: str) -> bool:
 
 
 def _looks_like_file(word: str) -> bool:
-    """Return True for a name that only files have, and for a path from /, ~, . or .. or below a folder that exists.
+    """Return True for a name that only files have, and for a path from /, ~, . or .. or below a
+    folder that exists.
 
     A text such as and/or or 12/05/1998 is none.
     """
@@ -256,11 +283,16 @@ def _suggest_file(word: str) -> str:
 
 
 def _as_text(word: str, kind: str) -> str:
-    return f" As a text, give it on standard input: echo {shlex.quote(word)} | regard ... -" if kind == "text" else ""
+    return (
+        f" As a text, give it on standard input: echo {shlex.quote(word)} | regard ... -"
+        if kind == "text"
+        else ""
+    )
 
 
 def decode_argument(word: str) -> str:
-    """Decode a command-line argument as UTF-8, also if Python decoded it as ASCII (LC_ALL=POSIX)."""
+    """Decode a command-line argument as UTF-8, also if Python decoded it as ASCII
+    (LC_ALL=POSIX)."""
     try:
         return os.fsencode(word).decode("utf-8")
     except UnicodeError:
@@ -268,7 +300,8 @@ def decode_argument(word: str) -> str:
 
 
 def read_lines(name: str, *, on_bad: str = "error") -> Iterator[list[str]]:
-    """Yield blocks of lines of a file or a pipe; only a compressed file is read into memory as a whole."""
+    """Yield blocks of lines of a file or a pipe; only a compressed file is read into memory as a
+    whole."""
     path = Path(name)
     if stat.S_ISFIFO(check_readable(path).st_mode):
         with open_pipe(path) as stream:
@@ -277,13 +310,19 @@ def read_lines(name: str, *, on_bad: str = "error") -> Iterator[list[str]]:
     with path.open("rb") as file:
         is_plain = not is_packed(start := file.peek(_BLOCK))
         check_unpacked(path, start if is_plain else b"")
-        yield from read_stream_lines(file if is_plain else BytesIO(read_unpacked(path)), name, on_bad=on_bad)
+        yield from read_stream_lines(
+            file if is_plain else BytesIO(read_unpacked(path)), name, on_bad=on_bad
+        )
 
 
-def read_stream_lines(stream: BufferedIOBase, origin: str, *, on_bad: str = "error") -> Iterator[list[str]]:
-    """Yield the complete lines of a stream as they become available, so that typed lines come one by one.
+def read_stream_lines(
+    stream: BufferedIOBase, origin: str, *, on_bad: str = "error"
+) -> Iterator[list[str]]:
+    """Yield the complete lines of a stream as they become available, so that typed lines come one
+    by one.
 
-    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) has lone surrogates in place of the wrong bytes.
+    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) has lone surrogates in place
+    of the wrong bytes.
     Raises: UserError naming a line that is not UTF-8 or has more than MOST_BYTES.
     """
     rest, number = b"", 1
@@ -300,7 +339,8 @@ def read_stream_lines(stream: BufferedIOBase, origin: str, *, on_bad: str = "err
 
 
 def _decode(content: bytes, origin: str, first: int, on_bad: str) -> Iterator[list[str]]:
-    """Yield the lines of a block; those before one that cannot be used, and then raise UserError."""
+    """Yield the lines of a block; those before one that cannot be used, and then raise
+    UserError."""
     lines: Sequence[bytes] = content.split(b"\n")
     if not lines[-1]:
         lines = lines[:-1]
@@ -314,10 +354,15 @@ def _decode(content: bytes, origin: str, first: int, on_bad: str) -> Iterator[li
         except UnicodeDecodeError as error:
             if on_bad == "error":
                 yield texts
-                raise UserError(f"{origin}, line {number}: {describe_decode_error(error)}") from error
+                raise UserError(
+                    f"{origin}, line {number}: {describe_decode_error(error)}"
+                ) from error
             texts.append(line.decode("utf-8", "surrogateescape"))
     yield texts
 
 
 def _too_long(origin: str, number: int) -> UserError:
-    return UserError(f"{origin}, line {number}: has more than {MOST_BYTES:,} bytes, which is too long for one input")
+    return UserError(
+        f"{origin}, line {number}: has more than {MOST_BYTES:,} bytes, which is too long for one "
+        f"input"
+    )

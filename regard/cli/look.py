@@ -1,10 +1,12 @@
 """`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure.
 
-    name of an existing file   its first lines, at most --limit; for a run that reads images or sounds, the file itself
+    name of an existing file   its first lines, at most --limit; for a run that reads images or
+    sounds, the file itself
     anything else              the text itself
     --test 3 7                 inputs of the run's test data, by index
 
-`regard look FILE.safetensors` shows a saved capture, without the model, and `regard look RUN --model` the model itself.
+`regard look FILE.safetensors` shows a saved capture, without the model, and `regard look RUN
+--model` the model itself.
 """
 
 import importlib
@@ -37,10 +39,14 @@ from regard.system.output_files import check_output, claim_folder
 
 USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (
-    "Show the attention weights of a trained model for INPUT: a text, a file with one text per line, an image, a sound "
-    "or a recording of tracks, as the run reads them. Writes one HTML page that needs no network and opens it if there "
-    "is a browser: alignments, heads, links, chains, heat over images, events over sounds, tracks, and decoding step "
-    "by step. With --out FILE.png, .svg or .pdf a figure instead; with FILE.safetensors the weights themselves, which "
+    "Show the attention weights of a trained model for INPUT: a text, a file with one text per "
+    "line, an image, a sound "
+    "or a recording of tracks, as the run reads them. Writes one HTML page that needs no network "
+    "and opens it if there "
+    "is a browser: alignments, heads, links, chains, heat over images, events over sounds, tracks, "
+    "and decoding step "
+    "by step. With --out FILE.png, .svg or .pdf a figure instead; with FILE.safetensors the "
+    "weights themselves, which "
     "`regard look FILE.safetensors` shows without the model."
 )
 _CAPTURE = ".safetensors"
@@ -59,24 +65,25 @@ class LookOptions(UseOptions):
     data: Reading = field(default_factory=Reading)
     """Options for reading files of inputs, as of `evaluate`."""
     out: Path | None = None
-    """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given. A name
-    without a suffix is a folder, which gets one .png per input."""
+    """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if
+    not given. A name without a suffix is a folder, which gets one .png per input."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
     """Inputs of the run's test data, by index from 0, instead of INPUT or after it."""
     limit: Annotated[int, Range(1, 10_000)] = 20
     """Maximum number of inputs of a file or folder: its first ones."""
     compare: Path | None = None
-    """Another run, shown side by side with this one for the same inputs; or a saved capture, FILE.safetensors."""
+    """Another run, shown side by side with this one for the same inputs; or a saved capture,
+    FILE.safetensors."""
     model: bool = False
-    """Show the model instead, without INPUT: its encoder, predictor and decoder with sizes and shapes, as text, or as a
-    figure with --out FILE.png, .svg or .pdf."""
+    """Show the model instead, without INPUT: its encoder, predictor and decoder with sizes and
+    shapes, as text, or as a figure with --out FILE.png, .svg or .pdf."""
     gradients: bool = False
     """Add the attribution of each weight to the output: weight times gradient."""
     open: bool = True
     """Open the page in a browser, if there is a screen."""
     walk: bool = False
-    """Record the numbers of each read too, from its items to its output, for the view walk of the page. Figures of walk
-    and multihead record them without it."""
+    """Record the numbers of each read too, from its items to its output, for the view walk of the
+    page. Figures of walk and multihead record them without it."""
     view: (
         Literal[
             "alignment",
@@ -94,20 +101,23 @@ class LookOptions(UseOptions):
         ]
         | None
     ) = None
-    """For a figure: the view to draw; a suitable one if not given. Two need no INPUT: positions, the matrices of
-    positional encodings, and manifold, an autoencoder of two numbers with its data and energy."""
-    kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
+    """For a figure: the view to draw; a suitable one if not given. Two need no INPUT: positions,
+    the matrices of positional encodings, and manifold, an autoencoder of two numbers with its data
+    and energy."""
+    kind: (
+        Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None
+    ) = None
     """For a figure: the kind of attention to draw; the one nearest to the output if not given."""
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """For a figure: the layer whose heads are drawn, from 1; the last if not given."""
     head: Annotated[int, Range(1, 1_000_000)] | None = None
-    """For the figures alignment, links and walk: the head, from 1; all (alignment), the mean (links) or the first
-    (walk) if not given. For contributions: the score, from 1, best first."""
+    """For the figures alignment, links and walk: the head, from 1; all (alignment), the mean
+    (links) or the first (walk) if not given. For contributions: the score, from 1, best first."""
     query: Annotated[int, Range(1, 1_000_000_000)] | None = None
     """For the figure walk: the query whose steps are drawn, from 1; all if not given."""
     width: Annotated[float, Range(1, 200)] | None = None
-    """For the figure alignment: its largest width in centimeters, to which cells shrink and in which panels are in
-    rows; 18 if not given, and more if one matrix needs it."""
+    """For the figure alignment: its largest width in centimeters, to which cells shrink and in
+    which panels are in rows; 18 if not given, and more if one matrix needs it."""
     sample: Annotated[int, Range(0, 1_000_000_000)] | None = None
     """For a figure: the index of the input, from 0; the first if not given."""
     force: bool = False
@@ -118,14 +128,20 @@ def run(argv: list[str]) -> int:
     """Parse the options, record the attention weights and write the page or the figure."""
     is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
-    own = LookOptions() if record is None else LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
+    own = (
+        LookOptions()
+        if record is None
+        else LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
+    )
     if wants_help(argv):
         groups = [] if record is None else collect_groups(_answer_options(record))
         print(page(USAGE, ABOUT, [*collect_groups(own), *groups]) + help_ending("look", record))
         return DONE
     expected = f"a run folder and at most {_MOST} inputs"
     config = NoSettings() if record is None else _answer_options(record)
-    parsed = parse(argv, own, config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
+    parsed = parse(
+        argv, own, config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected
+    )
     options, words = parsed.own, parsed.positionals[1:]
     if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)
@@ -138,7 +154,9 @@ def run(argv: list[str]) -> int:
         words = expand_words(words, get_entry(record.recipe).input_of(record.config), may_mix=True)
     others = () if options.compare is None else (options.compare,)
     runs = [(folder, record), *((path, None) for path in others)]
-    models = [None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs]
+    models = [
+        None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs
+    ]
     inputs, names = [], []
     if models[0] is not None:
         models[0].recipe.reading = options.data
@@ -155,7 +173,9 @@ def run(argv: list[str]) -> int:
     answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
     with say_if_slow("recording the attention"):
         captures = [
-            _capture(*pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {}))
+            _capture(
+                *pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {})
+            )
             for pair in zip(models, (folder, *others), strict=True)
         ]
     for sample_maps in captures[0]:
@@ -175,9 +195,11 @@ def run(argv: list[str]) -> int:
 
 
 def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int, Path]]:
-    """Return the inputs to draw, by index, with the files of their figures; a new folder of figures is made.
+    """Return the inputs to draw, by index, with the files of their figures; a new folder of figures
+    is made.
 
-    Raises: UserError if an input does not exist, or a file in the folder exists and is not to be replaced.
+    Raises: UserError if an input does not exist, or a file in the folder exists and is not to be
+            replaced.
     """
     out, count = options.out, len(titles)
     assert out is not None
@@ -187,12 +209,16 @@ def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int
             raise UserError(f"--sample must be between 0 and {count - 1}, got {sample}")
         if count > 1:
             print_notice(
-                f"{out} shows input {sample} of {count:,}: --sample N draws another, from 0 to {count - 1}, and --out "
+                f"{out} shows input {sample} of {count:,}: --sample N draws another, from 0 to "
+                f"{count - 1}, and --out "
                 "FOLDER all of them"
             )
         return [(sample, out)]
     digits = len(str(count - 1))
-    paths = [out / f"{number:0{digits}}-{_stem(Path(title).stem)}.png" for number, title in enumerate(titles)]
+    paths = [
+        out / f"{number:0{digits}}-{_stem(Path(title).stem)}.png"
+        for number, title in enumerate(titles)
+    ]
     out.mkdir(exist_ok=True)
     for path in paths:
         check_path(path, options.force)
@@ -200,20 +226,28 @@ def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int
 
 
 def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
-    """Raise UserError for an output that cannot be written, or options that need the model, before loading it."""
+    """Raise UserError for an output that cannot be written, or options that need the model, before
+    loading it."""
     out = options.out
     if is_capture and (options.test or options.gradients or options.walk):
         raise UserError("a saved capture has no model: --test, --gradients and --walk need the run")
     if options.walk and _is_picture(out) and options.view not in _WALKS:
-        raise UserError(f"--walk has no effect on this figure: choose --view {' or '.join(_WALKS)}, or another --out")
+        raise UserError(
+            f"--walk has no effect on this figure: choose --view {' or '.join(_WALKS)}, or another "
+            f"--out"
+        )
     if options.gradients and _is_picture(out):
         raise UserError(
-            "--gradients has no effect on a figure, which draws weights: choose --out FILE.html or FILE.safetensors"
+            "--gradients has no effect on a figure, which draws weights: choose --out FILE.html or "
+            "FILE.safetensors"
         )
     if out is None:
         folder = pages if pages.exists() else pages.parent
         if not os.access(folder, os.W_OK):
-            raise UserError(f"{pages}: the folder {folder} is not writable: choose another file with --out FILE.html")
+            raise UserError(
+                f"{pages}: the folder {folder} is not writable: choose another file with --out "
+                f"FILE.html"
+            )
         return
     if not out.suffix:
         _check_folder(out, options)
@@ -230,11 +264,14 @@ def _check_folder(out: Path, options: LookOptions) -> None:
     """Raise UserError if this cannot be a folder of figures."""
     if options.sample is not None or options.compare is not None:
         raise UserError(
-            f"--out {out} has no suffix, so that it is a folder with a figure of each input: leave out --sample and "
+            f"--out {out} has no suffix, so that it is a folder with a figure of each input: leave "
+            f"out --sample and "
             "--compare, or name a file"
         )
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} exists and is not a folder: give the file a suffix, such as {out}.html")
+        raise UserError(
+            f"{out} exists and is not a folder: give the file a suffix, such as {out}.html"
+        )
     if not out.parent.is_dir():
         raise UserError(f"{out} cannot be created: the folder {out.parent} does not exist")
     check_output(out / "figure.png")
@@ -263,7 +300,11 @@ def _show_model(trained: Any, options: LookOptions) -> None:
     if options.out is None:
         print("\n".join(trained.outline().lines()))
         return
-    plots = {None: trained.plot_model, "positions": trained.plot_positions, "manifold": trained.plot_manifold}
+    plots = {
+        None: trained.plot_model,
+        "positions": trained.plot_positions,
+        "manifold": trained.plot_manifold,
+    }
     plot = plots[options.view]
     plot(options.out, overwrite=options.force)
     print(options.out)
@@ -275,13 +316,16 @@ def _is_picture(out: Path | None) -> bool:
 
 
 def _answer_options(run: Run) -> Any:
-    """Return the options of `predict` that change what is looked at: decoding, sampling, a threshold."""
+    """Return the options of `predict` that change what is looked at: decoding, sampling, a
+    threshold."""
     entry = get_entry(run.recipe)
     defaults = defaults_of_run(entry.options, run.config)
     return defaults if {item.name for item in fields(defaults)} <= _ANSWERING else NoSettings()
 
 
-def _capture(trained: Any, path: Path, options: LookOptions, inputs: Sequence[Any], **settings: Any) -> Any:
+def _capture(
+    trained: Any, path: Path, options: LookOptions, inputs: Sequence[Any], **settings: Any
+) -> Any:
     """Return the capture of a model on the inputs, or load a saved one.
 
     settings: names of the inputs, and options of `predict`.
@@ -295,12 +339,16 @@ def _capture(trained: Any, path: Path, options: LookOptions, inputs: Sequence[An
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
     """Write the page, the capture, or the figures, and print the names of the files."""
     if not _is_picture(out):
-        captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)
+        captures[0].save(
+            out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force
+        )
         print(out)
         return
     chosen = {"view": options.view, "kind": options.kind, "layer": options.layer}
     chosen |= {"head": options.head, "query": options.query, "width": options.width}
-    for sample, path in _figure_paths(options, [maps.sample.title.partition(" -> ")[0] for maps in captures[0]]):
+    for sample, path in _figure_paths(
+        options, [maps.sample.title.partition(" -> ")[0] for maps in captures[0]]
+    ):
         captures[0].plot(path, sample=sample, overwrite=options.force, **chosen)
         print(path)
 
@@ -327,8 +375,12 @@ def _title(given: Input) -> str:
 
 
 def _new_page_path(origin: Path, name: str) -> Path:
-    """Return the path of a new page named after the input: in the run's folder looks/, or beside the capture."""
-    folder, stem = _pages_folder(origin), origin.stem if origin.suffix == _CAPTURE else Path(name).name
+    """Return the path of a new page named after the input: in the run's folder looks/, or beside
+    the capture."""
+    folder, stem = (
+        _pages_folder(origin),
+        origin.stem if origin.suffix == _CAPTURE else Path(name).name,
+    )
     if origin.suffix != _CAPTURE:
         claim_folder(folder)
     folder.mkdir(exist_ok=True)
@@ -354,4 +406,6 @@ def _has_screen() -> bool:
     """Return True if the terminal is interactive and a browser can be shown."""
     if not sys.stdout.isatty():
         return False
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )

@@ -1,4 +1,5 @@
-"""`regard COMMAND ...`: dispatch to a command, and conversion of errors into one line and an exit code.
+"""`regard COMMAND ...`: dispatch to a command, and conversion of errors into one line and an exit
+code.
 
 The module of a command parses its options; the code that loads torch is imported only after that.
 """
@@ -45,12 +46,14 @@ _OPTIONS = ("--help", "--version", "--quiet", "--verbose")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (without the program's name; sys.argv if not given) and return its exit code."""
+    """Run a command line (without the program's name; sys.argv if not given) and return its exit
+    code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:  # torchrun may pass it on
         words = words[1:]
     words, level = take_verbosity(words)
-    # numba's colors, which nothing here shows, would write a control sequence to standard output at exit.
+    # numba's colors, which nothing here shows, would write a control sequence to standard output at
+    # exit.
     os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
     with usable_streams(), interrupted_by_signals():
         try:
@@ -94,7 +97,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return _message(error), UNUSABLE
     name = type(error).__name__
     return (
-        f"{name}: {one_line(str(error), longest=400)} -- this is a defect of regard: please report it, with the "
+        f"{name}: {one_line(str(error), longest=400)} -- this is a defect of regard: please report "
+        f"it, with the "
         "traceback that the option -v shows in place of this line",
         DEFECT,
     )
@@ -117,7 +121,9 @@ def _dispatch(words: list[str]) -> int:
 
 def _describe_unknown(command: str) -> str:
     """Return the message for a first word that is neither a command nor an option."""
-    kind, known = ("option", _OPTIONS) if command.startswith("-") else ("command", (*COMMANDS, "help"))
+    kind, known = (
+        ("option", _OPTIONS) if command.startswith("-") else ("command", (*COMMANDS, "help"))
+    )
     if command in importlib.import_module("regard.recipes.registry").RECIPES:
         hint = f"; did you mean train {command}?"
     else:
@@ -134,10 +140,13 @@ def _overview() -> str:
             "",
             two_columns(list(COMMANDS.items())),
             "",
-            "`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of a recipe.",
+            "`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of "
+            "a recipe.",
             "",
-            "-q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints what is",
-            "done, with times. An error prints one line to standard error and exits with code 2; with -v, or with",
+            "-q, --quiet hides notices and progress bars, but not warnings and errors. -v, "
+            "--verbose prints what is",
+            "done, with times. An error prints one line to standard error and exits with code 2; "
+            "with -v, or with",
             "REGARD_TRACEBACK=1 in the environment, it prints the traceback instead.",
         ]
     )
@@ -149,7 +158,9 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _show_warning(shown: set[str], message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+def _show_warning(
+    shown: set[str], message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
     """Print a warning to standard error, unless it is among those shown."""
     if issubclass(category, UserWarning) and str(message) not in shown:
         shown.add(str(message))

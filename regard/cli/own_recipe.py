@@ -1,10 +1,12 @@
 """Command line of a user's own recipe, run through the file that defines it.
 
-    python mine.py train --run runs/mine        like `regard train mine`, a recipe that only this file registers; the
+    python mine.py train --run runs/mine        like `regard train mine`, a recipe that only this
+    file registers; the
                                                 same command continues the run with its settings
     python mine.py predict runs/mine INPUT      like `regard predict`; also evaluate and look
 
-A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run the file instead.
+A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run
+the file instead.
 """
 
 import sys
@@ -18,7 +20,8 @@ from regard.settings.options import peek_option
 
 
 def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
-    """Run a command line (without the program's name; sys.argv if not given) with this recipe; return its exit code."""
+    """Run a command line (without the program's name; sys.argv if not given) with this recipe;
+    return its exit code."""
     register(own)
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["train"] and not _continues(words):

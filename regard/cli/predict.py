@@ -1,9 +1,10 @@
-"""`regard predict RUN [INPUT ...|-]`: the predictions of a trained model (regard.cli.inputs: what an INPUT is).
+"""`regard predict RUN [INPUT ...|-]`: the predictions of a trained model (regard.cli.inputs: what
+an INPUT is).
 
-Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are several files, the
-name of the file comes first. With several outputs per input, tab-separated rows of input number, rank, score and text;
-with --json one object per input, in the form of the recipe (regard.recipes.base.answers). A run that generates images
-prints the names of the files written.
+Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are
+several files, the name of the file comes first. With several outputs per input, tab-separated rows
+of input number, rank, score and text; with --json one object per input, in the form of the recipe
+(regard.recipes.base.answers). A run that generates images prints the names of the files written.
 """
 
 import json
@@ -34,11 +35,16 @@ from regard.system.writing import open_text_atomically
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
 ABOUT = (
-    "Predict the output for each INPUT: a text; a file, which is an image, a sound ..., or a table as for training "
-    "(.tsv, .csv, .jsonl, .conll, COCO), whose targets are ignored, or has one input per line; a folder or a pattern; "
-    "or standard input, line by line (with - or nothing). Prints one line per input, after the name of the file where "
-    "inputs are several files; with --decode.n-best N (--n-best N for classes), N rows of input number, rank, score "
-    "and text, separated by tabs. Runs of tags split a text at white space only: separate punctuation as in training. "
+    "Predict the output for each INPUT: a text; a file, which is an image, a sound ..., or a table "
+    "as for training "
+    "(.tsv, .csv, .jsonl, .conll, COCO), whose targets are ignored, or has one input per line; a "
+    "folder or a pattern; "
+    "or standard input, line by line (with - or nothing). Prints one line per input, after the "
+    "name of the file where "
+    "inputs are several files; with --decode.n-best N (--n-best N for classes), N rows of input "
+    "number, rank, score "
+    "and text, separated by tabs. Runs of tags split a text at white space only: separate "
+    "punctuation as in training. "
     "docs/answers.md describes the objects of --json."
 )
 
@@ -52,14 +58,17 @@ class PredictOptions(DecodingOptions):
     data: Reading = field(default_factory=Reading)
     """Options for reading files of inputs, as of `evaluate`."""
     json: bool = False
-    """Print one JSON object per input: its number, its file or source, and the answer: boxes, events, tags, outputs."""
+    """Print one JSON object per input: its number, its file or source, and the answer: boxes,
+    events, tags, outputs."""
     coco: bool = False
-    """For boxes: print one JSON list in COCO's format of results (image_id, category_id, bbox, score). The ids are
-    those of the COCO file that is the INPUT; for other inputs, images are numbered from 1, and categories in the order
-    of the labels of the run. All boxes are printed, as average precision requires, unless --threshold is given."""
+    """For boxes: print one JSON list in COCO's format of results (image_id, category_id, bbox,
+    score). The ids are those of the COCO file that is the INPUT; for other inputs, images are
+    numbered from 1, and categories in the order of the labels of the run. All boxes are printed, as
+    average precision requires, unless --threshold is given."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
-    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to classify): error stops;
-    skip gives an empty output in their place and counts them; truncate also cuts texts that are too long."""
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to
+    classify): error stops; skip gives an empty output in their place and counts them; truncate also
+               cuts texts that are too long."""
 
 
 @settings
@@ -67,7 +76,8 @@ class PredictToFileOptions(PredictOptions):
     """Options of the command."""
 
     out: Path | None = None
-    """File to write in place of standard output; it appears when it is complete. -: standard output."""
+    """File to write in place of standard output; it appears when it is complete. -: standard
+    output."""
     force: bool = False
     """Replace the file of --out if it exists."""
 
@@ -75,21 +85,36 @@ class PredictToFileOptions(PredictOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
     folder, record = read_run_argument(argv, USAGE)
-    defaults = NoOptions() if record is None else defaults_of_run(get_entry(record.recipe).options, record.config)
+    defaults = (
+        NoOptions()
+        if record is None
+        else defaults_of_run(get_entry(record.recipe).options, record.config)
+    )
     # A run that generates images has options of its own for the files that it writes.
-    reading = Reading() if record is None else get_entry(record.recipe).reading.of_run(record.config)
-    own = PredictOptions(data=reading) if hasattr(defaults, "out") else PredictToFileOptions(data=reading)
+    reading = (
+        Reading() if record is None else get_entry(record.recipe).reading.of_run(record.config)
+    )
+    own = (
+        PredictOptions(data=reading)
+        if hasattr(defaults, "out")
+        else PredictToFileOptions(data=reading)
+    )
     if wants_help(argv):
         groups = [*collect_groups(own), *collect_groups(defaults)]
         if record is not None and record.recipe != "boxes":
             shown = [[one for one in group.settings if one.path != "coco"] for group in groups]
-            groups = [replace(group, settings=tuple(rest)) for group, rest in zip(groups, shown, strict=True)]
+            groups = [
+                replace(group, settings=tuple(rest))
+                for group, rest in zip(groups, shown, strict=True)
+            ]
         print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
         return DONE
     _check_options(argv, record, (*settings_by_path(own), *settings_by_path(defaults)))
     count = {"max_positionals": 1 + _MOST, "expected": "a run folder and inputs"}
     parsed = parse(argv, own, defaults, **count)
-    if parsed.own.coco and hasattr(defaults, "threshold"):  # average precision is computed of all boxes
+    if parsed.own.coco and hasattr(
+        defaults, "threshold"
+    ):  # average precision is computed of all boxes
         parsed = parse(argv, own, replace(cast("Any", defaults), threshold=0.0), **count)
     words = typed = parsed.positionals[1:] or ["-"]
     if record is not None:
@@ -101,7 +126,13 @@ def run(argv: list[str]) -> int:
         check_output(out)
         if out.exists() and not cast("PredictToFileOptions", parsed.own).force:
             raise UserError(f"{out} exists; it is replaced only with --force")
-    form = "json" if parsed.own.json else "ranked" if getattr(parsed.config, "n_best", 1) > 1 else "lines"
+    form = (
+        "json"
+        if parsed.own.json
+        else "ranked"
+        if getattr(parsed.config, "n_best", 1) > 1
+        else "lines"
+    )
     if parsed.own.coco:
         form = "coco"
         if record is not None and record.recipe != "boxes":
@@ -110,30 +141,43 @@ def run(argv: list[str]) -> int:
     trained.recipe.reading = parsed.own.data
     ids = _coco_ids(words, trained) if parsed.own.coco else None
     printer = _Printer(
-        trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(typed, words, trained), ids=ids
+        trained,
+        parsed.config,
+        form,
+        parsed.own.on_bad,
+        is_named=_are_named(typed, words, trained),
+        ids=ids,
     )
     # Answers on a terminal show how far it is.
     with show_progress(is_enabled=out is not None or not sys.stdout.isatty()), _open_output(out):
         for inputs in track(
-            read_inputs(words, trained, on_bad=parsed.own.on_bad), "inputs", _count_inputs(words, trained)
+            read_inputs(words, trained, on_bad=parsed.own.on_bad),
+            "inputs",
+            _count_inputs(words, trained),
         ):
             if inputs:
                 printer.answer(inputs)
             sys.stdout.flush()
         printer.end()
     if printer.skipped:
-        print_notice(f"skipped {printer.skipped} of {printer.count} inputs, whose outputs are empty")
+        print_notice(
+            f"skipped {printer.skipped} of {printer.count} inputs, whose outputs are empty"
+        )
     return DONE
 
 
 def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
-    """Return the number of inputs for the progress bar: files, or lines of a file; None if it is not known.
+    """Return the number of inputs for the progress bar: files, or lines of a file; None if it is
+    not known.
 
-    It is not known of tables with a header or several rows for an input, and of JSON that is not in lines.
+    It is not known of tables with a header or several rows for an input, and of JSON that is not in
+    lines.
     """
     if all(is_single_input(word, trained) for word in words):
         return len(words)
-    has_lines = words[0].endswith((".jsonl", ".ndjson")) or not trained.recipe.is_table(Path(words[0]))
+    has_lines = words[0].endswith((".jsonl", ".ndjson")) or not trained.recipe.is_table(
+        Path(words[0])
+    )
     if len(words) == 1 and has_lines and is_text_file(words[0]):
         with Path(words[0]).open("rb") as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
@@ -143,7 +187,8 @@ def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
 def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
     """Return the ids of images and categories: of the COCO file that is the only input.
 
-    For other inputs, images have numbers from 1, and categories the ids of the COCO file of training, if it exists.
+    For other inputs, images have numbers from 1, and categories the ids of the COCO file of
+    training, if it exists.
     """
     labels = trained.recipe.labels.names
     if len(words) == 1 and plain_name(words[0]).endswith(".json"):
@@ -157,7 +202,10 @@ def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
         if all(name in categories for name in labels):
             return CocoIds({}, categories)
     numbers: dict[str, int | str] = {name: number for number, name in enumerate(labels, start=1)}
-    print_notice(f"categories have the ids {', '.join(f'{number} {name}' for name, number in numbers.items())}")
+    print_notice(
+        f"categories have the ids "
+        f"{', '.join(f'{number} {name}' for name, number in numbers.items())}"
+    )
     return CocoIds({}, numbers)
 
 
@@ -172,7 +220,8 @@ def _open_output(out: Path | None) -> Iterator[None]:
 
 
 def _are_named(typed: Sequence[str], words: Sequence[str], trained: Any) -> bool:
-    """Return True if outputs need the name of their file: inputs are files, and the words typed are not one of them.
+    """Return True if outputs need the name of their file: inputs are files, and the words typed are
+    not one of them.
 
     words: those typed, with patterns expanded.
     """
@@ -188,17 +237,40 @@ def _check_options(argv: Sequence[str], record: Run | None, known: Iterable[str]
     endings = {path.rpartition(".")[2] for path in known}
     for option in (word.partition("=")[0] for word in argv if word.startswith("--")):
         name = option[2:].replace("-", "_")
-        others = [entry.name for entry in RECIPES.values() if name in {item.name for item in fields(entry.options)}]
+        others = [
+            entry.name
+            for entry in RECIPES.values()
+            if name in {item.name for item in fields(entry.options)}
+        ]
         if others and name not in endings:
-            raise UserError(f"{option} is for runs of {', '.join(others)}, and {argv[0]} is one of {record.recipe}")
+            raise UserError(
+                f"{option} is for runs of {', '.join(others)}, and {argv[0]} is one of "
+                f"{record.recipe}"
+            )
 
 
 class _Printer:
-    """Answers blocks of inputs and prints the answers in a form: json, coco, ranked (several per input) or lines."""
+    """Answers blocks of inputs and prints the answers in a form: json, coco, ranked (several per
+    input) or lines."""
 
-    def __init__(self, trained: Any, options: Any, form: str, on_bad: str, *, is_named: bool, ids: CocoIds | None):
+    def __init__(
+        self,
+        trained: Any,
+        options: Any,
+        form: str,
+        on_bad: str,
+        *,
+        is_named: bool,
+        ids: CocoIds | None,
+    ):
         self.ids, self._results = ids, 0
-        self.trained, self.options, self.form, self.on_bad, self.is_named = trained, options, form, on_bad, is_named
+        self.trained, self.options, self.form, self.on_bad, self.is_named = (
+            trained,
+            options,
+            form,
+            on_bad,
+            is_named,
+        )
         self.count, self.skipped = 0, 0
 
     def answer(self, inputs: Sequence[Input]) -> None:
@@ -206,7 +278,10 @@ class _Printer:
         recipe, first = self.trained.recipe, self.count + 1
         self.count += len(inputs)
         if self.on_bad == "truncate":
-            inputs = [given if given.problem else self._shorten(given, first + i) for i, given in enumerate(inputs)]
+            inputs = [
+                given if given.problem else self._shorten(given, first + i)
+                for i, given in enumerate(inputs)
+            ]
         values = [given.value for given in inputs]
         files = recipe.files(values, self.options, first)
         try:
@@ -221,9 +296,15 @@ class _Printer:
                     self.answer(inputs[len(inputs) // 2 :])
                     return
                 raise UserError(self._locate(error, inputs[0])) from error
-            answers = [self._answer_one(given, number) for number, given in enumerate(inputs, start=first)]
+            answers = [
+                self._answer_one(given, number) for number, given in enumerate(inputs, start=first)
+            ]
         for index, (given, answer) in enumerate(zip(inputs, answers, strict=True)):
-            found = recipe.save(answer, files[index]) if files and not isinstance(answer, UserError) else answer
+            found = (
+                recipe.save(answer, files[index])
+                if files and not isinstance(answer, UserError)
+                else answer
+            )
             self._print(first + index, given, found)
 
     def _answer_one(self, given: Input, number: int) -> Any:
@@ -246,17 +327,24 @@ class _Printer:
     def _shorten(self, given: Input, number: int) -> Input:
         value = self.trained.recipe.shorten(given.value)
         if len(value) < len(given.value.strip() if isinstance(given.value, str) else given.value):
-            print_notice(f"truncated: input {number}" + (f" ({given.file}, line {given.line})" if given.file else ""))
+            print_notice(
+                f"truncated: input {number}"
+                + (f" ({given.file}, line {given.line})" if given.file else "")
+            )
         return given._replace(value=value)
 
     def _print(self, number: int, given: Input, answer: Any) -> None:
         recipe, is_bad = self.trained.recipe, isinstance(answer, UserError)
         if self.ids is not None:
-            self._print_results(number, given, [] if is_bad else recipe.json(answer)["boxes"], self.ids)
+            self._print_results(
+                number, given, [] if is_bad else recipe.json(answer)["boxes"], self.ids
+            )
             return
         if self.form == "json":
             found = {"error": str(answer)} if is_bad else recipe.json(answer)
-            print(json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False))
+            print(
+                json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False)
+            )
             return
         name = (given.file or "") if self.is_named else None  # a text among files has none
         if self.form == "ranked":
@@ -275,7 +363,11 @@ class _Printer:
         for box in boxes:
             sides = [round(box[name], 3) for name in ("x", "y", "width", "height")]
             entry = {"image_id": image, "category_id": ids.categories[box["label"]], "bbox": sides}
-            print("," if self._results else "[", json.dumps(entry | {"score": round(box["score"], 5)}), sep="\n")
+            print(
+                "," if self._results else "[",
+                json.dumps(entry | {"score": round(box["score"], 5)}),
+                sep="\n",
+            )
             self._results += 1
 
     def end(self) -> None:

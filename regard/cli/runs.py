@@ -1,4 +1,5 @@
-"""Shared code of the commands that use a trained run: reading its settings and loading its model."""
+"""Shared code of the commands that use a trained run: reading its settings and loading its
+model."""
 
 import importlib
 import sys
@@ -46,7 +47,8 @@ def help_ending(command: str, record: Run | None) -> str:
 
 
 def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
-    """Return the run folder, the first argument, and its settings; no settings for --help without a folder.
+    """Return the run folder, the first argument, and its settings; no settings for --help without a
+    folder.
 
     Raises UserError if no folder is given, or it is not a run folder.
     """
@@ -63,12 +65,17 @@ def say_if_slow(text: str) -> AbstractContextManager[None]:
 
 
 def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> Any:
-    """Load the trained model of a run folder, whose settings may have been read before; this imports torch."""
+    """Load the trained model of a run folder, whose settings may have been read before; this
+    imports torch."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
     load_options: dict[str, Any] = {"device": options.device, "notify": print_notice, "run": run}
     if isinstance(options, DecodingOptions):
-        load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
+        load_options |= {
+            "engine": options.engine,
+            "compute_type": options.compute_type,
+            "workers": options.workers,
+        }
     announce_compiling()
     with say_if_slow(f"loading {folder}"):
         return importlib.import_module("regard.recipes.load").load(folder, **load_options)

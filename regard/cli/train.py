@@ -18,7 +18,14 @@ from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.recipes.run_folder import check_data_files, check_run_folder, read_init, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import apply_variants, option_name, parse, peek_option, refuse_missing, wants_help
+from regard.settings.options import (
+    apply_variants,
+    option_name,
+    parse,
+    peek_option,
+    refuse_missing,
+    wants_help,
+)
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
@@ -27,9 +34,12 @@ from regard.system.verbosity import verbosity
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
-    "Train the model of a recipe. Settings, parameters, logs and the report are written to the run folder. After "
-    "Ctrl-C or a crash, the same command resumes the run, and so does `regard train --run RUN`, with the settings of "
-    "the run; options change those that may change: limits (--train.steps ...), intervals, threads, the device, and "
+    "Train the model of a recipe. Settings, parameters, logs and the report are written to the run "
+    "folder. After "
+    "Ctrl-C or a crash, the same command resumes the run, and so does `regard train --run RUN`, "
+    "with the settings of "
+    "the run; options change those that may change: limits (--train.steps ...), intervals, "
+    "threads, the device, and "
     "paths of data that moved. A folder with another run is never "
     "overwritten. "
     "With several processes: torchrun --nproc-per-node N -m regard -- train ..."
@@ -43,17 +53,19 @@ class TrainOptions:
     run: Path | None = None
     """Run folder; runs/RECIPE if not given."""
     seed: Seed = 1
-    """Random seed of the initialization, the data order and dropout; the same seed gives the same run
-    with the same number of threads (sums are rounded differently with others)."""
+    """Random seed of the initialization, the data order and dropout; the same seed gives the same
+    run with the same number of threads (sums are rounded differently with others)."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
     preset: str | None = None
-    """Model of a paper by name, with its sizes; `regard presets` lists them. --config and other options override it."""
+    """Model of a paper by name, with its sizes; `regard presets` lists them. --config and other
+    options override it."""
     init: Path | None = None
-    """Run whose parameters and tokenizers the new run starts from; its other settings, except those of data and
-    training, are the defaults."""
+    """Run whose parameters and tokenizers the new run starts from; its other settings, except those
+    of data and training, are the defaults."""
     config: Path | None = None
-    """YAML file with settings of the recipe, nested by name; options on the command line override it."""
+    """YAML file with settings of the recipe, nested by name; options on the command line override
+    it."""
     print_config: bool = False
     """Print all settings in the format of --config, and exit."""
 
@@ -79,18 +91,24 @@ def run(argv: list[str]) -> int:
     init, start = peek_option(rest, "init"), None if before is None else before.init
     if init is not None:
         if before is not None or preset is not None:
-            raise UserError("--init starts a new run of a RECIPE with the settings of that run: leave out --preset")
+            raise UserError(
+                "--init starts a new run of a RECIPE with the settings of that run: leave out "
+                "--preset"
+            )
         start, config = read_init(Path(init), recipe)
     if preset is not None:
         if before is not None:
-            raise UserError(f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings")
+            raise UserError(
+                f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings"
+            )
         config = apply_preset(preset, recipe, config)
     if file is not None:
         settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
         own = {item.name for item in fields(TrainOptions)} - {item.name for item in fields(config)}
         if misplaced := next((name for name in settings.settings if name in own), None):
             raise UserError(
-                f"{settings.describe(misplaced)} is an option of the command line, not a setting of the recipe: give "
+                f"{settings.describe(misplaced)} is an option of the command line, not a setting "
+                f"of the recipe: give "
                 f"{option_name(misplaced)}"
             )
         config = apply_changes(config, settings.settings, called=settings.describe)
@@ -105,7 +123,9 @@ def run(argv: list[str]) -> int:
         return DONE
     folder = parsed.own.run or Path("runs") / recipe
     return _train(
-        folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start), parsed.own.threads
+        folder,
+        Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start),
+        parsed.own.threads,
     )
 
 
@@ -115,7 +135,9 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         entry.check(run.config)
     except UserError as error:
         if entry.needs_data and run.config.data.train is None and (folder / "run.json").exists():
-            raise UserError(f"{error}. To continue the run in {folder}: regard train --run {folder}") from error
+            raise UserError(
+                f"{error}. To continue the run in {folder}: regard train --run {folder}"
+            ) from error
         raise
     check_run_folder(folder, run)
     if not (folder / "run.json").exists():
@@ -133,17 +155,26 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         reason = result.report["training"]["stop_reason"]
         print(f"The run in {folder} is finished: it stopped by {reason}.")
         if any((folder / "checkpoints").glob("step-*")):
-            print(f"To train it longer, raise that limit, as in regard train --run {folder} --train.steps N.")
+            print(
+                f"To train it longer, raise that limit, as in regard train --run {folder} "
+                f"--train.steps N."
+            )
         else:
             print(
-                "It kept no checkpoints (--train.keep-finished model), so that it cannot be trained longer; a new run"
+                "It kept no checkpoints (--train.keep-finished model), so that it cannot be "
+                "trained longer; a new run"
             )
             print(
-                f"can start from its parameters: regard train {run.recipe} --init {folder} --run OTHER, and options of "
+                f"can start from its parameters: regard train {run.recipe} --init {folder} --run "
+                f"OTHER, and options of "
                 "its data."
             )
     test = result.report["test"]
-    print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
+    print(
+        score_table(test)
+        if test
+        else "No test data was given (--data.test), so there is no test score."
+    )
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
@@ -158,9 +189,13 @@ def _describe_missing_recipe(argv: list[str]) -> str:
 def _help_without_recipe() -> str:
     recipes = two_columns([(name, recipe.summary) for name, recipe in RECIPES.items()])
     ending = "`regard train RECIPE --help` explains the settings of a recipe."
-    return f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n\n{ending}"
+    return (
+        f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n\n{ending}"
+    )
 
 
 def _help(chosen: Entry, config: Any) -> str:
     usage = USAGE.replace("RECIPE", chosen.name)
-    return page(usage, ABOUT, [*collect_groups(TrainOptions()), *chosen.hide_unused(collect_groups(config))])
+    return page(
+        usage, ABOUT, [*collect_groups(TrainOptions()), *chosen.hide_unused(collect_groups(config))]
+    )

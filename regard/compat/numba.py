@@ -1,6 +1,8 @@
-"""Private APIs of numba, checked with 0.62 to 0.68: code generation helpers and the classes of its file cache.
+"""Private APIs of numba, checked with 0.62 to 0.68: code generation helpers and the classes of its
+file cache.
 
-numba documents neither how a function's cache is keyed and stored nor how an intrinsic calls an LLVM function.
+numba documents neither how a function's cache is keyed and stored nor how an intrinsic calls an
+LLVM function.
 """
 
 from collections.abc import Callable
@@ -28,10 +30,11 @@ def declare_function(module: Any, signature: Any, name: str) -> Any:
 class _EntryLibrary(JITCodeLibrary):
     """Machine code whose callees are its own.
 
-    numba links the code of all callees into a function, as weak symbols. The dynamic linker resolves these to the first
-    definition in the process: to callees that were compiled on their own, in the process that compiles, and to those of
-    whichever function was loaded first, in others. As each copy was optimized in its own context, last bits depended on
-    that. Internal symbols are resolved within the function.
+    numba links the code of all callees into a function, as weak symbols. The dynamic linker
+    resolves these to the first definition in the process: to callees that were compiled on their
+    own, in the process that compiles, and to those of whichever function was loaded first, in
+    others. As each copy was optimized in its own context, last bits depended on that. Internal
+    symbols are resolved within the function.
     """
 
     def _finalize_final_module(self) -> None:
@@ -53,7 +56,8 @@ class _EntryCompiler(Compiler):
 
 
 def build_function(function: Callable, options: dict[str, Any]) -> Any:
-    """Return a function that is compiled at its first call from Python, with copies of all its callees."""
+    """Return a function that is compiled at its first call from Python, with copies of all its
+    callees."""
     return njit(pipeline_class=_EntryCompiler, **options)(function)
 
 

@@ -1,7 +1,8 @@
-"""Private APIs of torch. Each function names the torch version range in which it was checked: 2.11 to 2.13.
+"""Private APIs of torch. Each function names the torch version range in which it was checked: 2.11
+to 2.13.
 
-No public API returns whether an operator is being traced, mapped or differentiated in forward mode, whether a module
-has hooks, or whether a tensor was changed in place.
+No public API returns whether an operator is being traced, mapped or differentiated in forward mode,
+whether a module has hooks, or whether a tensor was changed in place.
 """
 
 import functools
@@ -27,7 +28,8 @@ _GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
 
 
 def register_named_tuple(cls: type, name: str) -> None:
-    """Register a named tuple, so that torch.export saves and loads programs that take or return it."""
+    """Register a named tuple, so that torch.export saves and loads programs that take or return
+    it."""
     _pytree._register_namedtuple(cls, serialized_type_name=name)
     torch.serialization.add_safe_globals([cls])
 
@@ -38,7 +40,8 @@ def is_transformed() -> bool:
 
 
 def is_eager() -> bool:
-    """Return True if operators run at once on numbers: not compiled, mapped, traced or observed by a dispatch mode."""
+    """Return True if operators run at once on numbers: not compiled, mapped, traced or observed by
+    a dispatch mode."""
     if torch.compiler.is_compiling() or is_transformed():
         return False
     return torch._C._len_torch_dispatch_stack() == 0
@@ -67,7 +70,8 @@ def unwrap(tensor: Tensor) -> Tensor:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return how often the tensor was changed in place; 0 for a tensor of inference mode, which does not count."""
+    """Return how often the tensor was changed in place; 0 for a tensor of inference mode, which
+    does not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -97,7 +101,8 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
 
 
 def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
-    """Return True if each module is of exactly this class, without hooks, adapters or a forward of its own.
+    """Return True if each module is of exactly this class, without hooks, adapters or a forward of
+    its own.
 
     Only then may its weights be used without calling it.
     """
@@ -114,12 +119,16 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
 
 
 def has_no_hooks(*modules: nn.Module) -> bool:
-    """Return True if these modules and their submodules have no hooks, adapters or forward of their own."""
-    return all(runs_original_forward(type(part), part) for module in modules for part in module.modules())
+    """Return True if these modules and their submodules have no hooks, adapters or forward of their
+    own."""
+    return all(
+        runs_original_forward(type(part), part) for module in modules for part in module.modules()
+    )
 
 
 def disable_compile(function: Callable[..., None]) -> Callable[..., None]:
-    """Exclude a function from compilation. Unless torch._dynamo is loaded nothing compiles, and it is not loaded."""
+    """Exclude a function from compilation. Unless torch._dynamo is loaded nothing compiles, and it
+    is not loaded."""
     return torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
 
 
@@ -135,10 +144,14 @@ def interpolate_(tensors: Sequence[Tensor], others: Sequence[Tensor], weight: fl
 
 @functools.cache
 def onednn_operators() -> tuple[Any, Any] | None:
-    """Return oneDNN's linear map and the gradients of its weight and bias; None where torch was built without them."""
+    """Return oneDNN's linear map and the gradients of its weight and bias; None where torch was
+    built without them."""
     if not torch.backends.mkldnn.is_available():
         return None
     try:
-        return torch.ops.mkldnn._linear_pointwise.default, torch.ops.aten.mkldnn_linear_backward_weights.default
+        return (
+            torch.ops.mkldnn._linear_pointwise.default,
+            torch.ops.aten.mkldnn_linear_backward_weights.default,
+        )
     except (AttributeError, RuntimeError):
         return None

@@ -20,7 +20,8 @@ class Annotated:
 
     file: str
     boxes: NDArray[np.float64]
-    """Images: (boxes, 4), x, y, width, height in pixels. Clouds: (boxes, 6), center and sizes in meters."""
+    """Images: (boxes, 4), x, y, width, height in pixels. Clouds: (boxes, 6), center and sizes in
+    meters."""
     labels: tuple[str, ...]
     where: str
     """Location of the annotation (file and line), for messages."""
@@ -66,13 +67,15 @@ class AnnotatedDataset(Generic[ItemT]):
         return train, replace(take(parts.val), notices=(parts.notice,))
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
-        """Return the indices of the labels of each item. Raises UserError naming an item with an unknown label."""
+        """Return the indices of the labels of each item. Raises UserError naming an item with an
+        unknown label."""
         known = {name: number for number, name in enumerate(labels.names)}
         for item in self.items:
             for label in item.labels:
                 if label not in known:
                     raise UserError(
-                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the training {noun} "
+                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the "
+                        f"training {noun} "
                         f"({', '.join(labels.names[:20])}).{did_you_mean(label, labels.names)}"
                     )
         return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]

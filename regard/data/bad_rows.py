@@ -1,4 +1,5 @@
-"""One policy for rows that cannot be used: stop at the first, or leave them out and count them (--data.on-bad)."""
+"""One policy for rows that cannot be used: stop at the first, or leave them out and count them
+(--data.on-bad)."""
 
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -12,7 +13,8 @@ from regard.system.terminal import format_count
 
 
 class BadRow(Exception):  # noqa: N818 - as StopIteration, it is a signal between two of our modules
-    """Row that cannot be used: `reason` is the category under which it is counted, `detail` the message."""
+    """Row that cannot be used: `reason` is the category under which it is counted, `detail` the
+    message."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -21,7 +23,8 @@ class BadRow(Exception):  # noqa: N818 - as StopIteration, it is a signal betwee
 
 @dataclass(frozen=True)
 class Skipped(Sequence[str]):
-    """Messages about the rows that were left out (on_bad = skip), each naming its file and line, and their reasons."""
+    """Messages about the rows that were left out (on_bad = skip), each naming its file and line,
+    and their reasons."""
 
     messages: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -38,9 +41,12 @@ class Skipped(Sequence[str]):
         return dict(Counter(self.reasons))
 
     def describe(self) -> str:
-        """Return a summary: one line per reason, with its first message. Empty if nothing was left out."""
+        """Return a summary: one line per reason, with its first message. Empty if nothing was left
+        out."""
         first = dict(reversed(list(zip(self.reasons, self.messages, strict=True))))
-        rows = [f"  {count} x {reason}; first: {first[reason]}" for reason, count in self.counts.items()]
+        rows = [
+            f"  {count} x {reason}; first: {first[reason]}" for reason, count in self.counts.items()
+        ]
         return "\n".join([f"skipped {format_count(len(self), 'bad line')}:", *rows]) if rows else ""
 
 
@@ -65,7 +71,8 @@ class BadRows:
         return Skipped(tuple(self._messages), tuple(self._reasons))
 
     def add(self, message: str, reason: str = "unusable") -> None:
-        """Leave a row out. Raises UserError with the message, and how to leave it out, if on_bad is error."""
+        """Leave a row out. Raises UserError with the message, and how to leave it out, if on_bad is
+        error."""
         if self.on_bad == "error":
             raise UserError(with_hint(message, self.noun))
         self.leave_out(message, reason)
@@ -77,7 +84,8 @@ class BadRows:
 
     @contextmanager
     def catch(self, where: str = "") -> Generator[None, None, None]:
-        """Add the BadRow at `where`, or the UserError, that is raised in this block, and continue after it."""
+        """Add the BadRow at `where`, or the UserError, that is raised in this block, and continue
+        after it."""
         try:
             yield
         except BadRow as bad:

@@ -1,14 +1,16 @@
-"""Batches of pairs of token sequences: planned by number of tokens, and collated into padded tensors.
+"""Batches of pairs of token sequences: planned by number of tokens, and collated into padded
+tensors.
 
     plan(epoch)             the indices of every batch: a pure function of (lengths, seed, epoch)
     collate(epoch, indices) the tensors of those pairs
 
-Pairs of similar length share a batch, which reduces padding, and a batch has a budget of tokens, not of pairs:
+Pairs of similar length share a batch, which reduces padding, and a batch has a budget of tokens,
+not of pairs:
 
     rows * max(longest source, longest target) <= batch_tokens
 
-The order comes from the raw stream of a PCG64 generator, which NumPy guarantees never to change. It is the same on
-every machine and in every version, so a run can be repeated and resumed anywhere.
+The order comes from the raw stream of a PCG64 generator, which NumPy guarantees never to change. It
+is the same on every machine and in every version, so a run can be repeated and resumed anywhere.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +33,8 @@ TargetT = TypeVar("TargetT")
 
 @dataclass(frozen=True)
 class Batch(Generic[SourceT, TargetT]):
-    """Batch of examples: inputs, targets, and the example of each row, if the batch comes from a data set.
+    """Batch of examples: inputs, targets, and the example of each row, if the batch comes from a
+    data set.
 
     Inputs and targets are a tensor, `Padded`, another value with a method `to`, or None.
     """
@@ -46,7 +49,8 @@ class Batch(Generic[SourceT, TargetT]):
 
 
 PairBatch = Batch[Padded, Padded]
-"""Token ids of pairs, padded with 0: sources (rows, source) end in EOS; targets (rows, target) are BOS w1 .. wn EOS."""
+"""Token ids of pairs, padded with 0: sources (rows, source) end in EOS; targets (rows, target) are
+BOS w1 .. wn EOS."""
 
 
 def count_target_tokens(batch: PairBatch) -> int:
@@ -56,7 +60,8 @@ def count_target_tokens(batch: PairBatch) -> int:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids of different lengths, stored in one array: sequence i is ids[offsets[i] : offsets[i + 1]]."""
+    """Sequences of ids of different lengths, stored in one array: sequence i is ids[offsets[i] :
+    offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -93,12 +98,15 @@ class EncodedPairs:
     def __post_init__(self) -> None:
         if len(self.sources) != len(self.targets):
             raise ValueError(
-                f"`sources` and `targets` must have equally many sequences, got {len(self.sources)} sources and "
+                f"`sources` and `targets` must have equally many sequences, got "
+                f"{len(self.sources)} sources and "
                 f"{len(self.targets)} targets"
             )
 
     @classmethod
-    def from_sequences(cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]) -> "EncodedPairs":
+    def from_sequences(
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]
+    ) -> "EncodedPairs":
         """Concatenate the sequences of each side."""
         return cls(Ragged.from_sequences(sources), Ragged.from_sequences(targets))
 
@@ -107,7 +115,8 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
-        """Lengths (source, target) as in a batch: with EOS on the source, BOS and EOS on the target."""
+        """Lengths (source, target) as in a batch: with EOS on the source, BOS and EOS on the
+        target."""
         source, target = self.sources.lengths + 1, self.targets.lengths + 2
         return list(zip(source.tolist(), target.tolist(), strict=True))
 
@@ -116,15 +125,18 @@ class TokenBatches:
     """Batches of pairs by number of tokens. The pairs are fixed, or generated for each epoch.
 
     Args:
-        examples: the pairs; or a function from the epoch to its pairs, which must return the same pairs for the
+        examples: the pairs; or a function from the epoch to its pairs, which must return the same
+                  pairs for the
             same epoch at every call. The pairs of the last epoch used are cached.
-        batch_tokens: maximum number of tokens of the longer side of a batch, special tokens and padding included.
-        seed: at least 0; seed and epoch determine which pairs share a batch, and the order of the batches.
+        batch_tokens: maximum number of tokens of the longer side of a batch, special tokens and
+        padding included.
+        seed: at least 0; seed and epoch determine which pairs share a batch, and the order of the
+        batches.
         max_rows: maximum number of pairs in a batch; None for no limit.
         origin: files that the pairs are from, for messages.
 
-    Raises:  ValueError by `plan` and `collate` if there are no pairs; UserError by `plan` if one pair alone
-             exceeds the budget.
+    Raises:  ValueError by `plan` and `collate` if there are no pairs; UserError by `plan` if one
+             pair alone exceeds the budget.
     """
 
     def __init__(
@@ -136,7 +148,12 @@ class TokenBatches:
         max_rows: int | None = None,
         origin: str = "",
     ) -> None:
-        self.batch_tokens, self.seed, self.max_rows, self.origin = batch_tokens, seed, max_rows, origin
+        self.batch_tokens, self.seed, self.max_rows, self.origin = (
+            batch_tokens,
+            seed,
+            max_rows,
+            origin,
+        )
         self._make: Callable[[int], EncodedPairs] = (
             (lambda _: examples) if isinstance(examples, EncodedPairs) else examples
         )
@@ -152,7 +169,8 @@ class TokenBatches:
         return self._last[1]
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch of an epoch, a pure function of (seed, epoch); see `plan_batches`."""
+        """Return the indices of each batch of an epoch, a pure function of (seed, epoch); see
+        `plan_batches`."""
         return plan_batches(
             self.examples(epoch).lengths,
             batch_tokens=self.batch_tokens,
@@ -163,7 +181,8 @@ class TokenBatches:
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
-        """Return the padded tensors of pairs of an epoch, one row for each of `indices` (which may be empty)."""
+        """Return the padded tensors of pairs of an epoch, one row for each of `indices` (which may
+        be empty)."""
         encoded = self.examples(epoch)
         index = np.asarray(indices, dtype=np.int64).reshape(-1)
         source = _pad(encoded.sources, index, before=(), after=(EOS,))
@@ -179,7 +198,8 @@ class BatchesByCount(ABC):
 
     @abstractmethod
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the examples of an epoch in order, with random numbers that are drawn before the shuffle's."""
+        """Return the examples of an epoch in order, with random numbers that are drawn before the
+        shuffle's."""
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (seed, epoch)."""
@@ -190,7 +210,8 @@ class BatchesByCount(ABC):
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """Return a generator of random numbers for a seed and other numbers, such as an epoch and an example."""
+    """Return a generator of random numbers for a seed and other numbers, such as an epoch and an
+    example."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))
 
 
@@ -203,18 +224,21 @@ def plan_batches(
     max_rows: int | None = None,
     origin: str = "",
 ) -> list[tuple[int, ...]]:
-    """Partition pairs into batches: every index is in exactly one batch. A pure function of the arguments.
+    """Partition pairs into batches: every index is in exactly one batch. A pure function of the
+    arguments.
 
-    Pairs are sorted by the length of their longer side, then by target - source, in alternating directions so that
-    neighbors differ little; pairs of equal lengths are shuffled. The sorted list is split into batches with
+    Pairs are sorted by the length of their longer side, then by target - source, in alternating
+    directions so that neighbors differ little; pairs of equal lengths are shuffled. The sorted list
+    is split into batches with
 
         rows * max(longest source, longest target) <= batch_tokens    and    rows <= max_rows
 
     in random order. `lengths` are (source, target) numbers of tokens as in the tensors.
 
     Cost:    O(n log n); about 0.05 s for 30,000 pairs.
-    Raises:  UserError if one pair is longer than `batch_tokens` (its index and lengths are in the message);
-             ValueError if seed or epoch is negative, or batch_tokens or max_rows is not positive.
+    Raises:  UserError if one pair is longer than `batch_tokens` (its index and lengths are in the
+             message); ValueError if seed or epoch is negative, or batch_tokens or max_rows is not
+             positive.
     """
     for name, value, least in (
         ("batch_tokens", batch_tokens, 1),
@@ -238,13 +262,15 @@ def plan_batches(
 
 
 def pad(sequences: Iterable[Sequence[int]]) -> Padded:
-    """Pad sequences of ids with 0 to one tensor (rows, longest). Does not add EOS, which a source must end in."""
+    """Pad sequences of ids with 0 to one tensor (rows, longest). Does not add EOS, which a source
+    must end in."""
     ragged = Ragged.from_sequences(sequences)
     return _pad(ragged, np.arange(len(ragged)), before=(), after=())
 
 
 def fill_ratio(lengths: Sequence[tuple[int, int]], plan: Sequence[Sequence[int]]) -> float:
-    """Return the fraction of positions in the tensors of the planned batches that hold tokens, not padding.
+    """Return the fraction of positions in the tensors of the planned batches that hold tokens, not
+    padding.
 
     tokens / sum over batches of rows * (longest source + longest target)
     """
@@ -254,14 +280,18 @@ def fill_ratio(lengths: Sequence[tuple[int, int]], plan: Sequence[Sequence[int]]
     return sum(int(batch.sum()) for batch in batches) / positions if positions else 1.0
 
 
-def _check_budget(table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int, origin: str) -> None:
+def _check_budget(
+    table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int, origin: str
+) -> None:
     worst = int(longer.argmax())
     if longer[worst] > batch_tokens:
         source, target = table[worst].tolist()
         before = f"{origin}: " if origin else ""
         raise UserError(
-            f"{before}pair {worst} has {source} source and {target} target tokens (special tokens included), more "
-            f"than the budget of a batch: batch_tokens = {batch_tokens}. Raise --train.batch-tokens, or lower the "
+            f"{before}pair {worst} has {source} source and {target} target tokens (special tokens "
+            f"included), more "
+            f"than the budget of a batch: batch_tokens = {batch_tokens}. Raise "
+            f"--train.batch-tokens, or lower the "
             "maximum length."
         )
 
@@ -278,7 +308,9 @@ def _split_points(longer: Sequence[int], batch_tokens: int, max_rows: int) -> li
     return cuts
 
 
-def _pad(ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], after: tuple[int, ...]) -> Padded:
+def _pad(
+    ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], after: tuple[int, ...]
+) -> Padded:
     """Pad the sequences `index`, each with `before` prepended and `after` appended."""
     starts = ragged.offsets[index]
     counts = ragged.offsets[index + 1] - starts
@@ -288,7 +320,9 @@ def _pad(ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], a
     items[:, : len(before)] = before
     column = np.arange(width - len(before) - len(after))
     inside = column < counts[:, None]  # (rows, longest)
-    items[:, len(before) : width - len(after)][inside] = ragged.ids[(starts[:, None] + column)[inside]]
+    items[:, len(before) : width - len(after)][inside] = ragged.ids[
+        (starts[:, None] + column)[inside]
+    ]
     for i, token in enumerate(after):
         items[np.arange(len(index)), counts + len(before) + i] = token
     return Padded(torch.from_numpy(items), torch.from_numpy(lengths))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabeledRegions:
-    """Padded sets of labeled regions: labels (rows, elements), padded with -1, and regions (rows, elements, sides)."""
+    """Padded sets of labeled regions: labels (rows, elements), padded with -1, and regions (rows,
+    elements, sides)."""
 
     labels: Tensor
     regions: Tensor
@@ -26,7 +27,9 @@ class LabeledRegions:
         padded_regions = torch.zeros(len(labels), longest, 2 * axes)
         for row, (classes, sides) in enumerate(zip(labels, regions, strict=True)):
             padded_labels[row, : len(classes)] = torch.from_numpy(np.asarray(classes, np.int64))
-            padded_regions[row, : len(classes)] = torch.from_numpy(np.asarray(sides, np.float32).reshape(-1, 2 * axes))
+            padded_regions[row, : len(classes)] = torch.from_numpy(
+                np.asarray(sides, np.float32).reshape(-1, 2 * axes)
+            )
         return cls(padded_labels, padded_regions)
 
     @property

@@ -1,4 +1,5 @@
-"""Files in a folder of data that are not read: files of operating systems are ignored, others counted. (no torch)"""
+"""Files in a folder of data that are not read: files of operating systems are ignored, others
+counted. (no torch)"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,16 +8,26 @@ from pathlib import Path
 from regard.system.terminal import format_count
 
 _SYSTEM = {
-    *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
+    *(
+        "__macosx",
+        "@eadir",
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "system volume information",
+        "lost+found",
+    ),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),
 }
-"""Names of files and folders that operating systems create, in lower case, except those that begin with a dot."""
+"""Names of files and folders that operating systems create, in lower case, except those that begin
+with a dot."""
 _CONVERTED = (".heic", ".heif")
 _SHOWN = 8
 
 
 def is_ignored(name: str) -> bool:
-    """Return True for the name of a hidden file or folder, or of one that operating systems create."""
+    """Return True for the name of a hidden file or folder, or of one that operating systems
+    create."""
     return name.startswith(".") or name.lower() in _SYSTEM
 
 

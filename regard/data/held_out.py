@@ -1,9 +1,10 @@
 """Validation data that is held out of the training data if none is given: one rule for all recipes.
 
-items       (pairs, texts, sentences, images, clouds, vectors): a random sample, drawn with the seed of the run.
-            Items that belong together are on one side: equal source texts, segments of a sound file.
-            An item whose label would be missing in training is not held out.
-a sequence  (the text of a language model, the frames of a recording): the last part, since neighbors overlap.
+items       (pairs, texts, sentences, images, clouds, vectors): a random sample, drawn with the seed
+            of the run. Items that belong together are on one side: equal source texts, segments of
+            a sound file. An item whose label would be missing in training is not held out.
+a sequence  (the text of a language model, the frames of a recording): the last part, since
+            neighbors overlap.
 """
 
 from collections import Counter
@@ -61,22 +62,34 @@ def hold_out(
     order.sort(key=lambda number: max(len(parts[number]), target))
     for number in order:
         part = parts[number]
-        if len(val) >= target or len(val) + len(part) >= count or (val and len(val) + len(part) > 2 * target):
+        if (
+            len(val) >= target
+            or len(val) + len(part) >= count
+            or (val and len(val) + len(part) > 2 * target)
+        ):
             continue
-        own = Counter(label for index in part for label in set(labels[index])) if labels is not None else Counter()
+        own = (
+            Counter(label for index in part for label in set(labels[index]))
+            if labels is not None
+            else Counter()
+        )
         if any(remaining[label] == number for label, number in own.items()):
             continue
         remaining -= own
         val.update(part)
     if not val and len(remaining) > count / 2:
         raise UserError(
-            f"{origin}: with {len(remaining):,} different labels for {count:,} {noun}, none can be held out for "
-            f"validation so that each label remains in training: {hint}give validation data with --data.val."
+            f"{origin}: with {len(remaining):,} different labels for {count:,} {noun}, none can be "
+            f"held out for "
+            f"validation so that each label remains in training: {hint}give validation data with "
+            f"--data.val."
         )
     if not val:
         raise UserError(_too_few(count, share, origin, noun, distinct=len(parts)))
     train = [index for index in range(count) if index not in val]
-    return HeldOut(train, sorted(val), describe_held_out(len(val), count, share, origin=origin, noun=noun))
+    return HeldOut(
+        train, sorted(val), describe_held_out(len(val), count, share, origin=origin, noun=noun)
+    )
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
@@ -92,16 +105,24 @@ def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
 
 def describe_held_out(held_out: int, count: int, share: float, *, origin: str, noun: str) -> str:
     """Return the line that tells how many items of the training data are held out."""
-    more = ", more than that since equal ones stay together" if held_out > 2 * max(1, round(count * share)) else ""
+    more = (
+        ", more than that since equal ones stay together"
+        if held_out > 2 * max(1, round(count * share))
+        else ""
+    )
     return (
-        f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share {share:g}{more}); "
+        f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share "
+        f"{share:g}{more}); "
         "--data.val names other data."
     )
 
 
-def _too_few(count: int, share: float, origin: str, noun: str, *, distinct: int | None = None) -> str:
+def _too_few(
+    count: int, share: float, origin: str, noun: str, *, distinct: int | None = None
+) -> str:
     among = f"{distinct:,} distinct among " if distinct not in (None, count) else ""
     return (
-        f"{origin}: {among}{count:,} {noun} are too few to hold out a share of {share:g} for validation: "
+        f"{origin}: {among}{count:,} {noun} are too few to hold out a share of {share:g} for "
+        f"validation: "
         "give validation data with --data.val."
     )

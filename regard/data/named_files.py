@@ -1,10 +1,12 @@
 """Files that a list names, such as images and sounds, found in a folder or a tar.
 
-    name -> that file -> the file with the same last parts -> the only one that differs from it in upper and lower case
+    name -> that file -> the file with the same last parts -> the only one that differs from it in
+    upper and lower case
 
-A name that a folder does not have, such as a path of another computer, is that of the file with the same last parts:
-of `C:\\data\\cats\\1.png`, data/cats/1.png is taken before cats/1.png, and that before 1.png. Two names of one file are
-refused. A file that exists outside the folder is not replaced by one of the same name inside.
+A name that a folder does not have, such as a path of another computer, is that of the file with the
+same last parts: of `C:\\data\\cats\\1.png`, data/cats/1.png is taken before cats/1.png, and that
+before 1.png. Two names of one file are refused. A file that exists outside the folder is not
+replaced by one of the same name inside.
 """
 
 import os
@@ -64,36 +66,52 @@ class NamedFiles:
                     if member.isreg() and not member.issparse()
                 }
         except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
-            raise UserError(f"{path}: expected a folder or an uncompressed tar of {cls.noun}s ({error}).") from error
+            raise UserError(
+                f"{path}: expected a folder or an uncompressed tar of {cls.noun}s ({error})."
+            ) from error
         for name, (start, length) in members.items():
             if start < 0 or length < 0 or start + length > size:
-                raise UserError(f"{path}: the tar is truncated: {name[:_SHOWN]!r} ends beyond its {size:,} bytes.")
+                raise UserError(
+                    f"{path}: the tar is truncated: {name[:_SHOWN]!r} ends beyond its {size:,} "
+                    f"bytes."
+                )
         by_base_name: dict[str, list[tuple[int, int]]] = {}
         for name, span in members.items():
             by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
         # A base name identifies a file only if it is unique.
-        members = {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members
+        members = {
+            name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1
+        } | members
         return cls(path, members, home, option)
 
     def has(self, name: str, *, by_last_parts: bool = False) -> bool:
         """Return True if there is a file of this name, or with its last parts.
 
-        A backslash is a separator of folders, as in lists written on Windows, if no file has the name as it is.
+        A backslash is a separator of folders, as in lists written on Windows, if no file has the
+        name as it is.
         """
-        return self._find_exactly(name) is not None or (by_last_parts and self._find_last_parts(name) is not None)
+        return self._find_exactly(name) is not None or (
+            by_last_parts and self._find_last_parts(name) is not None
+        )
 
     def resolve(self, name: str, where: str) -> Path:
-        """Return the path of a file that a list in this folder names; one that exists may be outside the folder.
+        """Return the path of a file that a list in this folder names; one that exists may be
+        outside the folder.
 
         where:  location of the name in the list, for messages.
-        Raises: UserError if there is none, or if another name of the list is found in the same file.
+        Raises: UserError if there is none, or if another name of the list is found in the same
+                file.
         """
-        path = next((self.path / own for own in _candidate_paths(name) if _exists(self.path / own)), None)
+        path = next(
+            (self.path / own for own in _candidate_paths(name) if _exists(self.path / own)), None
+        )
         if path is None or _is_inside(name):
             found = self.find(name, where)
             path = path if found is None else self.path / found
         if path is None:
-            raise UserError(f"{where}: {self.path / name[:_SHOWN]}: no such file.{self._suggest(name)}")
+            raise UserError(
+                f"{where}: {self.path / name[:_SHOWN]}: no such file.{self._suggest(name)}"
+            )
         return path
 
     def find(self, name: str, where: str) -> str | None:
@@ -107,7 +125,8 @@ class NamedFiles:
             if found is not None and not self._is_reported:
                 self._is_reported = True
                 warnings.warn(
-                    f"{self.path} has no {name[:_SHOWN]}: {self.noun}s are found by the last parts of their names, "
+                    f"{self.path} has no {name[:_SHOWN]}: {self.noun}s are found by the last parts "
+                    f"of their names, "
                     f"here {found}",
                     stacklevel=2,
                 )
@@ -115,20 +134,32 @@ class NamedFiles:
             other = self._names.setdefault(found, name)
             if _plain(other) != _plain(name) and self.members is None:
                 raise UserError(
-                    f"{where}: the {self.noun}s {other[:_SHOWN]} and {name[:_SHOWN]} would both be the file {found}."
+                    f"{where}: the {self.noun}s {other[:_SHOWN]} and {name[:_SHOWN]} would both be "
+                    f"the file {found}."
                 )
         return found
 
     def missing(self, name: str, where: str, others: Sequence["NamedFiles"] = ()) -> UserError:
-        """Return the error that neither this folder or tar nor the others have a file of this name."""
-        if self.members is None and not others and not _is_inside(name) and _exists(self.path / name):
-            return UserError(f"{where}: the {self.noun} {name[:_SHOWN]!r} must be inside {self.path}.")
+        """Return the error that neither this folder or tar nor the others have a file of this
+        name."""
+        if (
+            self.members is None
+            and not others
+            and not _is_inside(name)
+            and _exists(self.path / name)
+        ):
+            return UserError(
+                f"{where}: the {self.noun} {name[:_SHOWN]!r} must be inside {self.path}."
+            )
         paths = " or ".join(dict.fromkeys(str(source.path) for source in (self, *others)))
-        return UserError(f"{where}: there is no {self.noun} {name[:_SHOWN]} in {paths}.{self._suggest(name)}")
+        return UserError(
+            f"{where}: there is no {self.noun} {name[:_SHOWN]} in {paths}.{self._suggest(name)}"
+        )
 
     def _suggest(self, name: str) -> str:
-        """Return a sentence that names a folder or tar near the list that has the file, and how to give it, or files of
-        similar names. Only the first missing file has one: others may be skipped, and a search takes long.
+        """Return a sentence that names a folder or tar near the list that has the file, and how to
+        give it, or files of similar names. Only the first missing file has one: others may be
+        skipped, and a search takes long.
         """
         if self._has_suggested:
             return ""
@@ -139,7 +170,9 @@ class NamedFiles:
         if self.option and found:
             return f" It is in {shown}: give {self.option} {found[0] if len(found) == 1 else 'FOLDER'}."
         if self.option:
-            return f"{similar} Name the folder or tar of the {self.noun}s with {self.option} FOLDER."
+            return (
+                f"{similar} Name the folder or tar of the {self.noun}s with {self.option} FOLDER."
+            )
         relative = f"ames of {self.noun}s are relative to the folder of the list."
         return f" It is in {shown}, but n{relative}" if found else f"{similar} N{relative}"
 
@@ -174,7 +207,8 @@ class NamedFiles:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield the last parts of a name as paths, longest first, without a drive, a root and folders above."""
+    """Yield the last parts of a name as paths, longest first, without a drive, a root and folders
+    above."""
     path = PureWindowsPath(name)
     parts = path.parts[1:] if path.anchor else path.parts
     first = len(parts) - parts[::-1].index("..") if ".." in parts else 0
@@ -185,7 +219,11 @@ def _ends(name: str) -> Iterator[str]:
 def _places_near(home: Path) -> Iterator[Path]:
     """Yield the folders and tars in the folder of a list and in the one above, nearest first."""
     roots = (home, Path(os.path.normpath(home / "..")))
-    found = (islice(root.glob(pattern), _MOST_PLACES) for pattern in ("*/", "*.tar", "*/*/") for root in roots)
+    found = (
+        islice(root.glob(pattern), _MOST_PLACES)
+        for pattern in ("*/", "*.tar", "*/*/")
+        for root in roots
+    )
     yielded = set()
     for place in chain((home,), chain.from_iterable(map(sorted, found))):
         if (real := os.path.realpath(place)) not in yielded:

@@ -1,4 +1,5 @@
-"""Storage of many numbers, such as samples of sounds or token ids: in memory, or in a temporary file above a limit."""
+"""Storage of many numbers, such as samples of sounds or token ids: in memory, or in a temporary
+file above a limit."""
 
 import tempfile
 from typing import IO, Any
@@ -14,8 +15,8 @@ _MOST_IN_MEMORY = 256 << 20
 class NumberStore:
     """Growing array of numbers.
 
-    Above 256 MiB, the numbers are moved to an unnamed temporary file (in the folder TMPDIR), from which the array is
-    memory-mapped; the system removes the file with the process.
+    Above 256 MiB, the numbers are moved to an unnamed temporary file (in the folder TMPDIR), from
+    which the array is memory-mapped; the system removes the file with the process.
 
     noun:  of the numbers, in the plural, for messages.
     """
@@ -48,7 +49,8 @@ class NumberStore:
         except OSError as error:
             raise UserError(
                 f"{tempfile.gettempdir()}: {size:,} bytes of {self.noun} cannot be written to a "
-                f"temporary file: {error.strerror or error}. Set the environment variable TMPDIR to another folder."
+                f"temporary file: {error.strerror or error}. Set the environment variable TMPDIR "
+                f"to another folder."
             ) from error
 
     def array(self) -> NDArray[Any]:

@@ -4,15 +4,18 @@
 
 Kind   chunk                                            model                       decode
 char   a character, white space included                the chunk itself            pieces joined
-word   text between white space                         the chunk itself            pieces joined by one space
-bpe    a space (or the start) and the following         byte pair encoding:         pieces joined, without the
-       letters, digit or run of punctuation             learned merges of pairs     space before the first
+word   text between white space                         the chunk itself            pieces joined by
+one space
+bpe    a space (or the start) and the following         byte pair encoding:         pieces joined,
+       without the letters, digit or run of punctuation             learned merges of pairs
+       space before the first
 
-The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text, whether it was
-pre-tokenized or not; only runs of white space become one space. Escapes such as &quot; are not split.
+The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text,
+whether it was pre-tokenized or not; only runs of white space become one space. Escapes such as
+&quot; are not split.
 
-Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the vocabulary, BOS 2 and
-EOS 3 for the beginning and end of a target.
+Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the
+vocabulary, BOS 2 and EOS 3 for the beginning and end of a target.
 
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 """
@@ -40,10 +43,12 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 MOST_CHARACTERS = 1_000_000
 """Maximum length of one text; a longer one is probably a file without line ends."""
 
-# In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become EOS.
+# In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become
+# EOS.
 _INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
 _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
-# Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not be one chunk.
+# Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not
+# be one chunk.
 _RUN = "{1,64}"
 _BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
 _SHOWN_SPACE = "\u2581"
@@ -59,13 +64,19 @@ _FORMS: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
 class Tokenizer:
     """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`.
 
-    `len(tokenizer)` is the size of the vocabulary including special tokens, at most `config.vocab_size`.
+    `len(tokenizer)` is the size of the vocabulary including special tokens, at most
+    `config.vocab_size`.
     """
 
     def __init__(
-        self, config: TokenizerConfig, *, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()
+        self,
+        config: TokenizerConfig,
+        *,
+        pieces: Sequence[str],
+        merges: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Create a tokenizer from its `pieces` by id, from 4 on, and, for BPE, its `merges` in order."""
+        """Create a tokenizer from its `pieces` by id, from 4 on, and, for BPE, its `merges` in
+        order."""
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
@@ -74,12 +85,14 @@ class Tokenizer:
         self._bpe = _bpe(self._numbers, self.merges) if config.kind == "bpe" else None
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "") -> "Tokenizer":
+    def train(
+        cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = ""
+    ) -> "Tokenizer":
         """Learn a vocabulary from texts. The same texts always give the same vocabulary.
 
-        Words and characters are selected by frequency, with ties in the order of their code points. BPE starts with
-        the characters, and merges the most frequent pair of pieces until the vocabulary is full or no pair occurs
-        twice.
+        Words and characters are selected by frequency, with ties in the order of their code points.
+        BPE starts with the characters, and merges the most frequent pair of pieces until the
+        vocabulary is full or no pair occurs twice.
 
         texts:   for BPE, they are iterated twice.
         origin:  files that the texts are from, for messages.
@@ -91,11 +104,14 @@ class Tokenizer:
         for text in texts:
             counts.update(_simple_chunks(_normalize(text, normalizer, config, origin), config))
         frequent = [piece for piece, count in counts.items() if count >= config.min_count]
-        pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
+        pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[
+            : config.vocab_size - len(SPECIALS)
+        ]
         if not pieces:
             before = f"{origin}: " if origin else ""
             raise UserError(
-                f"{before}no {config.kind} vocabulary can be learned: the training texts have no token that "
+                f"{before}no {config.kind} vocabulary can be learned: the training texts have no "
+                f"token that "
                 f"occurs at least {config.min_count} times (min-count of the tokenizer)."
             )
         if config.kind != "bpe":
@@ -108,9 +124,11 @@ class Tokenizer:
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the vocabulary.
+        """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the
+        vocabulary.
 
-        Raises:  UserError if the text is not Unicode, or too long after normalization (`check_growth`).
+        Raises:  UserError if the text is not Unicode, or too long after normalization
+                 (`check_growth`).
         """
         normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:
@@ -144,7 +162,10 @@ class Tokenizer:
         """
         if not isinstance(content, str):
             return [self._label(number) for number in content]
-        return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
+        return [
+            f"<unk:{part}>" if number == UNK else self._label(number)
+            for number, part in self._parts(content)
+        ]
 
     @property
     def noun(self) -> str:
@@ -156,11 +177,13 @@ class Tokenizer:
         return [part for _, part in self._parts(text)]
 
     def shorten(self, text: str, most: int) -> str:
-        """Return the longest beginning of a text that has at most `most` tokens, without white space at its ends."""
+        """Return the longest beginning of a text that has at most `most` tokens, without white
+        space at its ends."""
         text = text.strip()
         if len(self.encode(text)) <= most:
             return text
-        # The number of tokens nearly always grows with the length; where it does not, the text is a little shorter.
+        # The number of tokens nearly always grows with the length; where it does not, the text is a
+        # little shorter.
         fits, too_long = 0, len(text)
         while too_long - fits > 1:
             middle = (fits + too_long) // 2
@@ -181,19 +204,24 @@ class Tokenizer:
             "pieces": self._pieces[len(SPECIALS) :],
             "merges": self.merges,
         }
-        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        Path(path).write_text(
+            json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         """Read a file written by `save`.
 
-        Raises:  UserError if the file is missing, not a tokenizer, damaged, or from a newer version.
+        Raises:  UserError if the file is missing, not a tokenizer, damaged, or from a newer
+                 version.
         """
         content = read_json(Path(path))
         try:
             return cls._from_json(content)
         except _Damaged as error:
-            raise UserError(f"{path}: not a tokenizer that this version can read: {error}.") from error
+            raise UserError(
+                f"{path}: not a tokenizer that this version can read: {error}."
+            ) from error
 
     @classmethod
     def _from_json(cls, content: object) -> "Tokenizer":
@@ -202,22 +230,37 @@ class Tokenizer:
         version = content.get("version")
         if version != _VERSION:
             newer = isinstance(version, int) and version > _VERSION
-            raise _Damaged(f"expected version {_VERSION}, got {version!r}{', from a newer regard' if newer else ''}")
+            raise _Damaged(
+                f"expected version {_VERSION}, got "
+                f"{version!r}{', from a newer regard' if newer else ''}"
+            )
         config = _parse_config(content.get("config"))
         pieces = _check_pieces(content.get("pieces"), config)
-        return cls(config, pieces=pieces, merges=_check_merges(content.get("merges"), {*pieces}, config))
+        return cls(
+            config, pieces=pieces, merges=_check_merges(content.get("merges"), {*pieces}, config)
+        )
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
         """Return each token id of a text, with its part of the normalized text."""
         normal = _normalize(text, self._normalizer, self.config)
         if not self._bpe:
-            return [(self._numbers.get(chunk, UNK), chunk) for chunk in _simple_chunks(normal, self.config)]
+            return [
+                (self._numbers.get(chunk, UNK), chunk)
+                for chunk in _simple_chunks(normal, self.config)
+            ]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
-        return [(number, normal[a:b]) for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
+        return [
+            (number, normal[a:b])
+            for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)
+        ]
 
     def _label(self, number: int) -> str:
         self._check(number)
-        return SPECIALS[number] if number < len(SPECIALS) else self._pieces[number].replace(" ", _SHOWN_SPACE)
+        return (
+            SPECIALS[number]
+            if number < len(SPECIALS)
+            else self._pieces[number].replace(" ", _SHOWN_SPACE)
+        )
 
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self):
@@ -227,7 +270,8 @@ class Tokenizer:
 def train_tokenizers(
     sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of the source and target side; a single one for both if `config.joint`."""
+    """Train the tokenizers of the source and target side; a single one for both if
+    `config.joint`."""
     if config.joint:
         both = Tokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
@@ -236,10 +280,11 @@ def train_tokenizers(
 
 
 def check_growth(text: str, normalize: str) -> None:
-    """Check that a normalized text has at most MOST_CHARACTERS, or twice as many as the text if that is more.
+    """Check that a normalized text has at most MOST_CHARACTERS, or twice as many as the text if
+    that is more.
 
-    A small file can expand to a very long text, so this is checked before memory is allocated for the result.
-    normalize:  nfc, nfkc or none.
+    A small file can expand to a very long text, so this is checked before memory is allocated for
+    the result. normalize:  nfc, nfkc or none.
     Raises:     ValueError naming the length before, the limit and the form.
     """
     most = max(MOST_CHARACTERS, _MOST_GROWTH * len(text))
@@ -247,10 +292,14 @@ def check_growth(text: str, normalize: str) -> None:
         return
     form, grown = _FORMS[normalize], 0
     for start in range(0, len(text), _BLOCK):
-        # Characters are not composed across the end of a block, which overestimates the length slightly.
+        # Characters are not composed across the end of a block, which overestimates the length
+        # slightly.
         grown += len(unicodedata.normalize(form, text[start : start + _BLOCK]))
         if grown > most:
-            raise ValueError(f"a text of {len(text):,} characters has more than {most:,} after normalization ({form})")
+            raise ValueError(
+                f"a text of {len(text):,} characters has more than {most:,} after normalization "
+                f"({form})"
+            )
 
 
 class _Damaged(Exception):  # noqa: N818 - it never leaves this module
@@ -266,12 +315,15 @@ def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     if config.kind != "char":
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     if config.kind == "bpe":
-        steps.append(normalizers.Prepend(" "))  # so that a word is the same piece at the start as elsewhere
+        steps.append(
+            normalizers.Prepend(" ")
+        )  # so that a word is the same piece at the start as elsewhere
     return normalizers.Sequence(steps)
 
 
 def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
-    """Split a normalized text into words or characters, which are the pieces (for BPE the initial ones)."""
+    """Split a normalized text into words or characters, which are the pieces (for BPE the initial
+    ones)."""
     return (normal.split(" ") if normal else []) if config.kind == "word" else normal
 
 
@@ -280,7 +332,9 @@ def _bpe_splitter() -> pre_tokenizers.PreTokenizer:
 
 
 def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
-    model = models.BPE(vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False)
+    model = models.BPE(
+        vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False
+    )
     engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = _bpe_splitter()
     return engine
@@ -289,7 +343,8 @@ def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenize
 def _learn_merges(
     normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the merges."""
+    """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the
+    merges."""
     engine = tokenizers.Tokenizer(models.BPE())
     engine.pre_tokenizer = _bpe_splitter()
     trainer = trainers.BpeTrainer(
@@ -309,7 +364,8 @@ def _learn_merges(
 
 @contextmanager
 def _no_threads() -> Generator[None, None, None]:
-    """Prevent the library from starting threads, after which forked processes would warn or hang."""
+    """Prevent the library from starting threads, after which forked processes would warn or
+    hang."""
     before = os.environ.get(_PARALLEL)
     os.environ[_PARALLEL] = "false"
     try:
@@ -321,14 +377,19 @@ def _no_threads() -> Generator[None, None, None]:
             os.environ[_PARALLEL] = before
 
 
-def _normalize(text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = "") -> str:
-    """Normalize a text. Raises UserError if the result would be too long, or for a lone surrogate."""
+def _normalize(
+    text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = ""
+) -> str:
+    """Normalize a text. Raises UserError if the result would be too long, or for a lone
+    surrogate."""
     before = f"{origin}: " if origin else ""
     try:
         text.encode()  # lone surrogates result from wrongly decoded bytes
         check_growth(text, config.normalize)
     except UnicodeEncodeError as error:
-        raise UserError(f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason}).") from None
+        raise UserError(
+            f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason})."
+        ) from None
     except ValueError as error:
         raise UserError(f"{before}{error}.") from None
     return normalizer.normalize_str(text)
@@ -359,11 +420,17 @@ def _check_pieces(pieces: object, config: TokenizerConfig) -> list[str]:
     return pieces
 
 
-def _check_merges(merges: object, pieces: set[str], config: TokenizerConfig) -> list[tuple[str, str]]:
+def _check_merges(
+    merges: object, pieces: set[str], config: TokenizerConfig
+) -> list[tuple[str, str]]:
     if not isinstance(merges, list) or (merges and config.kind != "bpe"):
         raise _Damaged('expected "merges": [pairs of pieces] for bpe, and [] otherwise')
     for merge in merges:
-        if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
+        if (
+            not isinstance(merge, list)
+            or len(merge) != 2
+            or not all(isinstance(part, str) for part in merge)
+        ):
             raise _Damaged(f"a merge must be two pieces, got {merge!r}")
         if not {*merge, "".join(merge)} <= pieces:
             raise _Damaged(f"the merge {merge!r} has pieces that are not in the vocabulary")

@@ -1,6 +1,7 @@
 """Files of trajectories: the positions of all agents in each frame.
 
-    780   1   8.46   3.59      FILE: frame, id, x, y; separated by white space, commas or semicolons, in any order
+    780   1   8.46   3.59      FILE: frame, id, x, y; separated by white space, commas or
+    semicolons, in any order
                                a decimal comma is read between semicolons or tabs
     780   2   9.57   3.79      frames and ids may be written 780.0; ids may be texts
                                lines that begin with # are comments
@@ -30,7 +31,8 @@ _ALIASES = {"frameid": "frame", "framenumber": "frame", "posx": "x", "posy": "y"
 _MOST_METERS = 1e9
 """Limit of coordinates, whose squares are finite in single precision."""
 _MOST_FRAME = 2.0**53 - 1
-"""Limit of frame numbers, up to which integers are exact in double precision; includes milliseconds since 1970."""
+"""Limit of frame numbers, up to which integers are exact in double precision; includes milliseconds
+since 1970."""
 _DECIMAL_COMMA = re.compile(r"^([-+]?\d*),(\d+)$")
 _NO_ID = ("", "?", "nan", "none", "null")
 
@@ -44,7 +46,9 @@ def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, Skip
     return parse_frames(read_lines(Path(path)), str(path), on_bad)
 
 
-def parse_frames(lines: Iterable[bytes], path: str, on_bad: OnBad = "error") -> tuple[Frames, Skipped]:
+def parse_frames(
+    lines: Iterable[bytes], path: str, on_bad: OnBad = "error"
+) -> tuple[Frames, Skipped]:
     """Return the positions in the lines of a file of this name, as `read_frames`."""
     frames: Frames = {}
     bad_rows = BadRows(on_bad)
@@ -90,14 +94,17 @@ def _split(line: bytes) -> list[str]:
 
 
 def _parse_header(cells: Sequence[str], where: str) -> list[int]:
-    """Return the indices of frame, id, x and y if this line, the first, has no number, else an empty list."""
+    """Return the indices of frame, id, x and y if this line, the first, has no number, else an
+    empty list."""
     if any(parse_number(cell, most=float("inf")) is not None for cell in cells):
         return []
     plain_names = [cell.lower().replace("_", "").replace(" ", "") for cell in cells]
     names = [_ALIASES.get(name, name) for name in plain_names]
     if any(names.count(name) != 1 for name in _COLUMNS):
         shown = repr(" ".join(cells)[:60])
-        raise UserError(f"{where}: expected four columns frame, id, x, y, or a header with them, got {shown}.")
+        raise UserError(
+            f"{where}: expected four columns frame, id, x, y, or a header with them, got {shown}."
+        )
     return [names.index(name) for name in _COLUMNS]
 
 
@@ -107,19 +114,29 @@ def _add(frames: Frames, cells: Sequence[str], columns: Sequence[int] | None) ->
     if columns:
         if len(cells) <= max(columns):
             raise BadRow(
-                "wrong number of columns", f"expected {max(columns) + 1} columns, as in the header, got {shown}"
+                "wrong number of columns",
+                f"expected {max(columns) + 1} columns, as in the header, got {shown}",
             )
         cells = [cells[column] for column in columns]
     if len(cells) != len(_COLUMNS):
-        hint = "" if len(cells) < len(_COLUMNS) else "; a header selects columns, such as: frame id x z y vx vz vy"
-        raise BadRow("wrong number of columns", f"expected four columns frame, id, x, y, got {shown}{hint}")
+        hint = (
+            ""
+            if len(cells) < len(_COLUMNS)
+            else "; a header selects columns, such as: frame id x z y vx vz vy"
+        )
+        raise BadRow(
+            "wrong number of columns", f"expected four columns frame, id, x, y, got {shown}{hint}"
+        )
     frame, x, y = (
         parse_number(cells[0], most=_MOST_FRAME),
         *(parse_number(cell, most=_MOST_METERS) for cell in cells[2:]),
     )
     if frame is None or x is None or y is None or cells[1].lower() in _NO_ID:
         limits = f"at most 2^53 and {_MOST_METERS:g}"
-        raise BadRow("no position", f"expected frame, id, x, y with numeric frame, x and y ({limits}), got {shown}")
+        raise BadRow(
+            "no position",
+            f"expected frame, id, x, y with numeric frame, x and y ({limits}), got {shown}",
+        )
     numeric_id = parse_number(cells[1], most=_MOST_FRAME)
     agent = cells[1] if numeric_id is None else format_number(numeric_id)
     positions = frames.setdefault(frame, {})

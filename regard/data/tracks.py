@@ -1,13 +1,15 @@
 """Data sets for trajectory forecasting: windows of recordings, in agent-centric frames.
 
     FILE: frame, id, x, y       in meters (regard.data.track_files)
-    window                      `observed + predicted` consecutive entries of the sorted list of frames, and all agents
-                                that are present in all of them (at least `least`)
+    window                      `observed + predicted` consecutive entries of the sorted list of
+                                frames, and all agents that are present in all of them (at least
+                                `least`)
 
-The agent-centric frame of the ego agent has its origin at the last observed position, and its x axis along the observed
-motion, so inputs are invariant to translations and rotations of the scene.
+The agent-centric frame of the ego agent has its origin at the last observed position, and its x
+axis along the observed motion, so inputs are invariant to translations and rotations of the scene.
 
-Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s apart); synthetic crowds: helbing1995.
+Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s apart); synthetic
+        crowds: helbing1995.
 """
 
 from collections.abc import Sequence
@@ -51,7 +53,8 @@ class TrackWindows:
 
 
 def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
-    """Extract the positions (agents, length, 2) of all agents that are present in `length` consecutive frames."""
+    """Extract the positions (agents, length, 2) of all agents that are present in `length`
+    consecutive frames."""
     names, windows = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
@@ -62,7 +65,8 @@ def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.
 
 
 def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWindows:
-    """Read the windows of several recordings. Raises UserError as `read_frames`, or if there is no window."""
+    """Read the windows of several recordings. Raises UserError as `read_frames`, or if there is no
+    window."""
     windows: list[NDArray[np.float64]] = []
     skipped: list[str] = []
     length, origin = config.observed + config.predicted, ", ".join(map(str, paths))
@@ -75,9 +79,11 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
 
 
 def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows, str]:
-    """Read the training recordings, and hold out the last part of each for validation, at least one window.
+    """Read the training recordings, and hold out the last part of each for validation, at least one
+    window.
 
-    A recording that is shorter than two windows is used for training. No window has frames of both parts.
+    A recording that is shorter than two windows is used for training. No window has frames of both
+    parts.
 
     Returns: training windows, validation windows, and a notice.
     Raises:  UserError as `read_windows`, or if there is no validation window.
@@ -89,34 +95,50 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
     for path in config.train:
         frames, bad_lines = read_frames(path, config.on_bad)
         names = sorted(frames)
-        cut = min(last_part(len(names), config.val_share, origin=str(path), noun="frames"), len(names) - length)
+        cut = min(
+            last_part(len(names), config.val_share, origin=str(path), noun="frames"),
+            len(names) - length,
+        )
         cut = cut if cut >= length else len(names)
         for part, windows in ((names[:cut], train), (names[cut:], val)):
-            windows.extend(extract_windows({name: frames[name] for name in part}, length, config.min_agents))
+            windows.extend(
+                extract_windows({name: frames[name] for name in part}, length, config.min_agents)
+            )
         skipped += bad_lines
     _check_windows(train, origin, config)
     if not val:
         raise UserError(
-            f"{origin}: the recordings are too short to hold out a window of {length} frames with at least "
+            f"{origin}: the recordings are too short to hold out a window of {length} frames with "
+            f"at least "
             f"{config.min_agents} agents for validation: give validation data with --data.val."
         )
     names = {"origin": origin, "noun": "windows"}
     notice = describe_held_out(len(val), len(train) + len(val), config.val_share, **names)
-    return replace(_concatenate(train, origin), skipped=tuple(skipped)), _concatenate(val, origin), notice
+    return (
+        replace(_concatenate(train, origin), skipped=tuple(skipped)),
+        _concatenate(val, origin),
+        notice,
+    )
 
 
-def _check_windows(windows: Sequence[NDArray[np.float64]], origin: str, config: TracksConfig) -> None:
+def _check_windows(
+    windows: Sequence[NDArray[np.float64]], origin: str, config: TracksConfig
+) -> None:
     if not windows:
         length = config.observed + config.predicted
         raise UserError(
-            f"{origin}: there is no window of {length} consecutive frames with at least {config.min_agents} agents: "
+            f"{origin}: there is no window of {length} consecutive frames with at least "
+            f"{config.min_agents} agents: "
             "lower --data.observed, --data.predicted or --data.min-agents."
         )
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
-    """Simulate crowds with a social-force model: agents cross a square, each toward a goal, and avoid each other."""
-    draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split))))))
+    """Simulate crowds with a social-force model: agents cross a square, each toward a goal, and
+    avoid each other."""
+    draw = np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split)))))
+    )
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
     crowds = [_simulate(draw, int(draw.integers(2, 7)), length) for _ in range(count)]
@@ -129,11 +151,11 @@ def to_agent_frames(
     """Transform windows to the agent-centric frame of each of the given (ego) agents.
 
     Returns:
-        observed positions (agents, 1 + neighbors, observed, 2): the ego agent first, then its nearest neighbors
-        number of agents in each row, the ego agent included
+        observed positions (agents, 1 + neighbors, observed, 2): the ego agent first, then its
+        nearest neighbors number of agents in each row, the ego agent included
         future positions of the ego agent in its frame (agents, predicted, 2)
-        rotations (agents, 2, 2) back to the scene: x = origin + position @ rotation, with the last observed position
-        of the ego agent as the origin
+        rotations (agents, 2, 2) back to the scene: x = origin + position @ rotation, with the last
+        observed position of the ego agent as the origin
     """
     window_of, size = windows.window_of, 1 + neighbors
     history = np.zeros((len(agents), size, observed, 2))
@@ -147,7 +169,11 @@ def to_agent_frames(
         direction = motion / distance if distance > _SLOW else np.array([1.0, 0.0])
         rotation = np.array([direction, [-direction[1], direction[0]]])
         others = np.delete(np.arange(last - first), ego - first)
-        nearest = others[np.argsort(np.linalg.norm(positions[others, observed - 1] - origin, axis=-1), kind="stable")]
+        nearest = others[
+            np.argsort(
+                np.linalg.norm(positions[others, observed - 1] - origin, axis=-1), kind="stable"
+            )
+        ]
         selected = [ego - first, *nearest[:neighbors]]
         history[row, : len(selected)] = (positions[selected, :observed] - origin) @ rotation.T
         counts[row] = len(selected)
@@ -156,24 +182,39 @@ def to_agent_frames(
     return history, counts, np.array(future), np.array(rotations)
 
 
-def to_scene_frame(scene: NDArray[np.float64], observed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the positions (agents, time, 2) of a scene from the mean of the last observed ones, and that mean (2)."""
+def to_scene_frame(
+    scene: NDArray[np.float64], observed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the positions (agents, time, 2) of a scene from the mean of the last observed ones,
+    and that mean (2)."""
     origin = scene[:, observed - 1].mean(0)
     return scene - origin, origin
 
 
 TrackBatch = Batch[Padded, Tensor]
-"""Observed (rows, agents, observed, 2), the ego agent first, and future positions (rows, predicted, 2), in meters."""
+"""Observed (rows, agents, observed, 2), the ego agent first, and future positions (rows, predicted,
+2), in meters."""
 
 
 class TrackBatches(BatchesByCount):
-    """Batches of agents, in order, or (augment) shuffled in each epoch, and mirrored and scaled at random."""
+    """Batches of agents, in order, or (augment) shuffled in each epoch, and mirrored and scaled at
+    random."""
 
-    def __init__(self, windows: TrackWindows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
+    def __init__(
+        self,
+        windows: TrackWindows,
+        config: TracksConfig,
+        *,
+        rows: int,
+        seed: int,
+        augment: bool = False,
+    ):
         super().__init__(rows=rows, seed=seed, is_fixed=not augment)
         self.config, self.augment = config, augment
         agents = range(len(windows))
-        frames = to_agent_frames(windows, agents, observed=config.observed, neighbors=config.neighbors)
+        frames = to_agent_frames(
+            windows, agents, observed=config.observed, neighbors=config.neighbors
+        )
         self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
@@ -183,9 +224,16 @@ class TrackBatches(BatchesByCount):
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
         """Return the tensors of the given agents."""
         index = torch.tensor(indices)
-        history, counts, future = self.history[index].float(), self.counts[index], self.future[index].float()
+        history, counts, future = (
+            self.history[index].float(),
+            self.counts[index],
+            self.future[index].float(),
+        )
         if self.augment:
-            draws = [np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2) for i in indices]
+            draws = [
+                np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2)
+                for i in indices
+            ]
             sign = torch.tensor([[1.0, 1.0 if draw[0] % 2 else -1.0] for draw in draws])
             scale = torch.tensor([0.8 + 0.5 * float(draw[1] % 1024) / 1024 for draw in draws])
             factor = sign * scale[:, None]
@@ -194,8 +242,8 @@ class TrackBatches(BatchesByCount):
 
 
 SceneBatch = Batch[Padded, Padded]
-"""Observed (rows, agents, observed, 2) and future positions (rows, agents, predicted, 2) of scenes, in meters from the
-mean of the last observed positions."""
+"""Observed (rows, agents, observed, 2) and future positions (rows, agents, predicted, 2) of scenes,
+in meters from the mean of the last observed positions."""
 
 
 class SceneBatches(BatchesByCount):
@@ -204,11 +252,21 @@ class SceneBatches(BatchesByCount):
     In order, or (augment) shuffled in each epoch, and turned, mirrored and scaled at random.
     """
 
-    def __init__(self, windows: TrackWindows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
+    def __init__(
+        self,
+        windows: TrackWindows,
+        config: TracksConfig,
+        *,
+        rows: int,
+        seed: int,
+        augment: bool = False,
+    ):
         super().__init__(rows=rows, seed=seed, is_fixed=not augment)
         self.config, self.augment = config, augment
         bounds = zip(windows.offsets[:-1], windows.offsets[1:], strict=True)
-        self.scenes = [to_scene_frame(windows.positions[a:b], config.observed)[0] for a, b in bounds]
+        self.scenes = [
+            to_scene_frame(windows.positions[a:b], config.observed)[0] for a, b in bounds
+        ]
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         """Return the indices of the scenes."""
@@ -217,7 +275,10 @@ class SceneBatches(BatchesByCount):
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the scenes of each batch, a pure function of (seed, epoch)."""
         order = [i for batch in super().plan(epoch) for i in batch]
-        return [tuple(order[i] for i in part) for part in plan_scenes([len(self.scenes[i]) for i in order], self.rows)]
+        return [
+            tuple(order[i] for i in part)
+            for part in plan_scenes([len(self.scenes[i]) for i in order], self.rows)
+        ]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> SceneBatch:
         """Return the tensors of the given scenes."""
@@ -226,11 +287,16 @@ class SceneBatches(BatchesByCount):
             turns = [_draw_turn(generator(self.seed, epoch, i)) for i in indices]
             scenes = [scene @ turn for scene, turn in zip(scenes, turns, strict=True)]
         items, lengths = pad_scenes(scenes)
-        return Batch(Padded(items[:, :, :observed], lengths), Padded(items[:, :, observed:], lengths), tuple(indices))
+        return Batch(
+            Padded(items[:, :, :observed], lengths),
+            Padded(items[:, :, observed:], lengths),
+            tuple(indices),
+        )
 
 
 def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
-    """Return ranges of scenes with these numbers of agents that have at most `most` together, or of a single scene."""
+    """Return ranges of scenes with these numbers of agents that have at most `most` together, or of
+    a single scene."""
     ranges, start, total = [], 0, 0
     for i, count in enumerate(counts):
         if i > start and total + count > most:
@@ -251,21 +317,35 @@ def pad_scenes(scenes: Sequence[NDArray[np.float64]]) -> Padded:
 
 def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
     """Return a random rotation, possibly a reflection, times a scale (2, 2)."""
-    angle, sign, scale = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0]), draw.uniform(0.8, 1.3)
-    return scale * np.array([[np.cos(angle), np.sin(angle)], [-sign * np.sin(angle), sign * np.cos(angle)]])
+    angle, sign, scale = (
+        draw.uniform(0, 2 * np.pi),
+        draw.choice([-1.0, 1.0]),
+        draw.uniform(0.8, 1.3),
+    )
+    return scale * np.array(
+        [[np.cos(angle), np.sin(angle)], [-sign * np.sin(angle), sign * np.cos(angle)]]
+    )
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
     angle = draw.uniform(0, 2 * np.pi, num_agents)
-    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(0, 0.5, (num_agents, 2))
+    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(
+        0, 0.5, (num_agents, 2)
+    )
     goal = -position + draw.normal(0, 1.0, (num_agents, 2))
     speed = draw.uniform(0.8, 1.5, (num_agents, 1))
     velocity, tracks, dt = np.zeros((num_agents, 2)), [], 0.1
     for step in range(4 * length):
         away = position[:, None] - position[None]
-        distance = np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
+        distance = (
+            np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
+        )
         repulsion = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
-        desired = (goal - position) / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3) * speed
+        desired = (
+            (goal - position)
+            / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3)
+            * speed
+        )
         velocity = velocity + dt * ((desired - velocity) / 0.5 + repulsion)
         position = position + dt * velocity
         if step % 4 == 0:

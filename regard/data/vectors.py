@@ -48,19 +48,25 @@ class VectorDataset:
 def read_vectors(
     path: str | Path, *, size: int | None = None, header: Header = "auto", on_bad: OnBad = "error"
 ) -> VectorDataset:
-    """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or columns of numbers (.csv, .tsv, .txt).
+    """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or columns of numbers
+    (.csv, .tsv, .txt).
 
-    A first row without any number is a header. If its first cell is empty, the first column is an index, as pandas
-    writes it, and is left out. A comma is the decimal point if semicolons separate the cells.
+    A first row without any number is a header. If its first cell is empty, the first column is an
+    index, as pandas writes it, and is left out. A comma is the decimal point if semicolons separate
+    the cells.
 
     size:   required size; that of the first row if None.
-    header: whether the first row of columns is a header; auto refuses the row 0, 1, 2 ..., which may be either.
+    header: whether the first row of columns is a header; auto refuses the row 0, 1, 2 ..., which
+    may be either.
     Raises: UserError naming the file and the row, what was expected and what was found.
     """
     path = Path(path)
     suffix = Path(plain_name(str(path))).suffix.lower()
     if suffix not in _SUFFIXES:
-        raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}, got {suffix or 'no suffix'!r}.")
+        raise UserError(
+            f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}, got "
+            f"{suffix or 'no suffix'!r}."
+        )
     bad = BadRows(on_bad, "rows")
     if suffix in (".npy", ".npz"):
         array = read_array(path) if suffix == ".npy" else read_arrays(path, [_NAME])[_NAME]
@@ -73,12 +79,17 @@ def read_vectors(
 
 
 def parse_vector(given: Any, size: int | None) -> list[float]:
-    """Return the numbers of a text, separated by commas, semicolons or white space, or of a sequence.
+    """Return the numbers of a text, separated by commas, semicolons or white space, or of a
+    sequence.
 
     Raises: ValueError with what was expected and found.
     """
-    parts = given.replace(",", " ").replace(";", " ").split() if isinstance(given, str) else list(given)
-    numbers = parse_numbers((part.item() if isinstance(part, np.generic) else part for part in parts), most=MOST)
+    parts = (
+        given.replace(",", " ").replace(";", " ").split() if isinstance(given, str) else list(given)
+    )
+    numbers = parse_numbers(
+        (part.item() if isinstance(part, np.generic) else part for part in parts), most=MOST
+    )
     if not numbers or len(numbers) != (size or len(numbers)):
         what = "numbers" if size is None else f"{size} number{'' if size == 1 else 's'}"
         raise ValueError(f"expected {what} (at most {MOST:g}), got {excerpt(str(given))!r}")
@@ -86,7 +97,8 @@ def parse_vector(given: Any, size: int | None) -> list[float]:
 
 
 def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
-    """Return points on the curve of a config: as many as `samples` for train, and its val_share for val and test."""
+    """Return points on the curve of a config: as many as `samples` for train, and its val_share for
+    val and test."""
     number = ("train", "val", "test").index(split)
     count = config.samples if split == "train" else max(1, round(config.samples * config.val_share))
     draw = generator(number)
@@ -97,29 +109,50 @@ def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
     return VectorDataset(points.astype(np.float32), f"a synthetic {config.curve}")
 
 
-def _rows_of_array(array: NDArray[Any], path: Path, size: int | None, bad: BadRows) -> NDArray[np.float32]:
-    if array.dtype.kind not in "iuf" or array.ndim != 2 or array.shape[1] != (size or array.shape[1] or 1):
+def _rows_of_array(
+    array: NDArray[Any], path: Path, size: int | None, bad: BadRows
+) -> NDArray[np.float32]:
+    if (
+        array.dtype.kind not in "iuf"
+        or array.ndim != 2
+        or array.shape[1] != (size or array.shape[1] or 1)
+    ):
         expected = f"(rows, {'numbers' if size is None else size})"
-        raise UserError(f"{path}: expected numbers of shape {expected}, got {array.dtype} of shape {array.shape}.")
+        raise UserError(
+            f"{path}: expected numbers of shape {expected}, got {array.dtype} of shape "
+            f"{array.shape}."
+        )
     values = array.astype(np.float64)
     usable = (np.abs(values) <= MOST).all(1)  # False for nan
     for row in np.flatnonzero(~usable):
-        bad.add(f"{path}, row {row + 1}: expected finite numbers (at most {MOST:g}), got {values[row].tolist()}"[:300])
+        bad.add(
+            f"{path}, row {row + 1}: expected finite numbers (at most {MOST:g}), got "
+            f"{values[row].tolist()}"[:300]
+        )
     return values[usable].astype(np.float32)
 
 
-def _rows_of_text(path: Path, size: int | None, header: Header, bad: BadRows) -> NDArray[np.float32]:
+def _rows_of_text(
+    path: Path, size: int | None, header: Header, bad: BadRows
+) -> NDArray[np.float32]:
     separator, lines = read_rows(path)
     first = next(lines, None)
     if first is None:
         raise UserError(f"{path}: the file is empty, expected rows of numbers.")
-    has_no_number = not any(parse_numbers([cell], most=MOST) for cell in _cells(first[1], separator))
+    has_no_number = not any(
+        parse_numbers([cell], most=MOST) for cell in _cells(first[1], separator)
+    )
     is_header = has_no_number if header == "auto" else header == "yes"
     has_index = header != "no" and len(first[1]) > 1 and not first[1][0].strip()
     is_header = is_header or has_index
-    if header == "auto" and len(first[1]) > 1 and [cell.strip() for cell in first[1]] == _COUNTED[: len(first[1])]:
+    if (
+        header == "auto"
+        and len(first[1]) > 1
+        and [cell.strip() for cell in first[1]] == _COUNTED[: len(first[1])]
+    ):
         raise UserError(
-            f"{path}, line {first[0]}: 0, 1, ... may be numbers of columns, as pandas writes them, which `header` must "
+            f"{path}, line {first[0]}: 0, 1, ... may be numbers of columns, as pandas writes them, "
+            f"which `header` must "
             "decide: --data.header yes if they are, --data.header no if this row is a vector."
         )
     rows: list[list[float]] = []

@@ -1,16 +1,19 @@
 """Beam search with an exact stopping rule.
 
-At each step every live hypothesis of a sentence (one at the start, `beam` later) is expanded by every token, and
-the 2 * beam most likely candidates are selected. Of the first `beam`, those that end are added to the finished
-hypotheses; the first `beam` that do not end stay live, so finished hypotheses take no slot of the beam.
+At each step every live hypothesis of a sentence (one at the start, `beam` later) is expanded by
+every token, and the 2 * beam most likely candidates are selected. Of the first `beam`, those that
+end are added to the finished hypotheses; the first `beam` that do not end stay live, so finished
+hypotheses take no slot of the beam.
 
     score(y) = log p(y | x) / |y|^alpha          |y| counts EOS, see `regard.decode.hypothesis`
 
-The log-probability of a hypothesis never increases as it grows, so no continuation of y scores above
-log p(y | x) / max_length^alpha. A sentence is done when this bound for its most likely live hypothesis does not
-exceed the worst of its `n_best` finished hypotheses: further steps cannot change the result. It never stops earlier.
+The log-probability of a hypothesis never increases as it grows, so no continuation of y scores
+above log p(y | x) / max_length^alpha. A sentence is done when this bound for its most likely live
+hypothesis does not exceed the worst of its `n_best` finished hypotheses: further steps cannot
+change the result. It never stops earlier.
 
-Ties: the earlier beam comes first, then the lower id; among finished hypotheses, the one that finished first.
+Ties: the earlier beam comes first, then the lower id; among finished hypotheses, the one that
+      finished first.
 """
 
 from collections.abc import Sequence
@@ -40,18 +43,22 @@ def beam(
     n_best: int = 1,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each sentence, best first; fewer only if fewer are possible.
+    """Return the `n_best` hypotheses of each sentence, best first; fewer only if fewer are
+    possible.
 
-    beam:       number of live hypotheses per sentence. With 1 the result is that of `greedy`, which stops at the
-                first EOS even if a longer output could score better.
-    max_length: maximum number of generated tokens, including EOS; one number, or one per sentence. A hypothesis
-                of that length without EOS is cut (`finished` is False) and scored like the others.
+    beam:       number of live hypotheses per sentence. With 1 the result is that of `greedy`, which
+                stops at the first EOS even if a longer output could score better.
+    max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
+                A hypothesis of that length without EOS is cut (`finished` is False) and scored like
+                the others.
     banned:     ids that are never generated (usually PAD and BOS).
     trace:      receives the steps, the hypotheses after each step and the outputs (regard.trace).
     The caller sets the model to eval mode; gradients are not recorded.
 
-    Cost: per step, one step of the model on sentences * beam rows and one topk over sentences * beam * vocab scores.
-    Raises: ValueError if an argument is out of range (beam < 1, n_best outside 1 to beam, see also `Rules` and
+    Cost: per step, one step of the model on sentences * beam rows and one topk over sentences *
+    beam * vocab scores.
+    Raises: ValueError if an argument is out of range (beam < 1, n_best outside 1 to beam, see also
+            `Rules` and
         `expand_max_length`), if logits hold NaN, or if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
@@ -73,13 +80,16 @@ def beam(
         )
     if not max_lengths:
         return []
-    return _search(stepper, source, rules, max_lengths=max_lengths, width=beam, n_best=n_best, trace=trace)
+    return _search(
+        stepper, source, rules, max_lengths=max_lengths, width=beam, n_best=n_best, trace=trace
+    )
 
 
 def stable_topk(
     scores: Float[Tensor, "batch candidates"], count: int
 ) -> tuple[Float[Tensor, "batch count"], Int[Tensor, "batch count"]]:
-    """Return the `count` highest scores of each row and their indices; of equal scores the lower index comes first.
+    """Return the `count` highest scores of each row and their indices; of equal scores the lower
+    index comes first.
 
     `torch.topk` does not specify the order of equal scores, which are frequent in bfloat16.
 
@@ -100,7 +110,8 @@ def stable_topk(
 
 
 class _LiveHypotheses(NamedTuple):
-    """Live hypotheses of the unfinished sentences; the same number for each sentence, most likely first."""
+    """Live hypotheses of the unfinished sentences; the same number for each sentence, most likely
+    first."""
 
     sentence: Tensor  # (sentences,) index in the source
     limit: Tensor  # (sentences,) maximum length
@@ -110,7 +121,8 @@ class _LiveHypotheses(NamedTuple):
 def _lowest_indices(
     scores: Float[Tensor, "batch candidates"], lowest: Float[Tensor, "batch 1"], count: int
 ) -> Int[Tensor, "batch count"]:
-    """Return the indices of all scores above `lowest` and of the first that equal it, `count` in all, unordered."""
+    """Return the indices of all scores above `lowest` and of the first that equal it, `count` in
+    all, unordered."""
     candidates = scores.shape[1]
     rank = -torch.arange(candidates, device=scores.device).expand_as(scores)
     rank = rank.masked_fill(scores < lowest, -candidates).masked_fill(scores > lowest, 1)
@@ -161,7 +173,9 @@ def _search(
         same_rows = candidates.log_prob.shape == live.log_prob.shape and not any(done)
         live = live._replace(log_prob=candidates.log_prob)
         if any(done):
-            index = torch.tensor([row for row, is_done in enumerate(done) if not is_done], device=device)
+            index = torch.tensor(
+                [row for row, is_done in enumerate(done) if not is_done], device=device
+            )
             live = _LiveHypotheses(*(field[index] for field in live))
             candidates = Candidates(*(field[index] for field in candidates))
         history.append(Candidates(*(field.flatten() for field in candidates)))
@@ -174,22 +188,31 @@ def _search(
     results = finished.hypotheses(history, eos=rules.eos)
     if [] in results:
         sentence = results.index([])
-        raise ValueError(f"some allowed token must have a probability above 0, got none in sentence {sentence}")
+        raise ValueError(
+            f"some allowed token must have a probability above 0, got none in sentence {sentence}"
+        )
     return results
 
 
-def _expand(live: _LiveHypotheses, log_probs: Float[Tensor, "rows vocab"], count: int) -> Candidates:
-    """Return the `count` most likely candidates of each sentence, each (sentences, count), most likely first."""
+def _expand(
+    live: _LiveHypotheses, log_probs: Float[Tensor, "rows vocab"], count: int
+) -> Candidates:
+    """Return the `count` most likely candidates of each sentence, each (sentences, count), most
+    likely first."""
     sentences, hypotheses = live.log_prob.shape
     vocab = log_probs.shape[1]
     total = log_probs.add_(live.log_prob.reshape(-1, 1)).view(sentences, hypotheses * vocab)
     log_prob, index = stable_topk(total, min(count, hypotheses * vocab))
-    row = index // vocab + torch.arange(0, sentences * hypotheses, hypotheses, device=index.device)[:, None]
+    row = (
+        index // vocab
+        + torch.arange(0, sentences * hypotheses, hypotheses, device=index.device)[:, None]
+    )
     return Candidates(log_prob, row, index % vocab)
 
 
 def _select_unfinished(candidates: Candidates, ends: Tensor, width: int) -> Candidates:
-    """Return the first `width` candidates of each sentence that do not end; -inf where there are fewer."""
+    """Return the first `width` candidates of each sentence that do not end; -inf where there are
+    fewer."""
     order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]
     log_prob, row, token = (field.gather(1, order) for field in candidates)
     return Candidates(log_prob.masked_fill(ends.gather(1, order), -torch.inf), row, token)

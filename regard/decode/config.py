@@ -23,7 +23,8 @@ class DecodeConfig:
     n_best: Annotated[int, Range(1, 1_000)] = 1
     """Number of outputs per sentence, best first; at most `beam`."""
     max_ratio: Annotated[float, Range(0, 1_000)] = 2.0
-    """Maximum output length as a multiple of the input length; `max_extra` is added, and EOS counts."""
+    """Maximum output length as a multiple of the input length; `max_extra` is added, and EOS
+    counts."""
     max_extra: Annotated[int, Range(0, 1_000_000)] = 10
     """Number of tokens added to `max_ratio` times the input length."""
     max_length: Length = 512
@@ -34,11 +35,13 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
             raise ValueError(
-                f"n_best must be at most beam ({self.beam}), got {self.n_best}; a wider beam may change the best output"
+                f"n_best must be at most beam ({self.beam}), got {self.n_best}; a wider beam may "
+                f"change the best output"
             )
 
     def limit(self, source_length: int) -> int:
-        """Return the maximum output length: min(max_length, max_ratio * source_length + max_extra), at least 1."""
+        """Return the maximum output length: min(max_length, max_ratio * source_length + max_extra),
+        at least 1."""
         return max(1, min(self.max_length, int(self.max_ratio * source_length) + self.max_extra))
 
 
@@ -52,23 +55,28 @@ class SampleConfig:
     length: Length = 200
     """Number of tokens generated for each prompt."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.8
-    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest other value is
-    0.001."""
+    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest
+    other value is 0.001."""
     top_k: Count | None = None
     """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Sample from the smallest set of most likely tokens whose total probability reaches this value."""
+    """Sample from the smallest set of most likely tokens whose total probability reaches this
+    value."""
     seed: SamplingSeed = 1
     """Seed of sampling: another number gives another text."""
     context: Literal["restart", "slide", "last"] = "restart"
-    """Context of a token once the text is longer than the model's context of k tokens. restart: the last k/2 to k
-    tokens: a full context is cut to its last half, which is read again; one token costs about two steps. last: exactly
-    the last k tokens, as GPT is defined; each token costs a pass over all k. slide: the keys and values of the last k
-    tokens, which also depend on earlier ones; each token costs one step. Not with learned or sinusoidal positions."""
+    """Context of a token once the text is longer than the model's context of k tokens. restart: the
+    last k/2 to k tokens: a full context is cut to its last half, which is read again; one token
+    costs about two steps. last: exactly the last k tokens, as GPT is defined; each token costs a
+    pass over all k. slide: the keys and values of the last k tokens, which also depend on earlier
+                            ones; each token costs one step. Not with learned or sinusoidal
+                            positions."""
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < _LEAST_TEMPERATURE:
-            raise ValueError(f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, got {self.temperature}")
+            raise ValueError(
+                f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, got {self.temperature}"
+            )
 
 
 @settings
@@ -79,15 +87,16 @@ class DrawingConfig:
     """
 
     guidance: Annotated[float, Range(0, 1_000)] = 2.0
-    """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) - log p(without
-    text)); 1 is no guidance."""
+    """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) -
+    log p(without text)); 1 is no guidance."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.3
-    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest other value is
-    0.001."""
+    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest
+    other value is 0.001."""
     top_k: Count | None = None
     """Sample from the k most likely codes only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Sample from the smallest set of most likely codes whose total probability reaches this value."""
+    """Sample from the smallest set of most likely codes whose total probability reaches this
+    value."""
     seed: SamplingSeed = 1
     """Seed of sampling: another number gives another image."""
 
@@ -97,4 +106,6 @@ class DrawingConfig:
     @property
     def sampling(self) -> SampleConfig:
         """Sampling settings of each code."""
-        return SampleConfig(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
+        return SampleConfig(
+            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
+        )

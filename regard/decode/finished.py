@@ -1,7 +1,8 @@
 """Finished hypotheses of a beam search, stored as back-pointers.
 
-The search never copies token lists. Each step records which row each new row continues and by which token. A finished
-hypothesis is (step, row, token); its tokens are traced back through these records at the end of the search.
+The search never copies token lists. Each step records which row each new row continues and by which
+token. A finished hypothesis is (step, row, token); its tokens are traced back through these records
+at the end of the search.
 """
 
 from typing import NamedTuple
@@ -25,17 +26,23 @@ class Candidates(NamedTuple):
 
 
 class FinishedHypotheses:
-    """Best `n_best` finished hypotheses of every sentence so far; score -inf where there are fewer."""
+    """Best `n_best` finished hypotheses of every sentence so far; score -inf where there are
+    fewer."""
 
     def __init__(self, count: int, *, n_best: int, device: torch.device) -> None:
         self.score = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
         self.log_prob = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
-        self.pointers = torch.zeros(count, n_best, 3, dtype=torch.int64, device=device)  # step, row, token
+        self.pointers = torch.zeros(
+            count, n_best, 3, dtype=torch.int64, device=device
+        )  # step, row, token
 
     def add(self, sentence: Tensor, score: Tensor, candidates: Candidates, *, step: int) -> None:
-        """Merge the candidates that end at `step` (score -inf: does not end) into those of their sentences."""
+        """Merge the candidates that end at `step` (score -inf: does not end) into those of their
+        sentences."""
         n_best = self.score.shape[1]
-        pointers = torch.stack((torch.full_like(candidates.row, step), candidates.row, candidates.token), dim=-1)
+        pointers = torch.stack(
+            (torch.full_like(candidates.row, step), candidates.row, candidates.token), dim=-1
+        )
         scores = torch.cat((self.score[sentence], score), dim=1)
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         order = order[:, :n_best]
@@ -56,12 +63,18 @@ class FinishedHypotheses:
             tokens = list(output.tokens[:-1] if finished else output.tokens)
             return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
 
-        sentences = zip(self.score.tolist(), self.log_prob.tolist(), self.outputs(history), strict=True)
+        sentences = zip(
+            self.score.tolist(), self.log_prob.tolist(), self.outputs(history), strict=True
+        )
         # There is an output for each finite score, and finite scores come first.
-        return [[to_hypothesis(*entry) for entry in zip(*sentence, strict=False)] for sentence in sentences]
+        return [
+            [to_hypothesis(*entry) for entry in zip(*sentence, strict=False)]
+            for sentence in sentences
+        ]
 
     def outputs(self, history: list[Candidates]) -> list[list[SearchOutput]]:
-        """Return the tokens of each hypothesis, including EOS, and the row of each step that generated them."""
+        """Return the tokens of each hypothesis, including EOS, and the row of each step that
+        generated them."""
         step_rows = [candidates.row.tolist() for candidates in history]
         step_tokens = [candidates.token.tolist() for candidates in history]
 
@@ -76,6 +89,10 @@ class FinishedHypotheses:
 
         sentences = zip(self.score.tolist(), self.pointers.tolist(), strict=True)
         return [
-            [trace_back(pointer) for score, pointer in zip(*sentence, strict=True) if score > -torch.inf]
+            [
+                trace_back(pointer)
+                for score, pointer in zip(*sentence, strict=True)
+                if score > -torch.inf
+            ]
             for sentence in sentences
         ]

@@ -40,7 +40,8 @@ def greedy(
     length_penalty: float = 1.0,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the greedy hypothesis of each sentence, each in a list of one like the results of `beam`.
+    """Return the greedy hypothesis of each sentence, each in a list of one like the results of
+    `beam`.
 
     max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
     banned:     ids that are never generated (usually PAD and BOS).
@@ -48,13 +49,16 @@ def greedy(
     trace:      receives the steps and the outputs (regard.trace).
     The caller sets the model to eval mode; gradients are not recorded.
 
-    Raises: ValueError if an argument is out of range (see `Rules` and `expand_max_length`), if logits hold NaN, or
+    Raises: ValueError if an argument is out of range (see `Rules` and `expand_max_length`), if
+            logits hold NaN, or
         if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     outputs: list[list[GeneratedToken]] = [[] for _ in range(size_of(source))]
     rows: list[list[int]] = [[] for _ in outputs]
-    for step in _generate(stepper, source, rules, expand_max_length(max_length, len(outputs)), trace):
+    for step in _generate(
+        stepper, source, rules, expand_max_length(max_length, len(outputs)), trace
+    ):
         for row, generated in enumerate(step):
             outputs[generated.sentence].append(generated)
             rows[generated.sentence].append(row)
@@ -73,23 +77,30 @@ def stream(
     banned: Sequence[int] = (),
     trace: Trace | None = None,
 ) -> Iterator[list[GeneratedToken]]:
-    """Return an iterator over the steps of `greedy`, each with one token of every unfinished sentence.
+    """Return an iterator over the steps of `greedy`, each with one token of every unfinished
+    sentence.
 
-    Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the first token.
+    Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the
+    first token.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned))
     return _generate(stepper, source, rules, expand_max_length(max_length, size_of(source)), trace)
 
 
 def _generate(
-    stepper: Stepper[StateT], source: Source, rules: Rules, max_lengths: list[int], trace: Trace | None
+    stepper: Stepper[StateT],
+    source: Source,
+    rules: Rules,
+    max_lengths: list[int],
+    trace: Trace | None,
 ) -> Iterator[list[GeneratedToken]]:
     if not max_lengths:
         return
     sentences = list(range(len(max_lengths)))
     device = device_of_source(source)
     tokens = torch.full((len(max_lengths),), rules.bos, dtype=torch.int64, device=device)
-    # Gradients are disabled only while the model runs: between two tokens the caller's own mode is in effect.
+    # Gradients are disabled only while the model runs: between two tokens the caller's own mode is
+    # in effect.
     with torch.no_grad():
         state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
@@ -103,7 +114,10 @@ def _generate(
             highest, tokens = log_probs.max(-1)
             outputs = list(map(GeneratedToken, sentences, tokens.tolist(), highest.tolist()))
             _check(outputs, step)
-            ends = [output.token == rules.eos or max_lengths[output.sentence] == step for output in outputs]
+            ends = [
+                output.token == rules.eos or max_lengths[output.sentence] == step
+                for output in outputs
+            ]
             if any(ends) and not all(ends):
                 live = [row for row, is_last in enumerate(ends) if not is_last]
                 index = torch.tensor(live, device=device)
@@ -115,13 +129,17 @@ def _generate(
 
 
 def _search_output(generated: list[GeneratedToken], rows: list[int]) -> SearchOutput:
-    return SearchOutput([step.token for step in generated], rows, [step.log_prob for step in generated])
+    return SearchOutput(
+        [step.token for step in generated], rows, [step.log_prob for step in generated]
+    )
 
 
 def _check(outputs: list[GeneratedToken], step: int) -> None:
     for output in outputs:
         if math.isnan(output.log_prob):
-            raise ValueError(f"logits must not hold NaN, got one at step {step} of sentence {output.sentence}")
+            raise ValueError(
+                f"logits must not hold NaN, got one at step {step} of sentence {output.sentence}"
+            )
         if output.log_prob == -math.inf:
             raise ValueError(
                 f"some allowed token must have a probability above 0, "
@@ -134,4 +152,9 @@ def _to_hypothesis(generated: list[GeneratedToken], rules: Rules) -> Hypothesis:
     finished = tokens[-1] == rules.eos
     log_prob = sum(step.log_prob for step in generated)
     score = rules.score(log_prob, len(tokens))
-    return Hypothesis(tokens=tokens[:-1] if finished else tokens, score=score, log_prob=log_prob, finished=finished)
+    return Hypothesis(
+        tokens=tokens[:-1] if finished else tokens,
+        score=score,
+        log_prob=log_prob,
+        finished=finished,
+    )

@@ -2,8 +2,9 @@
 
     log p = log p(u | empty) + g (log p(u | source) - log p(u | empty))        g = 1: no guidance
 
-The model must have been trained with some sources replaced by the empty one. Each row has its own random numbers, so
-it does not depend on the other rows of its batch, apart from rounding in the model.
+The model must have been trained with some sources replaced by the empty one. Each row has its own
+random numbers, so it does not depend on the other rows of its batch, apart from rounding in the
+model.
 
 Source: ho2022, equation 6 (classifier-free guidance); gafni2022, section 3.5 (image tokens).
 """
@@ -56,7 +57,10 @@ def sample_guided(
     if len(seeds) != rows:
         raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
     device, is_guided = source.items.device, config.guidance != 1
-    draws = [torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds]
+    draws = [
+        torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        for seed in seeds
+    ]
     uniforms = (
         torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0, dtype=torch.float32)
     )  # (length, rows)
@@ -81,12 +85,17 @@ def sample_guided(
     sequences, log_prob = torch.stack(all_tokens, 1), torch.stack(all_log_probs, 1)
     if trace is not None:
         pairs = zip(sequences.tolist(), log_prob.tolist(), strict=True)
-        trace.add_outputs([[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)])
+        trace.add_outputs(
+            [[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)]
+        )
     return GuidedSamples(sequences, log_prob.mean(1))
 
 
-def sample_inverse_cdf(probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-    """Sample a token per row by inverting the cumulative distribution at a uniform number within [0, 1)."""
+def sample_inverse_cdf(
+    probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"]
+) -> Int[Tensor, " rows"]:
+    """Sample a token per row by inverting the cumulative distribution at a uniform number within
+    [0, 1)."""
     cumulative = probs.double().cumsum(-1)
     return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
 

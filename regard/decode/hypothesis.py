@@ -2,8 +2,8 @@
 
     score(y) = log p(y | x) / |y|^alpha          |y| counts EOS
 
-CTranslate2, Transformers and fairseq use the same score and call alpha the length penalty: 0 compares
-log-probabilities and so favors short outputs, 1 compares mean log-probabilities per token.
+CTranslate2, Transformers and fairseq use the same score and call alpha the length penalty: 0
+compares log-probabilities and so favors short outputs, 1 compares mean log-probabilities per token.
 """
 
 import math
@@ -24,7 +24,8 @@ class Hypothesis:
     score: float
     """log_prob / length^length_penalty; hypotheses are ranked by it."""
     log_prob: float
-    """Log-probability of the tokens under the model, including EOS if the hypothesis is finished."""
+    """Log-probability of the tokens under the model, including EOS if the hypothesis is
+    finished."""
     finished: bool
     """True if it ends with EOS, False if it was cut at the maximum length."""
 
@@ -67,7 +68,9 @@ class Rules:
         vocab = logits.shape[-1]
         highest = max(self.eos, *self.banned, 0)
         if highest >= vocab:
-            raise ValueError(f"eos and banned must be ids of the vocabulary of {vocab}, got {highest}")
+            raise ValueError(
+                f"eos and banned must be ids of the vocabulary of {vocab}, got {highest}"
+            )
         result = logits.log_softmax(-1, dtype=torch.float32)
         if self.banned:
             result[:, list(self.banned)] = -math.inf
@@ -78,7 +81,9 @@ class Rules:
         return log_prob / length**self.length_penalty
 
 
-def expand_max_length(max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int) -> list[int]:
+def expand_max_length(
+    max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int
+) -> list[int]:
     """Return one maximum length for each of `count` sentences, from a single number or a sequence.
 
     Raises: ValueError if a sequence has not `count` entries, or if a length is below 1.
@@ -90,7 +95,9 @@ def expand_max_length(max_length: int | Sequence[int] | Int[Tensor, " batch"], c
         result = max_length.tolist() if isinstance(max_length, Tensor) else list(max_length)
         smallest = min(result, default=1)
     if len(result) != count:
-        raise ValueError(f"max_length must be one number or {count} (one per sentence), got {len(result)}")
+        raise ValueError(
+            f"max_length must be one number or {count} (one per sentence), got {len(result)}"
+        )
     if smallest < 1:
         raise ValueError(f"max_length must be at least 1, got {smallest}")
     return result

@@ -1,18 +1,24 @@
 """Sampling from a causal language model with temperature, top-k and top-p (nucleus) filtering.
 
-    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own distribution; 0: the most likely token
-    top_k: only the k most likely tokens    top_p: the smallest set of most likely tokens with total probability >= p
+    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own distribution; 0: the most
+    likely token top_k: only the k most likely tokens    top_p: the smallest set of most likely
+                        tokens with total probability >= p
 
-A model reads at most a context of k tokens. What the token after u_1 .. u_n is predicted from, if n > k:
+A model reads at most a context of k tokens. What the token after u_1 .. u_n is predicted from, if n
+> k:
 
-    last       u_{n-k+1} .. u_n at positions 0 .. k - 1, read anew for each token: P(u | u_{n-k+1} .. u_n)
-    restart    the tokens since the last restart: when there are k, the context is cut to the last k/2, read anew
-    slide      keys and values of u_{n-k+1} .. u_n, each computed when its token was read, from the k before it; the
-               same as causal attention with a window of k (TransformerConfig.window) over all tokens
+    last       u_{n-k+1} .. u_n at positions 0 .. k - 1, read anew for each token: P(u | u_{n-k+1}
+    .. u_n)
+    restart    the tokens since the last restart: when there are k, the context is cut to the last
+    k/2, read anew
+    slide      keys and values of u_{n-k+1} .. u_n, each computed when its token was read, from the
+               k before it; the same as causal attention with a window of k
+               (TransformerConfig.window) over all tokens
 
 A prompt of more than k tokens is cut to its last k.
 
-Source: holtzman2020, sections 3.1 to 3.3; context of the last k tokens: lectures, D.14; radford2018, section 3.1;
+Source: holtzman2020, sections 3.1 to 3.3; context of the last k tokens: lectures, D.14;
+radford2018, section 3.1;
 windows: beltagy2020, section 3.1.
 """
 
@@ -37,12 +43,15 @@ class CausalLanguageModel(Protocol):
         """Return the state of `rows` rows before the first token."""
         ...
 
-    def step(self, tokens: Int[Tensor, " rows"], state: Any) -> tuple[Float[Tensor, "rows vocab"], Any]:
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: Any
+    ) -> tuple[Float[Tensor, "rows vocab"], Any]:
         """Return the logits of the next token, and the state after `tokens`."""
         ...
 
     def slide(self, state: Any, window: int) -> Any:
-        """Return the state with the keys and values of the last `window` tokens only, in later steps too."""
+        """Return the state with the keys and values of the last `window` tokens only, in later
+        steps too."""
         ...
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
@@ -50,8 +59,11 @@ class CausalLanguageModel(Protocol):
         ...
 
 
-def filter_logits(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> Float[Tensor, "rows vocab"]:
-    """Return the probabilities after temperature, top-k and top-p filtering; with temperature 0 those of argmax."""
+def filter_logits(
+    logits: Float[Tensor, "rows vocab"], config: SampleConfig
+) -> Float[Tensor, "rows vocab"]:
+    """Return the probabilities after temperature, top-k and top-p filtering; with temperature 0
+    those of argmax."""
     logits = logits.float()
     if config.temperature == 0:
         return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
@@ -62,7 +74,8 @@ def filter_logits(logits: Float[Tensor, "rows vocab"], config: SampleConfig) -> 
     probs = logits.softmax(-1)
     if config.top_p < 1:
         ordered, order = probs.sort(-1, descending=True)
-        # A token stays while those before it sum to less than p, so the most likely token always stays.
+        # A token stays while those before it sum to less than p, so the most likely token always
+        # stays.
         removed = ordered.cumsum(-1) - ordered >= config.top_p
         probs = probs.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
@@ -89,9 +102,11 @@ def sample(
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
 
-    window: maximum context length k, and then config.context applies; None: the model reads all tokens.
+    window: maximum context length k, and then config.context applies; None: the model reads all
+    tokens.
     banned: ids that are never drawn.
-    trace:  receives the steps and the output (regard.trace); a segment for each context that is read anew.
+    trace:  receives the steps and the output (regard.trace); a segment for each context that is
+    read anew.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
@@ -129,7 +144,9 @@ def num_reread(config: SampleConfig, window: int) -> int:
 
 
 @torch.no_grad()
-def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[int], trace: Trace | None) -> None:
+def trace_tokens(
+    model: CausalLanguageModel, tokens: list[int], *, banned: list[int], trace: Trace | None
+) -> None:
     """Run the model over given tokens (teacher forcing), and add its steps to a trace.
 
     The output ends with the most likely next token that is not banned.
@@ -144,14 +161,21 @@ def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[
 
 
 class _Context:
-    """Tokens that a language model has read from its initial state, and their trace, if there is one.
+    """Tokens that a language model has read from its initial state, and their trace, if there is
+    one.
 
     window: number of last tokens whose keys and values are kept; None: all.
     """
 
-    def __init__(self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None):
+    def __init__(
+        self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None
+    ):
         self._model, self._trace, self._window, self._state = model, trace, window, model.start()
-        self._device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+        self._device = (
+            next(model.parameters()).device
+            if isinstance(model, torch.nn.Module)
+            else torch.device("cpu")
+        )
         self._tokens: list[int] = []
         self._log_probs: list[Tensor] = []
 
@@ -161,7 +185,9 @@ class _Context:
         for token in tokens:
             if self._trace is not None:
                 self._trace.begin_step([0])
-            logits, self._state = self._model.step(torch.tensor([token], device=self._device), self._state)
+            logits, self._state = self._model.step(
+                torch.tensor([token], device=self._device), self._state
+            )
             if self._window is not None:
                 self._state, self._window = self._model.slide(self._state, self._window), None
             if self._trace is not None:
@@ -171,15 +197,19 @@ class _Context:
         return logits
 
     def read_once(self, tokens: list[int]) -> Tensor:
-        """Return the logits (1, vocab) after these tokens, which no more will follow: all at once without a trace."""
+        """Return the logits (1, vocab) after these tokens, which no more will follow: all at once
+        without a trace."""
         if self._trace is not None:
             return self.read(tokens)
         return self._model.next_logits(torch.tensor([tokens], device=self._device))
 
     def end(self, last: int) -> None:
-        """Add the output to the trace: the token that follows each token, with its log-probability."""
+        """Add the output to the trace: the token that follows each token, with its
+        log-probability."""
         if self._trace is not None:
             begin, *tokens = *self._tokens, last
             pairs = zip(self._log_probs, tokens, strict=True)
             log_probs = [float(log_probs[0, token]) for log_probs, token in pairs]
-            self._trace.add_outputs([[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]])
+            self._trace.add_outputs(
+                [[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]]
+            )

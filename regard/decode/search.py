@@ -1,7 +1,8 @@
 """Beam search over any number of sentences or images, in batches of limited size.
 
-Sentences are sorted by length and batched by number of tokens, which keeps padding small; results are returned in
-the original order. The result of a sentence does not depend on its batch, apart from rounding in the model.
+Sentences are sorted by length and batched by number of tokens, which keeps padding small; results
+are returned in the original order. The result of a sentence does not depend on its batch, apart
+from rounding in the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +42,9 @@ def search(
     """
     lengths = [len(sentence) for sentence in sentences]
     if 0 in lengths:
-        raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
+        raise ValueError(
+            f"sentences must hold at least one id, got none in sentence {lengths.index(0)}"
+        )
     return _search_batches(
         stepper,
         lengths,
@@ -67,7 +70,8 @@ def search_images(
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each image, best first, as `search` does for sentences.
 
-    length: number of items that the model reads from an image, which counts as the length of a sentence.
+    length: number of items that the model reads from an image, which counts as the length of a
+            sentence.
     """
 
     def take(rows: list[int]) -> Tensor:

@@ -1,12 +1,13 @@
-"""Interface between decoding and models: `start` encodes the source, `step` maps tokens to next-token logits.
+"""Interface between decoding and models: `start` encodes the source, `step` maps tokens to
+next-token logits.
 
     state = start(source)        logits, state = step(tokens, state)
 
 A source is padded token ids, or a tensor with a row for each input, such as images.
 
-Searches use a model through this interface only, so recurrent models, Transformers with a key-value cache and tables
-of probabilities share the same code. Rows are sentences in `greedy`; in `beam` they are hypotheses, sentence by
-sentence.
+Searches use a model through this interface only, so recurrent models, Transformers with a key-value
+cache and tables of probabilities share the same code. Rows are sentences in `greedy`; in `beam`
+they are hypotheses, sentence by sentence.
 """
 
 from collections.abc import Sequence
@@ -27,14 +28,17 @@ Source = Padded | Tensor
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """State of a model between two steps, one entry per row. `step` takes it and returns a new one."""
+    """State of a model between two steps, one entry per row. `step` takes it and returns a new
+    one."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return the state of rows `index`: any number of rows in any order, including their source memory."""
+        """Return the state of rows `index`: any number of rows in any order, including their source
+        memory."""
         ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return `select(index)` where each new row has the same sentence as the old one: source memory may stay."""
+        """Return `select(index)` where each new row has the same sentence as the old one: source
+        memory may stay."""
         ...
 
 
@@ -49,8 +53,11 @@ class Stepper(Protocol[StateT]):
         """Return the state before the first token, with one row per sentence of the source."""
         ...
 
-    def step(self, tokens: Int[Tensor, " rows"], state: StateT) -> tuple[Float[Tensor, "rows vocab"], StateT]:
-        """Return the logits of the token that follows `tokens` (BOS at the first step), and the new state."""
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: StateT
+    ) -> tuple[Float[Tensor, "rows vocab"], StateT]:
+        """Return the logits of the token that follows `tokens` (BOS at the first step), and the new
+        state."""
         ...
 
 
@@ -64,7 +71,9 @@ def device_of_source(source: Source) -> torch.device:
     return source.device if isinstance(source, Tensor) else source.items.device
 
 
-def trace_likely(trace: Trace | None, log_probs: Float[Tensor, "rows vocab"], least: int = 1) -> None:
+def trace_likely(
+    trace: Trace | None, log_probs: Float[Tensor, "rows vocab"], least: int = 1
+) -> None:
     """Add the most likely tokens of each row, at least `least`, to a trace, if there is one."""
     if trace is not None:
         values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
@@ -76,16 +85,19 @@ def score(
 ) -> Float[Tensor, " batch"]:
     """Return the log-probability of given targets, computed with the same steps as a search.
 
-        log p(y | x) = sum_t log softmax(logits_t)[y_t]        logits_t follow BOS, y_1, ..., y_{t-1}
+        log p(y | x) = sum_t log softmax(logits_t)[y_t]        logits_t follow BOS, y_1, ...,
+        y_{t-1}
 
-    A target holds exactly the generated tokens: EOS counts if the target holds it, BOS is not part of it.
-    Softmax in float32. An empty target scores 0.
+    A target holds exactly the generated tokens: EOS counts if the target holds it, BOS is not part
+    of it. Softmax in float32. An empty target scores 0.
 
     Raises: ValueError if there is not one target per sentence.
     """
     count = len(source.lengths)
     if len(targets) != count:
-        raise ValueError(f"targets must be one per sentence of the source ({count}), got {len(targets)}")
+        raise ValueError(
+            f"targets must be one per sentence of the source ({count}), got {len(targets)}"
+        )
     device = source.items.device
     total = torch.zeros(count, dtype=torch.float32, device=device)
     if not count:

@@ -1,9 +1,11 @@
 """Names and settings of engines. Imports no torch, so that the command line shows its help quickly.
 
-    torch         the model itself, step by step: runs every model, and its attention can be recorded
-    compiled      Transformers that generate text (encoder-decoder or language model): the whole search in compiled
-                  loops over packed weights
-    ctranslate2   the model converted to CTranslate2, a decoder in C++ (pip install "regard[ctranslate2]")
+    torch         the model itself, step by step: runs every model, and its attention can be
+    recorded
+    compiled      Transformers that generate text (encoder-decoder or language model): the whole
+                  search in compiled loops over packed weights
+    ctranslate2   the model converted to CTranslate2, a decoder in C++ (pip install
+    "regard[ctranslate2]")
     auto          compiled if it supports the model and is optimized for the processor, else torch
 
 The outputs of all engines are equal up to rounding.
@@ -19,7 +21,8 @@ ENGINES = {
     "compiled": "regard.engines.compiled.engine",
     "ctranslate2": "regard.engines.ctranslate2.engine",
 }
-"""Module of each engine (see `regard.engines.registry.EngineModule`), imported when the engine is first used."""
+"""Module of each engine (see `regard.engines.registry.EngineModule`), imported when the engine is
+first used."""
 
 
 @settings
@@ -30,10 +33,12 @@ class EngineConfig:
     """
 
     engine: Literal["auto", "torch", "compiled", "ctranslate2"] = "auto"
-    """Engine that decodes with a trained model: torch, the reference; compiled, loops over packed weights; ctranslate2,
-    a converted copy in C++; all with the same outputs. auto: compiled if it supports the model, else torch."""
+    """Engine that decodes with a trained model: torch, the reference; compiled, loops over packed
+    weights; ctranslate2, a converted copy in C++; all with the same outputs. auto: compiled if it
+    supports the model, else torch."""
     compute_type: str | None = None
-    """Data type of the computation, such as float32 or int8; float32 if not given. The supported types depend on the
-    engine and the machine."""
+    """Data type of the computation, such as float32 or int8; float32 if not given. The supported
+    types depend on the engine and the machine."""
     workers: Threads | None = None
-    """Number of batches that are decoded in parallel and share the threads; chosen by the engine if not given."""
+    """Number of batches that are decoded in parallel and share the threads; chosen by the engine if
+    not given."""

@@ -1,13 +1,15 @@
 """Interface of engines, which decode with a trained model.
 
-    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)          an encoder-decoder
-    tokens     = engine.generate(prompts, sampling, window=..., seeds=..., banned=...)    a language model
+    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)          an
+    encoder-decoder tokens     = engine.generate(prompts, sampling, window=..., seeds=...,
+                               banned=...)    a language model
 
-`search` has the contract of `regard.decode.search.search`, and `generate` that of `regard.decode.sample.sample`, for
-several prompts at once. The torch engine calls these functions; the outputs of other engines are tested against them.
+`search` has the contract of `regard.decode.search.search`, and `generate` that of
+`regard.decode.sample.sample`, for several prompts at once. The torch engine calls these functions;
+the outputs of other engines are tested against them.
 
-Inputs are checked here, the same for all engines. Engines do not check bounds themselves: an id outside the vocabulary
-would read memory beyond its table.
+Inputs are checked here, the same for all engines. Engines do not check bounds themselves: an id
+outside the vocabulary would read memory beyond its table.
 """
 
 from abc import ABC, abstractmethod
@@ -40,13 +42,18 @@ class Limits:
     positions: int | None = None
     """Number of learned positions."""
     slide_refusal: str | None = None
-    """Reason why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a clause."""
+    """Reason why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a
+    clause."""
 
 
 def limits_of(form: TextForm) -> Limits:
     """Return the limits of a form."""
     is_added = form.core.positions is not None
-    reason = "its positions are added to the items, and would run beyond the context" if is_added else None
+    reason = (
+        "its positions are added to the items, and would run beyond the context"
+        if is_added
+        else None
+    )
     target_ids = len(form.writes.output.weight)
     source_ids = target_ids if form.source is None else len(form.source.weight)
     return Limits(form.source is not None, source_ids, target_ids, form.max_positions, reason)
@@ -55,8 +62,8 @@ def limits_of(form: TextForm) -> Limits:
 class Engine(ABC):
     """Trained model, ready to decode; created by `regard.engines.registry.prepare`.
 
-    Engines other than torch are snapshots, like exports: they decode with a copy of the model from when they were
-    created, and later changes of the model have no effect.
+    Engines other than torch are snapshots, like exports: they decode with a copy of the model from
+    when they were created, and later changes of the model have no effect.
     """
 
     name: str
@@ -110,17 +117,22 @@ class Engine(ABC):
         pad: int,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence (ids as the model reads them), best first, in the given order.
+        """Return the hypotheses of each sentence (ids as the model reads them), best first, in the
+        given order.
 
         PAD and BOS are never generated.
-        trace:  receives the steps and the outputs (regard.trace); only with an engine that `traces`.
-        Raises: ValueError if a sentence holds no ids, or an id outside the vocabulary, or for a trace with an engine
-                that does not trace; TypeError if the model is not an encoder-decoder.
+        trace:  receives the steps and the outputs (regard.trace); only with an engine that
+        `traces`.
+        Raises: ValueError if a sentence holds no ids, or an id outside the vocabulary, or for a
+                trace with an engine that does not trace; TypeError if the model is not an
+                encoder-decoder.
         """
         self._check_trace(trace)
         limits = self.limits
         if not limits.is_encoder_decoder:
-            raise TypeError("`search` needs an encoder-decoder, got a language model: use `generate`")
+            raise TypeError(
+                "`search` needs an encoder-decoder, got a language model: use `generate`"
+            )
         check_sentences(sentences, limits.source_ids)
         check_specials(bos=bos, eos=eos, pad=pad, vocab=limits.target_ids)
         check_positions(max(map(len, sentences), default=0), limits.positions)
@@ -141,7 +153,9 @@ class Engine(ABC):
 
         Raises: TypeError, except in the torch engine: no other reads images.
         """
-        raise TypeError(f"`search_images` needs engine 'torch', got {self.name!r}, which reads token ids")
+        raise TypeError(
+            f"`search_images` needs engine 'torch', got {self.name!r}, which reads token ids"
+        )
 
     def generate(
         self,
@@ -155,30 +169,43 @@ class Engine(ABC):
     ) -> list[list[int]]:
         """Return config.length tokens that continue each prompt.
 
-        window: maximum context length, and then config.context applies (regard.decode.sample); None: unlimited.
-        seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in another one, except
-                at temperature 0.
+        window: maximum context length, and then config.context applies (regard.decode.sample);
+        None: unlimited.
+        seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in
+                another one, except at temperature 0.
         banned: ids that are never drawn.
         trace:  as in `search`; row i of its samples is prompt i.
-        Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary, or for a trace with an engine
-                that does not trace, or for a context that slides with a model or an engine that cannot drop keys and
-                values; TypeError if the model is not a language model.
+        Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary, or for a
+                trace with an engine that does not trace, or for a context that slides with a model
+                or an engine that cannot drop keys and values; TypeError if the model is not a
+                language model.
         """
         self._check_trace(trace)
         limits = self.limits
         if limits.is_encoder_decoder:
-            raise TypeError("`generate` needs a language model, got an encoder-decoder: use `search`")
+            raise TypeError(
+                "`generate` needs a language model, got an encoder-decoder: use `search`"
+            )
         check_prompts(prompts, seeds=seeds, banned=banned, window=window, vocab=limits.target_ids)
         if config.context == "slide" and window is not None and limits.slide_refusal is not None:
-            raise ValueError(f"context must be restart or last, since {limits.slide_refusal}, got slide")
+            raise ValueError(
+                f"context must be restart or last, since {limits.slide_refusal}, got slide"
+            )
         if not prompts:
             return []
-        check_positions(num_positions(max(map(len, prompts)), config.length, window), limits.positions)
-        return self._generate(prompts, config, window=window, seeds=seeds, banned=banned, trace=trace)
+        check_positions(
+            num_positions(max(map(len, prompts)), config.length, window), limits.positions
+        )
+        return self._generate(
+            prompts, config, window=window, seeds=seeds, banned=banned, trace=trace
+        )
 
     def _check_trace(self, trace: Trace | None) -> None:
         if trace is not None and not self.traces:
-            raise ValueError(f"trace must be None with engine {self.name!r}, which records nothing; use engine 'torch'")
+            raise ValueError(
+                f"trace must be None with engine {self.name!r}, which records nothing; use engine "
+                f"'torch'"
+            )
 
 
 def _check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
@@ -212,7 +239,8 @@ def check_prompts(
     window: int | None,
     vocab: int | None,
 ) -> None:
-    """Raise ValueError for a prompt without tokens or seed, an id outside the vocabulary, or if all ids are banned."""
+    """Raise ValueError for a prompt without tokens or seed, an id outside the vocabulary, or if all
+    ids are banned."""
     if len(seeds) != len(prompts):
         raise ValueError(f"seeds must be one per prompt ({len(prompts)}), got {len(seeds)}")
     if window is not None and window < 1:
@@ -231,16 +259,20 @@ def check_prompts(
 def check_positions(count: int, limit: int | None) -> None:
     """Raise ValueError for more items than learned positions; limit None is unlimited."""
     if limit is not None and count > limit:
-        raise ValueError(f"position must be at most {limit}, the number of learned positions, got {count}")
+        raise ValueError(
+            f"position must be at most {limit}, the number of learned positions, got {count}"
+        )
 
 
 def num_positions(longest: int, length: int, window: int | None) -> int:
-    """Return the number of positions that a prompt and `length` new tokens need; the last new token is not read."""
+    """Return the number of positions that a prompt and `length` new tokens need; the last new token
+    is not read."""
     longest += length - 1
     return longest if window is None else min(window, longest)
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context with this default device, independent of that of the caller."""
-    # A default device slows down each call of torch, so it is set only if the caller set another one.
+    # A default device slows down each call of torch, so it is set only if the caller set another
+    # one.
     return nullcontext() if torch.get_default_device() == device else device

@@ -1,10 +1,11 @@
-"""Interpreter that computes a lowered form in plain torch, and the comparison of a form with its model.
+"""Interpreter that computes a lowered form in plain torch, and the comparison of a form with its
+model.
 
     logits(form, source, target)[t] = logits of the token after target[: t + 1]
     probe(form, model)              raises unless the steps of the model give the same logits
 
-The interpreter is written from the formulas alone and shares no code with the modules. So a wrong form, a replaced
-method or a patched function of torch results in a difference.
+The interpreter is written from the formulas alone and shares no code with the modules. So a wrong
+form, a replaced method or a patched function of torch results in a difference.
 
 Source: lattner2004 (lowering); the formulas are those of vaswani2017, section 3.
 """
@@ -46,11 +47,15 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf) -> Tensor:
-    """Return the logits (target, vocab) of the token after each of `target`; source is None for a language model.
+def logits(
+    form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf
+) -> Tensor:
+    """Return the logits (target, vocab) of the token after each of `target`; source is None for a
+    language model.
 
     form:   a form without unsupported features (regard.engines.lowering.unsupported_features).
-    Raises: ValueError or RuntimeError if sizes of the form do not match, or an item exceeds `largest`.
+    Raises: ValueError or RuntimeError if sizes of the form do not match, or an item exceeds
+            `largest`.
     """
     core, writer = form.core, form.writes
     _require(
@@ -74,20 +79,27 @@ def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: fl
 def probe(form: TextForm, model: Any, *, largest: float) -> None:
     """Run the model for a few steps and compare its logits with those of the form.
 
-    largest: limit of items before the last norm, for engines that do not report when their squares overflow.
+    largest: limit of items before the last norm, for engines that do not report when their squares
+             overflow.
 
     Raises: NoFormError with the reason if they differ or cannot be computed.
     """
     max_length = form.max_positions or max(_LENGTHS)
     lengths = [min(length, max_length) for length in _LENGTHS]
     steps = min(_STEPS, max_length)
-    targets = torch.stack([_ids(len(form.writes.output.weight), steps, row) for row in range(len(lengths))])
+    targets = torch.stack(
+        [_ids(len(form.writes.output.weight), steps, row) for row in range(len(lengths))]
+    )
     sources = None
     if form.source is not None:
         sources = [_ids(len(form.source.weight), length, row) for row, length in enumerate(lengths)]
     try:
         # Weights created in inference mode are only read here.
-        with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with (
+            torch.inference_mode(mode=False),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):
             expected = _steps_of(model, sources, targets)
             actual = torch.stack(
                 [
@@ -96,20 +108,27 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
                 ]
             )
     except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
-        raise NoFormError(model, f"cannot be computed: {str(error).splitlines()[0][:200]}") from error
+        raise NoFormError(
+            model, f"cannot be computed: {str(error).splitlines()[0][:200]}"
+        ) from error
     if actual.shape != expected.shape:
         raise NoFormError(
-            model, f"gives logits of shape {tuple(expected.shape)}, but its modules give {tuple(actual.shape)}"
+            model,
+            f"gives logits of shape {tuple(expected.shape)}, but its modules give "
+            f"{tuple(actual.shape)}",
         )
     finite = expected.isfinite()  # logits that are not finite are an error in every engine
     difference = (actual - expected)[finite].abs().amax().item() if finite.any() else 0.0
     largest = expected[finite].abs().amax().item() if finite.any() else 0.0
     if not difference <= _TOLERANCE * max(1.0, largest):
-        raise NoFormError(model, f"gives other logits than its modules: they differ by {difference:.3g} in a test")
+        raise NoFormError(
+            model, f"gives other logits than its modules: they differ by {difference:.3g} in a test"
+        )
 
 
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
-    """Return the logits (row, step, vocab) of the model, token by token, for a batch of sources of unequal lengths."""
+    """Return the logits (row, step, vocab) of the model, token by token, for a batch of sources of
+    unequal lengths."""
     if sources is None:
         state = model.start(rows=len(targets))
     else:
@@ -150,12 +169,19 @@ def _add_positions(form: TextForm, items: Tensor) -> Tensor:
             encodings = weight[: len(items)]
         case None:
             return items
-    _require(encodings.shape == items.shape, f"positions are {tuple(encodings.shape)} for items {tuple(items.shape)}")
+    _require(
+        encodings.shape == items.shape,
+        f"positions are {tuple(encodings.shape)} for items {tuple(items.shape)}",
+    )
     return items + encodings
 
 
 def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bool) -> Tensor:
-    items = _add_norm(block.add_attention, items, lambda x: _attention(block.attention, x, x, causal, block.window))
+    items = _add_norm(
+        block.add_attention,
+        items,
+        lambda x: _attention(block.attention, x, x, causal, block.window),
+    )
     cross, add_cross = block.cross, block.add_cross
     if cross is not None and add_cross is not None and memory is not None:
         items = _add_norm(add_cross, items, lambda x: _attention(cross, x, memory, False, None))
@@ -164,7 +190,9 @@ def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bo
 
 def _feedforward(form: FeedForwardForm, items: Tensor) -> Tensor:
     activation, hidden = _ACTIVATIONS[form.activation], _linear(form.expand, items)
-    hidden = activation(hidden) if form.gate is None else activation(_linear(form.gate, items)) * hidden
+    hidden = (
+        activation(hidden) if form.gate is None else activation(_linear(form.gate, items)) * hidden
+    )
     return _linear(form.contract, hidden)
 
 
@@ -180,17 +208,24 @@ def _normalize_last(form: NormForm | None, items: Tensor) -> Tensor:
 
 def _normalize(form: NormForm, items: Tensor) -> Tensor:
     sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
-    _require(sizes | {torch.Size((form.size,))} == {items.shape[-1:]}, f"a norm of {form.size} numbers does not fit")
+    _require(
+        sizes | {torch.Size((form.size,))} == {items.shape[-1:]},
+        f"a norm of {form.size} numbers does not fit",
+    )
     centered = items if form.is_rms else items - items.mean(-1, keepdim=True)
     out = centered / (centered.square().mean(-1, keepdim=True) + form.eps).sqrt()
-    return out * (1 if form.scale is None else form.scale) + (0 if form.shift is None else form.shift)
+    return out * (1 if form.scale is None else form.scale) + (
+        0 if form.shift is None else form.shift
+    )
 
 
 def _linear(form: LinearForm, items: Tensor) -> Tensor:
     out = items @ form.weight.T
     if form.bias is None:
         return out
-    _require(form.bias.shape == form.weight.shape[:1], f"a bias of {tuple(form.bias.shape)} does not fit")
+    _require(
+        form.bias.shape == form.weight.shape[:1], f"a bias of {tuple(form.bias.shape)} does not fit"
+    )
     return out + form.bias
 
 
@@ -201,14 +236,18 @@ def _rotate(form: RotaryForm | None, vectors: Tensor) -> Tensor:
     count = len(form.rates)
     _require(vectors.shape[-1] >= 2 * count, f"rotary positions of {2 * count} numbers do not fit")
     pairs, rest = vectors[..., : 2 * count], vectors[..., 2 * count :]
-    pairs = pairs.unflatten(-1, (count, 2)) if form.interleaved else pairs.unflatten(-1, (2, count)).mT
+    pairs = (
+        pairs.unflatten(-1, (count, 2)) if form.interleaved else pairs.unflatten(-1, (2, count)).mT
+    )
     angles = torch.arange(vectors.shape[1], dtype=torch.float64)[:, None] * form.rates
     factors = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
     rotated = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * factors)
     return torch.cat(((rotated if form.interleaved else rotated.mT).flatten(-2), rest), -1)
 
 
-def _attention(form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None) -> Tensor:
+def _attention(
+    form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None
+) -> Tensor:
     read, heads, key_heads = form.read, form.num_heads, form.key_heads
     assert isinstance(read.score, InnerProduct)
     query = _linear(form.query, items).unflatten(-1, (heads, -1)).transpose(0, 1)

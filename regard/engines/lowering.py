@@ -1,9 +1,9 @@
 """Lowering of a model to its form, a frozen copy that engines compile.
 
-A form is used only if it certainly describes the model: every module has exactly a class that is known here, without
-hooks and without replaced methods; the weights are dense finite float32 tensors on the CPU; every parameter is in the
-form; and the form gives the logits of the model for a few steps (regard.engines.interpret). All other models need the
-torch engine.
+A form is used only if it certainly describes the model: every module has exactly a class that is
+known here, without hooks and without replaced methods; the weights are dense finite float32 tensors
+on the CPU; every parameter is in the form; and the form gives the logits of the model for a few
+steps (regard.engines.interpret). All other models need the torch engine.
 
 Source: lattner2004 (lowering).
 """
@@ -63,20 +63,28 @@ KNOWN: frozenset[type] = frozenset(
 
 
 class UnsupportedModelError(ValueError):
-    """Error for a model that an engine does not support; the message is a clause that begins with "it" or "its"."""
+    """Error for a model that an engine does not support; the message is a clause that begins with
+    "it" or "its"."""
 
 
-def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, largest: float = math.inf) -> TextForm:
+def lower(
+    model: Any, unsupported_reason: Callable[[TextForm], str | None], *, largest: float = math.inf
+) -> TextForm:
     """Return the form of an encoder-decoder or language model for text, with copies of its weights.
 
     unsupported_reason: returns why the engine does not support a form, or None.
-    largest:            largest item that the engine computes without an overflow that it does not report.
+    largest:            largest item that the engine computes without an overflow that it does not
+    report.
     Raises: UnsupportedModelError with the reason.
     """
     if type(model) is not Model:
-        raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that generates text")
+        raise UnsupportedModelError(
+            f"it is a {type(model).__name__}, not a model that generates text"
+        )
     if model.writes.part != "decoder":
-        raise UnsupportedModelError(f"its writes is a {type(model.writes).__name__}, which does not generate text")
+        raise UnsupportedModelError(
+            f"its writes is a {type(model.writes).__name__}, which does not generate text"
+        )
     if has_global_hooks():
         raise UnsupportedModelError("there are global module hooks")
     names = {module: name for name, module in model.named_modules()}
@@ -85,7 +93,9 @@ def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, l
             _check_module(module)
         form = form_of(model, TextForm)
         _check_parameters(form, model)
-        if (reason := next(unsupported_features(form), None) or unsupported_reason(form)) is not None:
+        if (
+            reason := next(unsupported_features(form), None) or unsupported_reason(form)
+        ) is not None:
             raise UnsupportedModelError(reason)
         form = _with_beta_in_queries(_freeze(form))
         probe(form, model, largest=largest)
@@ -108,14 +118,18 @@ def attention_forms(form: TextForm) -> list[AttentionForm]:
 
 def residual_forms(form: TextForm) -> list[AddNormForm]:
     """Return all residual connections with their norms, block by block."""
-    groups = [(block.add_attention, block.add_cross, block.add_feedforward) for block in block_forms(form)]
+    groups = [
+        (block.add_attention, block.add_cross, block.add_feedforward) for block in block_forms(form)
+    ]
     return [residual for group in groups for residual in group if residual is not None]
 
 
 def norm_forms(form: TextForm) -> list[NormForm]:
     """Return all norms."""
     last = (form.core.encoder_norm, form.core.decoder_norm)
-    return [residual.norm for residual in residual_forms(form)] + [norm for norm in last if norm is not None]
+    return [residual.norm for residual in residual_forms(form)] + [
+        norm for norm in last if norm is not None
+    ]
 
 
 def rotary_key(rotary: RotaryForm | None) -> tuple[Any, ...] | None:
@@ -124,7 +138,8 @@ def rotary_key(rotary: RotaryForm | None) -> tuple[Any, ...] | None:
 
 
 def unsupported_features(form: TextForm) -> Iterator[str]:
-    """Yield the features of a form that only the torch engine supports: blocks that differ, or unknown parts."""
+    """Yield the features of a form that only the torch engine supports: blocks that differ, or
+    unknown parts."""
     core, blocks, attentions = form.core, block_forms(form), attention_forms(form)
     if not core.decoder:
         yield "it has no decoder"
@@ -140,11 +155,17 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
         "kinds of norms": [norm.is_rms for norm in norm_forms(form)],
         "rotary positions": [rotary_key(block.attention.rotary) for block in blocks],
     }
-    yield from (f"its blocks have different {name}" for name, values in settings.items() if len(set(values)) > 1)
+    yield from (
+        f"its blocks have different {name}"
+        for name, values in settings.items()
+        if len(set(values)) > 1
+    )
     order, activation = settings["orders of norms"][0], settings["activations"][0]
     if order not in ("pre", "post"):
         yield f"its order of norms is {order}, not pre or post"
-    last = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
+    last = (
+        (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
+    )
     if any((norm is None) == (order == "pre") for norm in last):
         yield f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
     if activation not in ACTIVATIONS:
@@ -155,11 +176,14 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
         yield "its cross-attention has a positional bias"
     if any(block.window is not None and block.window < 1 for block in blocks):
         yield "it has an empty window"
-    yield from (reason for attention in attentions for reason in _unsupported_in_attention(attention))
+    yield from (
+        reason for attention in attentions for reason in _unsupported_in_attention(attention)
+    )
 
 
 def _check_module(module: nn.Module) -> None:
-    """Raise NoFormError for a module of an unknown class, or one that may not compute what its class does."""
+    """Raise NoFormError for a module of an unknown class, or one that may not compute what its
+    class does."""
     error = partial(NoFormError, module)
     if type(module) not in KNOWN:
         raise error(f"is a {type(module).__name__}, which only torch runs")
@@ -190,25 +214,36 @@ def _check_weight(weight: Tensor, error: Callable[[str], NoFormError]) -> None:
 
 
 def _check_parameters(form: TextForm, model: nn.Module) -> None:
-    """Raise NoFormError for a parameter that is not in the form, so that the form may not describe the model."""
+    """Raise NoFormError for a parameter that is not in the form, so that the form may not describe
+    the model."""
     ids = {id(leaf) for leaf in form_leaves(form)}
-    ids |= {id(weight) for leaf in form_leaves(form) if isinstance(leaf, DistanceBias) for weight in leaf.parameters()}
+    ids |= {
+        id(weight)
+        for leaf in form_leaves(form)
+        if isinstance(leaf, DistanceBias)
+        for weight in leaf.parameters()
+    }
     for name, parameter in model.named_parameters():
         if id(parameter) not in ids:
             raise NoFormError(model, f"has a parameter {name} that is not in its form")
 
 
 def _freeze(form: TextForm) -> TextForm:
-    """Return the form with copies of its tensors; tensors and biases that are shared stay shared."""
+    """Return the form with copies of its tensors; tensors and biases that are shared stay
+    shared."""
     copies: dict[int, Any] = {}
 
     def copy_part(part: Any) -> Any:
         if isinstance(part, Tensor | DistanceBias):
             if id(part) not in copies:
-                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _freeze_bias(part)
+                copies[id(part)] = (
+                    part.detach().clone() if isinstance(part, Tensor) else _freeze_bias(part)
+                )
             return copies[id(part)]
         if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{field.name: copy_part(getattr(part, field.name)) for field in fields(part)})
+            return replace(
+                part, **{field.name: copy_part(getattr(part, field.name)) for field in fields(part)}
+            )
         if isinstance(part, tuple):
             parts = tuple(map(copy_part, part))
             return type(part)(*parts) if hasattr(part, "_fields") else parts
@@ -219,19 +254,34 @@ def _freeze(form: TextForm) -> TextForm:
 
 
 def _with_beta_in_queries(part: Any) -> Any:
-    """Return the form with queries multiplied by beta: <beta q, k> = beta <q, k>, so that engines need no beta."""
+    """Return the form with queries multiplied by beta: <beta q, k> = beta <q, k>, so that engines
+    need no beta."""
     if isinstance(part, tuple) and not hasattr(part, "_fields"):
         return tuple(map(_with_beta_in_queries, part))
     if not is_dataclass(part) or isinstance(part, type):
         return part
     if not isinstance(part, AttentionForm):
-        return replace(part, **{entry.name: _with_beta_in_queries(getattr(part, entry.name)) for entry in fields(part)})
+        return replace(
+            part,
+            **{
+                entry.name: _with_beta_in_queries(getattr(part, entry.name))
+                for entry in fields(part)
+            },
+        )
     read, query = part.read, part.query
     if read.beta == 1 and read.log_beta is None:
         return part
     with torch.inference_mode(mode=False), torch.no_grad():
-        beta = torch.as_tensor(read.beta, dtype=torch.float32) if read.log_beta is None else read.log_beta.exp()
-        rows = beta.flatten().expand(part.num_heads).repeat_interleave(len(query.weight) // part.num_heads)
+        beta = (
+            torch.as_tensor(read.beta, dtype=torch.float32)
+            if read.log_beta is None
+            else read.log_beta.exp()
+        )
+        rows = (
+            beta.flatten()
+            .expand(part.num_heads)
+            .repeat_interleave(len(query.weight) // part.num_heads)
+        )
         bias = None if query.bias is None else query.bias * rows
         query = replace(query, weight=query.weight * rows[:, None], bias=bias)
     return replace(part, query=query, read=replace(read, beta=1.0, log_beta=None))
@@ -243,7 +293,10 @@ def _freeze_bias(bias: DistanceBias) -> DistanceBias:
     tensors = {**parameters_of(bias), **buffers_of(bias)}
     frozen.__dict__ |= {
         "_parameters": {},
-        "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},
+        "_buffers": {
+            name: None if weight is None else weight.detach().clone()
+            for name, weight in tensors.items()
+        },
     }
     return frozen
 

@@ -20,7 +20,8 @@ _REFERENCE, _FASTEST = "torch", "compiled"
 
 
 class NotCachedError(Exception):
-    """Compiled code cannot be cached here, so each process compiles it; the message names a remedy."""
+    """Compiled code cannot be cached here, so each process compiles it; the message names a
+    remedy."""
 
 
 @runtime_checkable
@@ -37,13 +38,18 @@ class EngineModule(Protocol):
         """
         ...
 
-    def create(self, form: TextForm, *, compute_type: str | None, threads: int, workers: int | None) -> Engine:
+    def create(
+        self, form: TextForm, *, compute_type: str | None, threads: int, workers: int | None
+    ) -> Engine:
         """Return an engine for a supported form, which the engine then owns.
 
-        compute_type: None selects the default of the engine, whose outputs equal those of torch to rounding.
+        compute_type: None selects the default of the engine, whose outputs equal those of torch to
+        rounding.
         threads:      total number of threads.
-        workers:      number of batches decoded in parallel, which share the threads; None is chosen by the engine.
-        Raises: UserError if a package is missing, or for an unsupported compute type, with the supported ones.
+        workers:      number of batches decoded in parallel, which share the threads; None is chosen
+        by the engine.
+        Raises: UserError if a package is missing, or for an unsupported compute type, with the
+                supported ones.
         """
         ...
 
@@ -59,14 +65,16 @@ def prepare(
 ) -> Engine:
     """Return an engine for a trained model in eval mode.
 
-    Engines are snapshots, which later changes of the model do not affect; only the torch engine runs the model itself.
+    Engines are snapshots, which later changes of the model do not affect; only the torch engine
+    runs the model itself.
 
-    name: one of `regard.engines.config.ENGINES`, or auto: compiled if it supports the model, else torch, with a warning
-          if compiled usually supports models of this kind.
-    cached_only: with auto, raise NotCachedError where this process would compile loops for about 20 seconds, because
+    name: one of `regard.engines.config.ENGINES`, or auto: compiled if it supports the model, else
+          torch, with a warning if compiled usually supports models of this kind.
+    cached_only: with auto, raise NotCachedError where this process would compile loops for about 20
+                 seconds, because
           they cannot be cached.
-    Raises: UserError if there is no such engine, or if it does not support this model, with the reason and the engines
-            that do; see also `EngineModule.create`.
+    Raises: UserError if there is no such engine, or if it does not support this model, with the
+            reason and the engines that do; see also `EngineModule.create`.
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"engine must be one of auto, {', '.join(ENGINES)}, got {name!r}")
@@ -81,7 +89,9 @@ def prepare(
         return _snapshot(name, model, threads=threads, **options)
     except UnsupportedModelError as error:
         others = " or ".join(repr(other) for other in supporting_engines(model))
-        raise UserError(f"engine {name!r} does not support this model: {error}. Use engine {others}.") from error
+        raise UserError(
+            f"engine {name!r} does not support this model: {error}. Use engine {others}."
+        ) from error
 
 
 def prefers_compiled(model: Any) -> bool:
@@ -96,7 +106,9 @@ def _is_usual(model: Any) -> bool:
     core, reads = getattr(model, "core", None), getattr(model, "reads", None)
     if not isinstance(reads, TokenReader | None):
         return False
-    return isinstance(core, Transformer) and all(weight.device.type == "cpu" for weight in core.parameters())
+    return isinstance(core, Transformer) and all(
+        weight.device.type == "cpu" for weight in core.parameters()
+    )
 
 
 def refusal_reason(name: str, model: Any) -> str | None:
@@ -120,7 +132,8 @@ def supporting_engines(model: Any) -> list[str]:
 
 
 def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None:
-    """Return the compiled engine, the fastest with the outputs of torch; None if it does not support the model."""
+    """Return the compiled engine, the fastest with the outputs of torch; None if it does not
+    support the model."""
     if _is_usual(model) and (reason := absence()):
         warnings.warn(f"engine 'torch' is used, which is slower, because {reason}", stacklevel=4)
     if not prefers_compiled(model):
@@ -131,7 +144,8 @@ def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None
         return _snapshot(_FASTEST, model, **settings)
     except UnsupportedModelError as error:
         warnings.warn(
-            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}",
+            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this "
+            f"model: {error}",
             stacklevel=4,
         )
         return None
@@ -139,7 +153,9 @@ def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None
 
 def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
     if name == _FASTEST and (reason := absence()):
-        raise UserError(f"engine {name!r} needs compiled code, but {reason}. Use engine {_REFERENCE!r}.")
+        raise UserError(
+            f"engine {name!r} needs compiled code, but {reason}. Use engine {_REFERENCE!r}."
+        )
     module = _engine_module(name)
     with on_device(torch.device("cpu")):
         form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)

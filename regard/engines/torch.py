@@ -1,4 +1,5 @@
-"""Engine `torch`: the model itself, step by step. It runs every model, and its attention can be recorded."""
+"""Engine `torch`: the model itself, step by step. It runs every model, and its attention can be
+recorded."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,15 +30,21 @@ class TorchEngine(Engine):
     name = "torch"
     traces = True
 
-    def __init__(self, model: Model, *, compute_type: str | None = None, workers: int | None = None):
+    def __init__(
+        self, model: Model, *, compute_type: str | None = None, workers: int | None = None
+    ):
         self._model = model
         if compute_type not in (None, self.compute_type):
             raise UserError(
-                f"compute type of engine 'torch' must be the dtype of the weights ({self.compute_type}), got "
+                f"compute type of engine 'torch' must be the dtype of the weights "
+                f"({self.compute_type}), got "
                 f"{compute_type!r}"
             )
         if workers not in (None, 1):
-            raise UserError(f"number of workers of engine 'torch' must be 1 (it uses all threads), got {workers}")
+            raise UserError(
+                f"number of workers of engine 'torch' must be 1 (it uses all threads), got "
+                f"{workers}"
+            )
 
     @property
     def compute_type(self) -> str:  # type: ignore[override]
@@ -50,7 +57,9 @@ class TorchEngine(Engine):
         reads, writes = self._model.reads, self._model.writes
         target_ids = _vocab_size(writes.inputs if isinstance(writes, TokenWriter) else None)
         source_ids = target_ids if reads is None else _vocab_size(reads)
-        return Limits(reads is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal)
+        return Limits(
+            reads is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal
+        )
 
     def _search(
         self,
@@ -64,7 +73,16 @@ class TorchEngine(Engine):
     ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
         with torch.no_grad(), _default_numerics(device):
-            return search(self._model, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device, trace=trace)
+            return search(
+                self._model,
+                sentences,
+                config=config,
+                bos=bos,
+                eos=eos,
+                pad=pad,
+                device=device,
+                trace=trace,
+            )
 
     def search_images(
         self,
@@ -77,7 +95,8 @@ class TorchEngine(Engine):
         pad: int,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each image, best first; see regard.decode.search.search_images."""
+        """Return the hypotheses of each image, best first; see
+        regard.decode.search.search_images."""
         device = next(self._model.parameters()).device
         settings = {"config": config, "bos": bos, "eos": eos, "pad": pad, "trace": trace}
         with torch.no_grad(), _default_numerics(device):
@@ -100,7 +119,9 @@ class TorchEngine(Engine):
             for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
-                results.append(list(sample(self._model, list(prompt), config, seed=seed, **settings)))
+                results.append(
+                    list(sample(self._model, list(prompt), config, seed=seed, **settings))
+                )
         return results
 
 

@@ -1,1 +1,2 @@
-"""Layers, independent of any task: linear maps, multi-head attention, positions, feed-forward, residual connections."""
+"""Layers, independent of any task: linear maps, multi-head attention, positions, feed-forward,
+residual connections."""

@@ -1,17 +1,19 @@
 """Transformer blocks: multi-head attention and a feed-forward network, each inside an add & norm.
 
     encoder block   u = add&norm(x, self-attention);  u = add&norm(u, FFN)
-    decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the encoder's output);
-                    u = add&norm(u, FFN)
+    decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the
+                    encoder's output); u = add&norm(u, FFN)
 
-    induced block   h = points + attention of the points to x;  u = add&norm(x, attention to h);  u = add&norm(u, FFN)
+    induced block   h = points + attention of the points to x;  u = add&norm(x, attention to h);  u
+                    = add&norm(u, FFN)
 
-The induced block is an encoder block for large sets: n items attend to one another through m learned inducing points,
-at a cost of n m instead of n^2.
+The induced block is an encoder block for large sets: n items attend to one another through m
+learned inducing points, at a cost of n m instead of n^2.
 
 Blocks are constructed from their parts, so that any part can be replaced without an option here.
 
-Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a feed-forward as well).
+Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a
+        feed-forward as well).
 """
 
 from functools import partial
@@ -22,7 +24,14 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Mask, causal, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
-from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwardForm, NoFormError, form_of
+from regard.layers.forms import (
+    AddNormForm,
+    AttentionForm,
+    BlockForm,
+    FeedForwardForm,
+    NoFormError,
+    form_of,
+)
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
 
@@ -30,7 +39,9 @@ from regard.layers.residual import Residual
 class EncoderBlock(nn.Module):
     """Encoder block: self-attention, then feed-forward; input and output (batch, source, model)."""
 
-    def __init__(self, attention: MultiHead, feedforward: nn.Module, residuals: tuple[Residual, Residual]):
+    def __init__(
+        self, attention: MultiHead, feedforward: nn.Module, residuals: tuple[Residual, Residual]
+    ):
         super().__init__()
         self.attention = attention
         self.feedforward = feedforward
@@ -39,7 +50,8 @@ class EncoderBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Return the items after self-attention (over those that the mask allows) and feed-forward."""
+        """Return the items after self-attention (over those that the mask allows) and
+        feed-forward."""
         items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
@@ -49,7 +61,8 @@ class EncoderBlock(nn.Module):
 
 
 class InducedBlock(nn.Module):
-    """Induced encoder block: the points read the items, the items read the points, then feed-forward."""
+    """Induced encoder block: the points read the items, the items read the points, then
+    feed-forward."""
 
     def __init__(
         self,
@@ -70,8 +83,11 @@ class InducedBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Return the items after attention through the points and feed-forward; `mask` is that of the items."""
-        items = self.add_attention(items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask))))
+        """Return the items after attention through the points and feed-forward; `mask` is that of
+        the items."""
+        items = self.add_attention(
+            items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask)))
+        )
         return self.add_feedforward(items, self.feedforward)
 
     def _summary(self, items: Tensor, mask: Mask | None) -> Tensor:
@@ -80,7 +96,8 @@ class InducedBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Decoder block: masked self-attention, cross-attention, then feed-forward; (batch, target, model) in and out.
+    """Decoder block: masked self-attention, cross-attention, then feed-forward; (batch, target,
+    model) in and out.
 
     cross: cross-attention; None without a source, as in a language model. (radford2018)
     window: number of last targets that each target attends to, itself included; None: all.
@@ -114,12 +131,16 @@ class DecoderBlock(nn.Module):
     def decode_set(
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
-        """Return the block's output for a set of queries: self-attention without a mask, then the source."""
+        """Return the block's output for a set of queries: self-attention without a mask, then the
+        source."""
         items = self.add_attention(items, self.attention)
         return self._cross_and_feedforward(items, source)
 
     def step(
-        self, item: Float[Tensor, "batch 1 model"], past: KeyValueCache | None, source: Memory | None
+        self,
+        item: Float[Tensor, "batch 1 model"],
+        past: KeyValueCache | None,
+        source: Memory | None,
     ) -> tuple[Float[Tensor, "batch 1 model"], KeyValueCache]:
         """Return the block's output for one more target, and the key-value cache extended by it."""
 

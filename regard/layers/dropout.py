@@ -2,8 +2,9 @@
 
     y_i = x_i / (1 - p) with probability 1 - p, else 0
 
-p is rounded to a multiple of 1/65536, and the scale is that of the rounded p. With compiled code the result depends on
-one draw of torch's generator, for any number of threads; see regard.ops.dropout.
+p is rounded to a multiple of 1/65536, and the scale is that of the rounded p. With compiled code
+the result depends on one draw of torch's generator, for any number of threads; see
+regard.ops.dropout.
 
 Source: srivastava2014.
 """
@@ -27,7 +28,8 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return x with elements zeroed and the others scaled by 1 / (1 - p) (training), or x (evaluation)."""
+        """Return x with elements zeroed and the others scaled by 1 / (1 - p) (training), or x
+        (evaluation)."""
         return dropout(x, self.p, training=self.training)
 
     def extra_repr(self) -> str:

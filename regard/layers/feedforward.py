@@ -1,17 +1,20 @@
 """Position-wise feed-forward networks: the same layers at every position.
 
     FFN(x)      = W_2 f(W_1 x + b_1) + b_2
-    gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2       SwiGLU: f = silu;  GeGLU: f = gelu
+    gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2       SwiGLU: f = silu;  GeGLU: f =
+                gelu
 
-The first is equal to two 1x1 convolutions over time. Gates are usually used without biases, and with two thirds of the
-hidden size, for as many parameters. The activation f has a name, or is a function:
+The first is equal to two 1x1 convolutions over time. Gates are usually used without biases, and
+with two thirds of the hidden size, for as many parameters. The activation f has a name, or is a
+function:
 
     relu        max(0, x)
     gelu        x Phi(x), with the distribution function Phi of the normal distribution
     gelu-tanh   x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, an approximation of gelu
     silu        x / (1 + e^-x), also called swish
 
-Source: lectures, D.3, D.4; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu elfwing2018.
+Source: lectures, D.3, D.4; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu
+        elfwing2018.
 """
 
 from collections.abc import Callable
@@ -37,11 +40,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Feed-forward network dim -> hidden -> dim.
 
-    activation: relu, gelu, gelu-tanh, silu, or a function (or module). Raises: ValueError for another name.
+    activation: relu, gelu, gelu-tanh, silu, or a function (or module). Raises: ValueError for
+                another name.
     """
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "relu", bias: bool = True
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        bias: bool = True,
     ):
         super().__init__()
         _check_activation(activation)
@@ -64,13 +73,19 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x): SwiGLU, or GeGLU with activation gelu.
+    """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x): SwiGLU, or GeGLU
+    with activation gelu.
 
     activation: as in FeedForward. Raises: ValueError for an unknown name.
     """
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "silu", bias: bool = False
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: str | Callable[[Tensor], Tensor] = "silu",
+        bias: bool = False,
     ):
         super().__init__()
         _check_activation(activation)
@@ -95,13 +110,17 @@ class GatedFeedForward(nn.Module):
 def _form(part: FeedForward | GatedFeedForward, gate: LinearForm | None) -> FeedForwardForm:
     if not isinstance(part.activation, str):
         raise NoFormError(part, f"has the activation {part.activation!r}, which only torch runs")
-    return FeedForwardForm(form_of(part.expand, LinearForm), form_of(part.contract, LinearForm), part.activation, gate)
+    return FeedForwardForm(
+        form_of(part.expand, LinearForm), form_of(part.contract, LinearForm), part.activation, gate
+    )
 
 
 def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
     """Raise ValueError unless the activation is one of these names, or a function."""
     if not callable(activation) and activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got {activation!r}")
+        raise ValueError(
+            f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got {activation!r}"
+        )
 
 
 def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -5,9 +5,10 @@
     Embedding    TableForm(E, scale, W)              scale E[id] W^T
     ...          up to the whole model; `Score.form` does the same for scores
 
-A form holds everything that determines what its module computes in evaluation: sizes, settings and the weights, which
-it shares with the module. `module.form()` is valid only for the exact class that defines it: before forms are compiled,
-regard.engines.lowering checks that every module is an instance of exactly a supported class, without hooks.
+A form holds everything that determines what its module computes in evaluation: sizes, settings and
+the weights, which it shares with the module. `module.form()` is valid only for the exact class that
+defines it: before forms are compiled, regard.engines.lowering checks that every module is an
+            instance of exactly a supported class, without hooks.
 """
 
 from dataclasses import dataclass, fields, is_dataclass
@@ -24,7 +25,8 @@ FormT = TypeVar("FormT")
 
 
 class NoFormError(ValueError):
-    """Error for a module without a form. The reason completes a sentence that begins with the module's name."""
+    """Error for a module without a form. The reason completes a sentence that begins with the
+    module's name."""
 
     def __init__(self, module: nn.Module, reason: str):
         super().__init__(reason)
@@ -42,7 +44,8 @@ class LinearForm:
 
 @dataclass(frozen=True, eq=False)
 class NormForm:
-    """scale (x - mean) / sqrt(variance + eps) + shift, over the last axis; is_rms: scale x / sqrt(mean(x^2) + eps)."""
+    """scale (x - mean) / sqrt(variance + eps) + shift, over the last axis; is_rms: scale x /
+    sqrt(mean(x^2) + eps)."""
 
     size: int
     scale: Tensor | None
@@ -94,7 +97,8 @@ class ReadForm:
 
 @dataclass(frozen=True, eq=False)
 class RotaryForm:
-    """Rotary positional encoding of queries and keys: at position i, pair j of each head is rotated by i rates[j]."""
+    """Rotary positional encoding of queries and keys: at position i, pair j of each head is rotated
+    by i rates[j]."""
 
     rates: Tensor
     """Angles per position, in float64; the first 2 len(rates) numbers of each head are rotated."""
@@ -147,7 +151,8 @@ class SinusoidsForm:
 
 @dataclass(frozen=True, eq=False)
 class LearnedForm:
-    """Learned positional encoding: row i is added to item i. The number of rows limits the length."""
+    """Learned positional encoding: row i is added to item i. The number of rows limits the
+    length."""
 
     weight: Tensor
 
@@ -158,7 +163,8 @@ PositionsForm = SinusoidsForm | LearnedForm | RotaryForm
 
 @dataclass(frozen=True, eq=False)
 class TransformerForm:
-    """Encoder and decoder stacks, each with positions before and a norm after it; None where absent."""
+    """Encoder and decoder stacks, each with positions before and a norm after it; None where
+    absent."""
 
     positions: SinusoidsForm | LearnedForm | None
     encoder: tuple[BlockForm, ...]
@@ -194,7 +200,8 @@ class TextForm:
 
 
 def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
-    """Return the form of a module, which must be of this kind; arguments: those of its method `form`.
+    """Return the form of a module, which must be of this kind; arguments: those of its method
+    `form`.
 
     Raises: NoFormError if the module has no form, or one of another kind.
     """
@@ -203,7 +210,9 @@ def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
         raise NoFormError(module, f"is a {type(module).__name__}, which has no form")
     form = make(module, *arguments)
     if type(form) is not kind:
-        raise NoFormError(module, f"is a {type(module).__name__} where a {kind.__name__} is expected")
+        raise NoFormError(
+            module, f"is a {type(module).__name__} where a {kind.__name__} is expected"
+        )
     return form
 
 
@@ -232,7 +241,9 @@ def _linear(module: Any) -> LinearForm:
 
 def _norm(module: Any) -> NormForm:
     if len(module.normalized_shape) != 1:
-        raise NoFormError(module, f"normalizes over {len(module.normalized_shape)} axes, not over the last alone")
+        raise NoFormError(
+            module, f"normalizes over {len(module.normalized_shape)} axes, not over the last alone"
+        )
     size, is_rms = module.normalized_shape[0], isinstance(module, nn.RMSNorm)
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
     return NormForm(size, module.weight, None if is_rms else module.bias, eps, is_rms)

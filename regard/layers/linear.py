@@ -1,4 +1,5 @@
-"""Linear layers: torch.nn.Linear by the fastest matrix products of the CPU, and several layers fused into one product.
+"""Linear layers: torch.nn.Linear by the fastest matrix products of the CPU, and several layers
+fused into one product.
 
 The products are in regard.ops.linear.
 """
@@ -23,8 +24,11 @@ class Linear(nn.Linear):
         return LinearForm(self.weight, self.bias)
 
 
-def fused_linear(items: Float[Tensor, "*batch in"], *layers: Linear) -> tuple[Float[Tensor, "*batch _"], ...]:
-    """Return the output of each layer for the same items; in training on a CPU, compute them as one product."""
+def fused_linear(
+    items: Float[Tensor, "*batch in"], *layers: Linear
+) -> tuple[Float[Tensor, "*batch _"], ...]:
+    """Return the output of each layer for the same items; in training on a CPU, compute them as one
+    product."""
     if not runs_original_forward(Linear, *layers):
         return tuple(layer(items) for layer in layers)
     return linears(items, [layer.weight for layer in layers], [layer.bias for layer in layers])

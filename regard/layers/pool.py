@@ -1,18 +1,24 @@
 """Pooling: one vector (batch, dim) from items (batch, time, dim), of which row b has lengths[b].
 
-    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X))       q_h learned
+    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X))       q_h
+    learned
     mean        (x_1 + ... + x_T) / T
-    last        x_T                            [h_T; g_1] of an encoder with states [h_i; g_i] of two directions
-    class token x_0                            the encoded state of a learned item x_0, put before the others
+    last        x_T                            [h_T; g_1] of an encoder with states [h_i; g_i] of
+    two directions
+    class token x_0                            the encoded state of a learned item x_0, put before
+                                               the others
 
-A mean weights all items equally; the query of attention pooling learns which ones matter. Both ignore the order of the
-items. The last state of a recurrent encoder has read all of them: so have its forward state at the last item, h_T, and
-its backward state at the first, g_1, which together are the final state of torch.nn.GRU (`h_n` of the top layer).
+A mean weights all items equally; the query of attention pooling learns which ones matter. Both
+ignore the order of the items. The last state of a recurrent encoder has read all of them: so have
+its forward state at the last item, h_T, and its backward state at the first, g_1, which together
+are the final state of torch.nn.GRU (`h_n` of the top layer).
 
-Each is a sum over the items, whose terms `decompose` returns (regard.models.writers.vector.VectorWriter.explain).
+Each is a sum over the items, whose terms `decompose` returns
+(regard.models.writers.vector.VectorWriter.explain).
 
-Source: lectures, A.2 (one query reads a memory), E.1 (sequence to vector, x[1..t] to y[T]: last); ilse2018; lee2019,
-section 3.2 (pooling by multi-head attention); devlin2019, section 3, and dosovitskiy2021, section 3.1 (class token).
+Source: lectures, A.2 (one query reads a memory), E.1 (sequence to vector, x[1..t] to y[T]: last);
+ilse2018; lee2019, section 3.2 (pooling by multi-head attention); devlin2019, section 3, and
+dosovitskiy2021, section 3.1 (class token).
 """
 
 from typing import Literal, NamedTuple
@@ -28,7 +34,8 @@ from regard.layers.read import Role
 
 
 class PooledTerms(NamedTuple):
-    """Terms of a pooled vector, one for each part of the pool and each item; with the bias they sum to the vector."""
+    """Terms of a pooled vector, one for each part of the pool and each item; with the bias they sum
+    to the vector."""
 
     parts: tuple[str, ...]
     """Name of each part, such as a head."""
@@ -44,10 +51,14 @@ class AttentionPooling(nn.Module):
     A row without items gives the bias of the output projection.
     """
 
-    def __init__(self, dim: int, *, num_heads: int, choice: Choice | None = None, kernel: str = "auto"):
+    def __init__(
+        self, dim: int, *, num_heads: int, choice: Choice | None = None, kernel: str = "auto"
+    ):
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.attention = MultiHead(dim, num_heads=num_heads, choice=choice, kernel=kernel, role=Role("pooling"))
+        self.attention = MultiHead(
+            dim, num_heads=num_heads, choice=choice, kernel=kernel, role=Role("pooling")
+        )
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the pooled vector of each row."""
@@ -57,7 +68,9 @@ class AttentionPooling(nn.Module):
     def decompose(self, items: Padded) -> PooledTerms:
         """Return the terms of each head: a_hi W_o^h v_hi, and the bias of W_o."""
         query = self.query.expand(items.items.shape[0], 1, -1)
-        terms = self.attention.decompose(query, self.attention.memory(items.items, items.mask)).squeeze(2)
+        terms = self.attention.decompose(
+            query, self.attention.memory(items.items, items.mask)
+        ).squeeze(2)
         count = self.attention.num_heads
         names = tuple(f"head {head + 1}" for head in range(count)) if count > 1 else ("pooling",)
         bias = getattr(self.attention.output, "bias", None)
@@ -65,27 +78,36 @@ class AttentionPooling(nn.Module):
 
 
 class MeanPooling(nn.Module):
-    """The mean of the items (batch, time, dim), giving (batch, dim); zeros for a row without items."""
+    """The mean of the items (batch, time, dim), giving (batch, dim); zeros for a row without
+    items."""
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the mean of each row, without padding."""
         if items.mask is None:
             return items.items.mean(1)
-        is_padding = torch.arange(items.items.shape[1], device=items.items.device) >= items.lengths[:, None]
-        return items.items.masked_fill(is_padding[..., None], 0).sum(1) / items.lengths.clamp(min=1)[:, None]
+        is_padding = (
+            torch.arange(items.items.shape[1], device=items.items.device) >= items.lengths[:, None]
+        )
+        return (
+            items.items.masked_fill(is_padding[..., None], 0).sum(1)
+            / items.lengths.clamp(min=1)[:, None]
+        )
 
     def decompose(self, items: Padded) -> PooledTerms:
         """Return the terms x_i / T."""
         states, lengths = items.items, items.lengths[:, None]
         is_item = torch.arange(states.shape[1], device=states.device) < lengths
-        return _one_part("mean", torch.where(is_item[..., None], states / lengths.clamp(min=1)[..., None], 0))
+        return _one_part(
+            "mean", torch.where(is_item[..., None], states / lengths.clamp(min=1)[..., None], 0)
+        )
 
 
 class LastItem(nn.Module):
     """The last of the items (batch, time, dim), giving (batch, dim); zeros for a row without items.
 
-    directions: 2 if an item is the states of a forward and a backward direction, each dim / 2 wide: the result is the
-                forward state of the last item and the backward state of the first.
+    directions: 2 if an item is the states of a forward and a backward direction, each dim / 2 wide:
+                the result is the forward state of the last item and the backward state of the
+                first.
     """
 
     def __init__(self, *, directions: Literal[1, 2] = 1):
@@ -103,9 +125,13 @@ class LastItem(nn.Module):
         return last if items.mask is None else last.masked_fill(lengths[:, None] < 1, 0)
 
     def decompose(self, items: Padded) -> PooledTerms:
-        """Return the vector as the term of the last item, its backward half as that of the first."""
+        """Return the vector as the term of the last item, its backward half as that of the
+        first."""
         vector, terms = self(items), torch.zeros_like(items.items)
-        rows, last = torch.arange(len(vector), device=vector.device), (items.lengths - 1).clamp(min=0)
+        rows, last = (
+            torch.arange(len(vector), device=vector.device),
+            (items.lengths - 1).clamp(min=0),
+        )
         size = vector.shape[-1] // self.directions
         terms[rows, last, :size] = vector[:, :size]
         terms[rows, 0 if self.directions == 2 else last, size:] = vector[:, size:]
@@ -127,7 +153,8 @@ class FirstItem(nn.Module):
 
 
 class ClassToken(FirstItem):
-    """A learned item before the others ([class], [CLS]), whose encoded state is the vector (batch, dim).
+    """A learned item before the others ([class], [CLS]), whose encoded state is the vector (batch,
+    dim).
 
     dim: size of the items that the core reads, to which `prepend` adds one.
     """

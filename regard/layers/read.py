@@ -1,7 +1,8 @@
 """The read as a module: a score, a choice, a mask, a bias and a kernel.
 
-Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per layer, without
-changes to the model. The module that creates a read sets its role: its kind, layer, queries and keys.
+Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per
+layer, without changes to the model. The module that creates a read sets its role: its kind, layer,
+queries and keys.
 """
 
 from dataclasses import dataclass
@@ -23,19 +24,23 @@ from regard.layers.forms import NoFormError, ReadForm
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 REVERSED_SOURCE, INPUT_AFTER_STATE = "reversed source", "initial state and decoder input"
-"""Names of axes that are derived from others: "source", and "decoder input" after the state from an encoder."""
+"""Names of axes that are derived from others: "source", and "decoder input" after the state from an
+encoder."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """Role of a read in its model: its kind, its layer, and the names of the axes of its queries and keys.
+    """Role of a read in its model: its kind, its layer, and the names of the axes of its queries
+    and keys.
 
     kind            queries x keys
-    encoder self    source x source; through inducing points: inducing points x source, source x inducing points
+    encoder self    source x source; through inducing points: inducing points x source, source x
+    inducing points
     decoder self    output x decoder input; queries x queries in sets
     cross           output x source; queries x source in sets
     recurrent       output x source; queries x source in sets: the one read of a recurrent decoder
-    chain           a layer of cells that read their own past, in the order of its items: source, decoder input ...
+    chain           a layer of cells that read their own past, in the order of its items: source,
+    decoder input ...
     pooling         queries x source
     """
 
@@ -55,7 +60,8 @@ class Read(nn.Module):
 
     mask, bias: in addition to those of each call; a tensor becomes a `TensorBias`.
     role: of the read in its model, for attention maps; None: unknown.
-    Shapes: query (batch, [head,] query, query_dim), memory of keys (batch, [head,] key, key_dim) and values.
+    Shapes: query (batch, [head,] query, query_dim), memory of keys (batch, [head,] key, key_dim)
+            and values.
     """
 
     def __init__(
@@ -77,12 +83,16 @@ class Read(nn.Module):
         if mask is not None:
             check_part("mask", mask, Mask, "causal() or dense(tensor)")
         self.mask = mask
-        self.bias: Bias | None = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
+        self.bias: Bias | None = (
+            bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
+        )
         self.kernel = kernel
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a tensor as `bias` is wrapped in a `TensorBias`."""
-        super().__setattr__(name, TensorBias(value) if name == "bias" and isinstance(value, Tensor) else value)
+        super().__setattr__(
+            name, TensorBias(value) if name == "bias" and isinstance(value, Tensor) else value
+        )
 
     def forward(
         self,
@@ -94,7 +104,15 @@ class Read(nn.Module):
     ) -> Float[Tensor, "..."]:
         """Return the output of the attention for each query."""
         mask, bias = self._total_mask(mask), self._total_bias(bias)
-        return attend(query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias, kernel=self.kernel)
+        return attend(
+            query,
+            memory,
+            score=self.score,
+            choice=self.choice,
+            mask=mask,
+            bias=bias,
+            kernel=self.kernel,
+        )
 
     def prepare_inputs(
         self,
@@ -104,21 +122,31 @@ class Read(nn.Module):
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> AttentionInputs:
-        """Return the inputs of the read that `forward` computes for the same arguments, without computing it."""
+        """Return the inputs of the read that `forward` computes for the same arguments, without
+        computing it."""
         mask, bias = self._total_mask(mask), self._total_bias(bias)
-        return prepare_inputs(query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias)
+        return prepare_inputs(
+            query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias
+        )
 
     def form(self, size: int) -> ReadForm:
         """Return the form of this module (regard.layers.forms) for queries and keys of this size.
 
-        Raises: NoFormError if the module has a mask, or a bias that does not depend on distance alone.
+        Raises: NoFormError if the module has a mask, or a bias that does not depend on distance
+                alone.
         """
         score, choice, bias = self.score, self.choice, self.bias
         if self.mask is not None:
-            raise NoFormError(self, f"has a mask of its own, a {type(self.mask).__name__}, which only torch runs")
+            raise NoFormError(
+                self, f"has a mask of its own, a {type(self.mask).__name__}, which only torch runs"
+            )
         if bias is not None and not isinstance(bias, DistanceBias):
-            raise NoFormError(bias, f"is a {type(bias).__name__}, which does not depend on distance alone")
-        is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
+            raise NoFormError(
+                bias, f"is a {type(bias).__name__}, which does not depend on distance alone"
+            )
+        is_bare = (
+            type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
+        )
         log_beta = choice.log_beta if isinstance(choice, Soft) else None
         return ReadForm(
             score=score.form(size) if is_bare else None,

@@ -4,10 +4,11 @@
     pre:   x + dropout(f(norm(x)))         easier to train when deep; a final norm follows the stack
     none:  dropout(f(x))                   neither: a plain stack of layers
 
-The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and shift) or another one.
+The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and shift) or another
+one.
 
-In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their gradients; the sum is not
-stored.
+In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their
+gradients; the sum is not stored.
 
 Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2020.
 """
@@ -32,7 +33,12 @@ class Residual(nn.Module):
     """
 
     def __init__(
-        self, dim: int, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, order: str = "post", dropout: float = 0.0
+        self,
+        dim: int,
+        *,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        order: str = "post",
+        dropout: float = 0.0,
     ):
         super().__init__()
         if order not in ("post", "pre", "none"):
@@ -46,7 +52,8 @@ class Residual(nn.Module):
     ) -> Float[Tensor, "*batch dim"]:
         """Return the items after add & norm around `part`.
 
-        Raises: TypeError or ValueError, with the class of the layer, if `part` or the norm returns another shape.
+        Raises: TypeError or ValueError, with the class of the layer, if `part` or the norm returns
+                another shape.
         """
         if self.order == "pre":
             normed = check_same_size(self.norm, self.norm(items), items)
@@ -79,5 +86,11 @@ class Residual(nn.Module):
         ):
             return check_same_size(norm, norm(items + dropout(output)), items)
         return add_dropout_norm(
-            items, output, dropout.p, norm.weight, norm.bias, epsilon=norm.eps, training=dropout.training
+            items,
+            output,
+            dropout.p,
+            norm.weight,
+            norm.bias,
+            epsilon=norm.eps,
+            training=dropout.training,
         )

@@ -4,8 +4,8 @@
         run.predict(["3 maart 2019"])
     capture[0].sample.title                        "3 maart 2019 -> 2019-03-03"
     capture[0].find("cross", layer=2)[0].weights   (head, output token, source token)
-    capture.save("look.html")                      the viewer in one file; .safetensors: the weights, to open later
-    capture.plot("look.pdf")                       a figure; .png, .svg
+    capture.save("look.html")                      the viewer in one file; .safetensors: the
+    weights, to open later capture.plot("look.pdf")                       a figure; .png, .svg
 
 `capture.recording` holds the weights call by call; a capture opened from a file has none.
 """
@@ -37,10 +37,16 @@ _NOTEBOOK_HEIGHT = 640
 
 
 class Capture(Sequence[SampleMaps]):
-    """Sequence of samples, one for each input and output, with their attention maps. Created by `record`."""
+    """Sequence of samples, one for each input and output, with their attention maps. Created by
+    `record`."""
 
     def __init__(
-        self, samples: Callable[[], Sequence[SampleMaps]], *, title: str, model: str, recording: Recording | None = None
+        self,
+        samples: Callable[[], Sequence[SampleMaps]],
+        *,
+        title: str,
+        model: str,
+        recording: Recording | None = None,
     ):
         self._make_samples: Callable[[], Sequence[SampleMaps]] = samples
         self._samples: tuple[SampleMaps, ...] | None = None
@@ -60,16 +66,21 @@ class Capture(Sequence[SampleMaps]):
         model: str,
         graph_calls: list[GradientCall] | None = None,
     ) -> Self:
-        """Return the capture of a recording and its trace, None if unknown; maps are resolved on first access."""
-        capture = cls(lambda: resolve(recording, trace), title=title, model=model, recording=recording)
+        """Return the capture of a recording and its trace, None if unknown; maps are resolved on
+        first access."""
+        capture = cls(
+            lambda: resolve(recording, trace), title=title, model=model, recording=recording
+        )
         capture._trace, capture._graph_calls = trace, graph_calls
         return capture
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a .safetensors file written by `save` or a folder written by `record(to=...)`; needs no model.
+        """Open a .safetensors file written by `save` or a folder written by `record(to=...)`; needs
+        no model.
 
-        Raises: UserError if it does not exist, is incomplete, damaged or of another version, or contains no reads.
+        Raises: UserError if it does not exist, is incomplete, damaged or of another version, or
+                contains no reads.
         """
         path = Path(path)
         if path.is_dir():
@@ -84,21 +95,28 @@ class Capture(Sequence[SampleMaps]):
 
     @property
     def recording(self) -> Recording:
-        """Recorded weights, call by call. Raises ValueError for a capture that was opened from a file."""
+        """Recorded weights, call by call. Raises ValueError for a capture that was opened from a
+        file."""
         if self._recording is None:
-            raise ValueError("a capture that was opened from a file has samples and maps, but no recording")
+            raise ValueError(
+                "a capture that was opened from a file has samples and maps, but no recording"
+            )
         return self._recording
 
     @property
     def trace(self) -> Trace:
-        """Trace of the recording, for a search of a bare module. Raises ValueError for an opened capture."""
+        """Trace of the recording, for a search of a bare module. Raises ValueError for an opened
+        capture."""
         if self._trace is None:
-            raise ValueError("a capture that was opened from a file has samples and maps, but no trace")
+            raise ValueError(
+                "a capture that was opened from a file has samples and maps, but no trace"
+            )
         return self._trace
 
     @property
     def samples(self) -> tuple[SampleMaps, ...]:
-        """All samples so far. Raises ValueError if nothing was recorded because the model has not run."""
+        """All samples so far. Raises ValueError if nothing was recorded because the model has not
+        run."""
         counts = {} if self._recording is None else self._recording.counts()
         if self._samples is None or counts != self._counts:
             self._samples, self._counts = tuple(self._make_samples()), counts
@@ -120,32 +138,40 @@ class Capture(Sequence[SampleMaps]):
         return f"Capture({self.title}: {format_count(len(self.samples), 'sample')}, {format_count(maps, 'map')})"
 
     def differentiate(self, number: Tensor) -> None:
-        """Add maps of measure "weight x gradient" to each sample: the influence of each weight on `number`.
+        """Add maps of measure "weight x gradient" to each sample: the influence of each weight on
+        `number`.
 
             with record(model, gradients=True) as capture:
                 capture.differentiate(model(batch)[0, best])
 
-        See regard.look.measures. Raises: ValueError if `number` is not a scalar computed in this recording, or if it
-        was recorded without gradients=True.
+        See regard.look.measures. Raises: ValueError if `number` is not a scalar computed in this
+        recording, or if it was recorded without gradients=True.
         """
         if self._graph_calls is None or self._recording is None or self._trace is None:
             raise ValueError(
-                "gradients must be recorded to differentiate this capture: use record(..., gradients=True)"
+                "gradients must be recorded to differentiate this capture: use record(..., "
+                "gradients=True)"
             )
         products = multiply_by_gradients(self._recording, self._graph_calls, number)
         self.add(
             [
-                [replace(product, measure=GRADIENT, key=f"{GRADIENT}/{product.key}") for product in sample_maps.maps]
+                [
+                    replace(product, measure=GRADIENT, key=f"{GRADIENT}/{product.key}")
+                    for product in sample_maps.maps
+                ]
                 for sample_maps in resolve(products, self._trace)
             ]
         )
 
-    def add(self, maps: Sequence[Sequence[AttentionMap]], axes: Sequence[Mapping[str, Axis]] = ()) -> None:
+    def add(
+        self, maps: Sequence[Sequence[AttentionMap]], axes: Sequence[Mapping[str, Axis]] = ()
+    ) -> None:
         """Add maps to each sample, and those of their axes that it does not have."""
         added = zip(self.samples, maps, axes or [{}] * len(maps), strict=True)
         self._samples = tuple(
             SampleMaps(
-                sample=replace(own.sample, axes=dict(own.sample.axes) | dict(new_axes)), maps=(*own.maps, *new_maps)
+                sample=replace(own.sample, axes=dict(own.sample.axes) | dict(new_axes)),
+                maps=(*own.maps, *new_maps),
             )
             for own, new_maps, new_axes in added
         )
@@ -158,15 +184,16 @@ class Capture(Sequence[SampleMaps]):
         dtype: torch.dtype | None = None,
         overwrite: bool = False,
     ) -> Path:
-        """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png, .svg, .pdf).
+        """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png,
+        .svg, .pdf).
 
         compare: another capture, which the viewer shows side by side with this one.
-        dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding error of at most
-                2^-11, or float32 if vectors were recorded.
-        A notebook replaces the files that it wrote since its kernel was started, so that a cell can be run again; for
-        "Restart and run all", give overwrite=True.
-        Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
-                ValueError if nothing was recorded.
+        dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding
+                error of at most 2^-11, or float32 if vectors were recorded.
+        A notebook replaces the files that it wrote since its kernel was started, so that a cell can
+        be run again; for "Restart and run all", give overwrite=True.
+        Raises: UserError for another suffix, a folder that does not exist, or an existing file
+                (unless overwrite); ValueError if nothing was recorded.
         """
         path = Path(path)
         overwrite = overwrite or is_own(path)
@@ -174,7 +201,9 @@ class Capture(Sequence[SampleMaps]):
         match path.suffix.lower():
             case ".html":
                 captures = [self] if compare is None else [self, compare]
-                page.write(path, [page.PageSamples(one.title, one.model, one.samples) for one in captures])
+                page.write(
+                    path, [page.PageSamples(one.title, one.model, one.samples) for one in captures]
+                )
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
@@ -195,23 +224,26 @@ class Capture(Sequence[SampleMaps]):
         width: float | None = None,
         overwrite: bool = False,
     ) -> "Path | Figure":
-        """Plot one sample to a .png, .svg or .pdf file and return its path; without a path, return a figure.
+        """Plot one sample to a .png, .svg or .pdf file and return its path; without a path, return
+        a figure.
 
         A notebook shows the figure.
 
         sample: index of the sample.
-        view:   alignment, chain, heat, boxes, events, tracks, links, walk, multihead or contributions; by default
-                the one that fits.
+        view:   alignment, chain, heat, boxes, events, tracks, links, walk, multihead or
+                contributions; by default the one that fits.
         kind:   kind of attention, such as cross; by default the one nearest to the output.
         layer:  layer whose heads are plotted, from 1; by default the last.
-        head:   head of the views alignment (by default all), links (by default the mean) and walk (by default the
-                first), and score of contributions (by default the best), from 1.
+        head:   head of the views alignment (by default all), links (by default the mean) and walk
+                (by default the first), and score of contributions (by default the best), from 1.
         query:  query of the view walk, from 1; by default all.
-        width:  largest width of the view alignment in centimeters, whose panels are in rows; by default 18, and more
-                if one matrix needs it.
+        width:  largest width of the view alignment in centimeters, whose panels are in rows; by
+                default 18, and more if one matrix needs it.
         Existing files are replaced as by `save`. Raises: UserError as `save`.
         """
-        draw = importlib.import_module("regard.look.figures.draw").draw  # imports matplotlib, which is slow
+        draw = importlib.import_module(
+            "regard.look.figures.draw"
+        ).draw  # imports matplotlib, which is slow
         options: dict[str, Any] = {"sample": sample, "view": view, "kind": kind, "layer": layer}
         options |= {"head": head, "query": query, "width": width}
         if path is not None:

@@ -1,12 +1,14 @@
 """Captures on disk: one safetensors file, with an index of its tensors as JSON in the header.
 
     "maps/0"             values (head, query, key) of a map; several outputs may share it
-    "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors), in float32 or float64
-    "projections/READ/query"  weights of its projections
+    "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors), in float32
+    or float64 "projections/READ/query"  weights of its projections
     "pictures/0/image"   pixels, or the bands of a sound
-    __metadata__         {"format": "regard capture", "version": "3", "index": JSON of samples, axes, maps, steps}
+    __metadata__         {"format": "regard capture", "version": "3", "index": JSON of samples,
+                         axes, maps, steps}
 
-The file contains labels and numbers, no code. It is written head by head under another name, and renamed when complete.
+The file contains labels and numbers, no code. It is written head by head under another name, and
+renamed when complete.
 """
 
 import json
@@ -69,7 +71,9 @@ def save_capture(
 
     dtype: of the weights; None: float16, or float32 if vectors were recorded.
     """
-    has_vectors = any(attention_map.vectors for sample_maps in samples for attention_map in sample_maps.maps)
+    has_vectors = any(
+        attention_map.vectors for sample_maps in samples for attention_map in sample_maps.maps
+    )
     if dtype is None:
         dtype = torch.float32 if has_vectors else torch.float16
     if dtype not in DTYPES:
@@ -84,14 +88,21 @@ def save_capture(
             key = attention_map.key
             if key not in names:
                 names[key] = f"maps/{len(names)}"
-                num_queries, num_keys = len(sample_maps.queries(attention_map)), len(sample_maps.keys(attention_map))
+                num_queries, num_keys = (
+                    len(sample_maps.queries(attention_map)),
+                    len(sample_maps.keys(attention_map)),
+                )
                 entries[names[key]] = _TensorEntry(
                     DTYPES[dtype],
                     (len(attention_map.heads), num_queries, num_keys),
                     lambda attention_map=attention_map: _heads_of(attention_map, dtype),
                 )
-                vectors[key] = _vectors_to_json(attention_map, f"vectors/{len(vectors)}", entries, dtype)
-            maps.append(_map_to_json(attention_map) | {"tensor": names[key], "vectors": vectors[key]})
+                vectors[key] = _vectors_to_json(
+                    attention_map, f"vectors/{len(vectors)}", entries, dtype
+                )
+            maps.append(
+                _map_to_json(attention_map) | {"tensor": names[key], "vectors": vectors[key]}
+            )
         pictures = {}
         for name, picture in sample_maps.sample.pictures.items():
             pictures[name], array = _picture_to_json(picture)
@@ -103,7 +114,13 @@ def save_capture(
         axes = {name: asdict(axis) for name, axis in sample_maps.sample.axes.items()}
         steps = [asdict(step) for step in sample_maps.sample.steps]
         plain.append(
-            {"title": sample_maps.sample.title, "axes": axes, "pictures": pictures, "steps": steps, "maps": maps}
+            {
+                "title": sample_maps.sample.title,
+                "axes": axes,
+                "pictures": pictures,
+                "steps": steps,
+                "maps": maps,
+            }
         )
     index = {"title": title, "model": model, "samples": plain}
     _write(path, entries, {"format": _FORMAT, "version": str(_VERSION), "index": json.dumps(index)})
@@ -125,7 +142,8 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
         raise UserError(f"{path} is not a capture: the format in its header must be {_FORMAT!r}")
     if facts.get("version") != str(_VERSION):
         raise UserError(
-            f"{path}: version of the capture format must be {_VERSION}, got {facts.get('version')}: record it again"
+            f"{path}: version of the capture format must be {_VERSION}, got "
+            f"{facts.get('version')}: record it again"
         )
     if "index" not in facts:
         raise UserError(f"{path} is damaged: its header has no index")
@@ -146,7 +164,18 @@ def _heads_of(attention_map: AttentionMap, dtype: torch.dtype) -> Iterable[np.nd
 
 
 def _map_to_json(attention_map: AttentionMap) -> dict[str, Any]:
-    names = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
+    names = (
+        "key",
+        "name",
+        "kind",
+        "layer",
+        "direction",
+        "measure",
+        "queries",
+        "keys",
+        "heads",
+        "facts",
+    )
     return {name: getattr(attention_map, name) for name in names}
 
 
@@ -156,7 +185,10 @@ def _vectors_to_json(
     """Add the vectors of a map to the tensors of the file, and return their names."""
     if attention_map.vectors is None:
         return None
-    vectors, wide = attention_map.vectors(), torch.float64 if dtype == torch.float64 else torch.float32
+    vectors, wide = (
+        attention_map.vectors(),
+        torch.float64 if dtype == torch.float64 else torch.float32,
+    )
     tensors = {part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None}
     names = {part: f"{folder}/{part}" for part in tensors}
     projections = {part: f"projections/{attention_map.name}/{part}" for part in vectors.projections}
@@ -164,7 +196,9 @@ def _vectors_to_json(
     parts += [(projections[part], tensor) for part, tensor in vectors.projections.items()]
     for name, tensor in parts:
         array = numbers_of(tensor, wide)
-        entries.setdefault(name, _TensorEntry(DTYPES[wide], array.shape, lambda array=array: [array]))
+        entries.setdefault(
+            name, _TensorEntry(DTYPES[wide], array.shape, lambda array=array: [array])
+        )
     return {"tensors": names, "projections": projections, "formula": asdict(vectors.formula)}
 
 
@@ -186,7 +220,11 @@ def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | Non
                 "events": events,
             }, bands
         case Plane():
-            return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}, None
+            return {
+                "kind": "plane",
+                "unit": picture.unit,
+                "tracks": [asdict(track) for track in picture.tracks],
+            }, None
 
 
 def _write(path: Path, entries: dict[str, _TensorEntry], facts: dict[str, str]) -> None:
@@ -282,13 +320,18 @@ class _CaptureIndex:
     samples: tuple[_StoredSample, ...]
 
 
-def _sample_maps(path: Path, sample: _StoredSample, tensors: Mapping[str, _StoredTensor]) -> SampleMaps:
+def _sample_maps(
+    path: Path, sample: _StoredSample, tensors: Mapping[str, _StoredTensor]
+) -> SampleMaps:
     axes = sample.axes
     pictures = {name: _picture(path, picture, tensors) for name, picture in sample.pictures.items()}
     for name, axis in axes.items():
         _check_places(name, axis, pictures)
     maps = tuple(_map(path, stored_map, axes, tensors) for stored_map in sample.maps)
-    return SampleMaps(sample=Sample(title=sample.title, axes=axes, pictures=pictures, steps=sample.steps), maps=maps)
+    return SampleMaps(
+        sample=Sample(title=sample.title, axes=axes, pictures=pictures, steps=sample.steps),
+        maps=maps,
+    )
 
 
 def _check_places(name: str, axis: Axis, pictures: Mapping[str, Picture]) -> None:
@@ -296,27 +339,41 @@ def _check_places(name: str, axis: Axis, pictures: Mapping[str, Picture]) -> Non
     if not axis.picture:
         return
     if axis.picture not in pictures:
-        raise ValueError(f"the picture of the axis {name!r} must be one of the sample's, got {axis.picture!r}")
+        raise ValueError(
+            f"the picture of the axis {name!r} must be one of the sample's, got {axis.picture!r}"
+        )
     picture = pictures[axis.picture]
     size = {Image: 4, Sound: 2, Plane: 1}[type(picture)]
     if not all(place is None or len(place) == size for place in axis.places):
         raise ValueError(f"the places of the axis {name!r} must be {size} numbers each")
     if isinstance(picture, Plane) and not all(
-        place is None or (place[0].is_integer() and 0 <= place[0] < len(picture.tracks)) for place in axis.places
+        place is None or (place[0].is_integer() and 0 <= place[0] < len(picture.tracks))
+        for place in axis.places
     ):
-        raise ValueError(f"the places of the axis {name!r} must be indices of its {len(picture.tracks)} tracks")
+        raise ValueError(
+            f"the places of the axis {name!r} must be indices of its {len(picture.tracks)} tracks"
+        )
 
 
 def _map(
-    path: Path, stored_map: _StoredMap, axes: Mapping[str, Axis], tensors: Mapping[str, _StoredTensor]
+    path: Path,
+    stored_map: _StoredMap,
+    axes: Mapping[str, Axis],
+    tensors: Mapping[str, _StoredTensor],
 ) -> AttentionMap:
     queries, keys, tensor = stored_map.queries, stored_map.keys, stored_map.tensor
     if queries not in axes or keys not in axes or stored_map.layer < 1:
-        raise ValueError(f"invalid read: {stored_map.kind!r} of {queries!r} and {keys!r} in layer {stored_map.layer}")
+        raise ValueError(
+            f"invalid read: {stored_map.kind!r} of {queries!r} and {keys!r} in layer "
+            f"{stored_map.layer}"
+        )
     expected = len(stored_map.heads), len(axes[queries]), len(axes[keys])
     shape = _tensor(tensor, tensors, tuple(_FLOATS)).shape
     if shape != expected or 0 in expected:
-        raise ValueError(f"{tensor} must have the shape (heads, queries, keys) = {list(expected)}, got {list(shape)}")
+        raise ValueError(
+            f"{tensor} must have the shape (heads, queries, keys) = {list(expected)}, got "
+            f"{list(shape)}"
+        )
 
     def load(head: int) -> Tensor:
         with safe_open(path, framework="pt") as file:
@@ -327,12 +384,19 @@ def _map(
 
     names = [entry.name for entry in fields(stored_map) if entry.name not in ("tensor", "vectors")]
     settings = {name: getattr(stored_map, name) for name in names}
-    vectors = None if stored_map.vectors is None else _load_vectors(path, stored_map.vectors, expected, tensors)
+    vectors = (
+        None
+        if stored_map.vectors is None
+        else _load_vectors(path, stored_map.vectors, expected, tensors)
+    )
     return AttentionMap(**settings, load=load, vectors=vectors)
 
 
 def _load_vectors(
-    path: Path, stored: _StoredVectors, size: tuple[int, int, int], tensors: Mapping[str, _StoredTensor]
+    path: Path,
+    stored: _StoredVectors,
+    size: tuple[int, int, int],
+    tensors: Mapping[str, _StoredTensor],
 ) -> Callable[[], ReadVectors]:
     """Return a function that loads the vectors of a map of this size (heads, queries, keys).
 
@@ -341,22 +405,33 @@ def _load_vectors(
     missing = VECTORS.keys() - set(_OPTIONAL) - stored.tensors.keys()
     unknown = stored.tensors.keys() - VECTORS.keys()
     if missing or unknown:
-        raise ValueError(f"vectors must be {', '.join(VECTORS)}, got {', '.join(stored.tensors) or 'none'}")
+        raise ValueError(
+            f"vectors must be {', '.join(VECTORS)}, got {', '.join(stored.tensors) or 'none'}"
+        )
     axes = dict(zip(("head", "query", "key"), size, strict=True))
     for part, name in stored.tensors.items():
         _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, VECTORS[part].split(), axes)
     if size[0] % axes["key_head"]:
-        raise ValueError(f"the heads of keys must divide the {size[0]} heads of queries, got {axes['key_head']}")
+        raise ValueError(
+            f"the heads of keys must divide the {size[0]} heads of queries, got {axes['key_head']}"
+        )
     axes |= {"outputs": size[0] * axes["value"], "values": axes["key_head"] * axes["value"]}
     for part, name in stored.projections.items():
         projection, *bias = part.split()
         if projection not in _PROJECTIONS or bias not in ([], ["bias"]):
-            raise ValueError(f"projections must be {', '.join(_PROJECTIONS)}, with or without bias, got {part!r}")
+            raise ValueError(
+                f"projections must be {', '.join(_PROJECTIONS)}, with or without bias, got {part!r}"
+            )
         expected = _PROJECTIONS[projection].split()[: 1 if bias else 2]
         _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, expected, axes)
-    for stacked, heads in (("queries", size[0]), ("keys", axes["key_head"])):  # a score may map them to other sizes
+    for stacked, heads in (
+        ("queries", size[0]),
+        ("keys", axes["key_head"]),
+    ):  # a score may map them to other sizes
         if axes.get(stacked, 0) % heads:
-            raise ValueError(f"projections of {stacked} must be those of {heads} heads, got {axes[stacked]} rows")
+            raise ValueError(
+                f"projections of {stacked} must be those of {heads} heads, got {axes[stacked]} rows"
+            )
 
     def load() -> ReadVectors:
         with safe_open(path, framework="pt") as file:
@@ -365,17 +440,26 @@ def _load_vectors(
         for part, numbers in (parts | projections).items():
             is_valid = (numbers < float("inf")) if part == "scores" else ~numbers.isinf()
             if not is_valid.all():
-                raise UserError(f"{path} is damaged: {part} of a read contains values that are not finite")
+                raise UserError(
+                    f"{path} is damaged: {part} of a read contains values that are not finite"
+                )
         return ReadVectors(**parts, projections=projections, formula=stored.formula)
 
     return load
 
 
-def _check_axes(name: str, shape: tuple[int, ...], axes: Sequence[str], sizes: dict[str, int]) -> None:
+def _check_axes(
+    name: str, shape: tuple[int, ...], axes: Sequence[str], sizes: dict[str, int]
+) -> None:
     """Add the sizes of a tensor's axes to those known. Raises ValueError if they differ."""
     expected = [sizes.get(axis) for axis in axes]
-    if len(shape) != len(axes) or any(size not in (None, actual) for size, actual in zip(expected, shape, strict=True)):
-        sides = ", ".join(axis if size is None else f"{axis} {size}" for axis, size in zip(axes, expected, strict=True))
+    if len(shape) != len(axes) or any(
+        size not in (None, actual) for size, actual in zip(expected, shape, strict=True)
+    ):
+        sides = ", ".join(
+            axis if size is None else f"{axis} {size}"
+            for axis, size in zip(axes, expected, strict=True)
+        )
         raise ValueError(f"{name} must have the shape ({sides}), got {list(shape)}")
     sizes.update(zip(axes, shape, strict=True))
 
@@ -384,19 +468,24 @@ def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredT
     if picture.kind == "plane":
         return Plane(unit=picture.unit, tracks=picture.tracks)
     if picture.kind not in ("image", "sound"):
-        raise ValueError(f"the kind of a picture must be plane, image or sound, got {picture.kind!r}")
+        raise ValueError(
+            f"the kind of a picture must be plane, image or sound, got {picture.kind!r}"
+        )
     is_image = picture.kind == "image"
     shape = _tensor(picture.tensor, tensors, ("U8",) if is_image else ("F32",)).shape
     is_grid = len(shape) == 2 or (is_image and len(shape) == 3 and shape[2] == 3)
     if not is_grid or 0 in shape:
-        raise ValueError(f"{picture.tensor} is not a valid {picture.kind}: its shape is {list(shape)}")
+        raise ValueError(
+            f"{picture.tensor} is not a valid {picture.kind}: its shape is {list(shape)}"
+        )
     with safe_open(path, framework="numpy") as file:
         array = file.get_tensor(picture.tensor)
     if is_image:
         return Image(pixels=array, boxes=picture.boxes, labels=picture.labels)
     if picture.seconds <= 0 or not np.isfinite(array).all():
         raise ValueError(
-            f"{picture.tensor} is not a valid sound: it has {picture.seconds} seconds, or values that are not finite"
+            f"{picture.tensor} is not a valid sound: it has {picture.seconds} seconds, or values "
+            f"that are not finite"
         )
     return Sound(
         bands=array,
@@ -408,7 +497,9 @@ def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredT
     )
 
 
-def _tensor(name: str, tensors: Mapping[str, _StoredTensor], dtypes: Sequence[str]) -> _StoredTensor:
+def _tensor(
+    name: str, tensors: Mapping[str, _StoredTensor], dtypes: Sequence[str]
+) -> _StoredTensor:
     if name not in tensors:
         raise ValueError(f"tensor {name!r} is missing")
     if tensors[name].dtype not in dtypes:

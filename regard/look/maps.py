@@ -1,4 +1,5 @@
-"""Attention maps: the weights of one read for one sample, head by head, between two labeled axes."""
+"""Attention maps: the weights of one read for one sample, head by head, between two labeled
+axes."""
 
 import textwrap
 from collections.abc import Callable
@@ -27,7 +28,8 @@ class AttentionMap:
     """Weights of one read for one sample."""
 
     key: str
-    """Maps with the same key have the same weights: the outputs of one source share its encoder maps."""
+    """Maps with the same key have the same weights: the outputs of one source share its encoder
+    maps."""
     name: str
     """Name of the read, such as core.decoder.0.cross.read."""
     kind: Kind
@@ -48,7 +50,8 @@ class AttentionMap:
     load: Callable[[int], Float[Tensor, "query key"]]
     """Loads the values of one head."""
     vectors: Callable[[], ReadVectors] | None = None
-    """Loads the vectors of the read, from its inputs to its outputs; None if they were not recorded."""
+    """Loads the vectors of the read, from its inputs to its outputs; None if they were not
+    recorded."""
 
     def __repr__(self) -> str:
         kind = " ".join(filter(None, (self.kind, self.direction)))
@@ -85,7 +88,12 @@ class SampleMaps:
         return self.sample.axes[attention_map.keys]
 
     def find(
-        self, kind: Kind | None = None, *, layer: int | None = None, name: str | None = None, measure: str = "weight"
+        self,
+        kind: Kind | None = None,
+        *,
+        layer: int | None = None,
+        name: str | None = None,
+        measure: str = "weight",
     ) -> tuple[AttentionMap, ...]:
         """Return the maps of a kind, layer or name."""
         return tuple(

@@ -1,4 +1,5 @@
-"""Measures of a model's attention: entropy, mean distance, attention rollout, weight times gradient; contributions.
+"""Measures of a model's attention: entropy, mean distance, attention rollout, weight times
+gradient; contributions.
 
 Source: vig2019; abnar2020; chefer2021; elhage2021.
 """
@@ -26,12 +27,14 @@ _DECODER_PARTS = "parts of the decoder"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
-    """Return the mean entropy in nats over the queries that are not fully masked; None if all are."""
+    """Return the mean entropy in nats over the queries that are not fully masked; None if all
+    are."""
     return _mean(weights, lambda rows, _first: torch.special.entr(rows.clamp(min=0)))
 
 
 def distance(weights: Float[Tensor, "query key"]) -> float | None:
-    """Return the mean |i - j|, weighted, over the queries that are not fully masked; None if all are."""
+    """Return the mean |i - j|, weighted, over the queries that are not fully masked; None if all
+    are."""
     key = torch.arange(weights.shape[1])
 
     def weighted_distances(rows: Tensor, first: int) -> Tensor:
@@ -41,7 +44,8 @@ def distance(weights: Float[Tensor, "query key"]) -> float | None:
 
 
 def measures(attention_map: AttentionMap) -> dict[str, Callable[[Tensor], float | None]]:
-    """Return the functions that summarize a head of a map, by name; none if its values are not weights."""
+    """Return the functions that summarize a head of a map, by name; none if its values are not
+    weights."""
     if attention_map.measure != "weight":
         return {}
     queries, keys = attention_map.queries, attention_map.keys
@@ -54,12 +58,14 @@ def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
     """Return the summaries of each head, by name."""
     heads = range(len(attention_map.heads))
     return {
-        name: [measure(attention_map.head(head)) for head in heads] for name, measure in measures(attention_map).items()
+        name: [measure(attention_map.head(head)) for head in heads]
+        for name, measure in measures(attention_map).items()
     }
 
 
 def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
-    """Add maps of measure "rollout": of each layer of an encoder (or of a decoder-only model), and of a pooling query.
+    """Add maps of measure "rollout": of each layer of an encoder (or of a decoder-only model), and
+    of a pooling query.
 
     Returns the sample unchanged if a layer is missing, or the sequence is longer than MAX_ROLLOUT.
     """
@@ -72,13 +78,18 @@ def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
         total = (layer.weights.double().mean(0) + torch.eye(size, dtype=torch.float64)) / 2 @ total
         maps.append(_rollout_map(layer, total))
     if layers[0].kind == "encoder self":
-        poolings = (pooling for pooling in sample_maps.find("pooling") if pooling.keys == layers[0].queries)
-        maps += [_rollout_map(pooling, pooling.weights.double().mean(0) @ total) for pooling in poolings]
+        poolings = (
+            pooling for pooling in sample_maps.find("pooling") if pooling.keys == layers[0].queries
+        )
+        maps += [
+            _rollout_map(pooling, pooling.weights.double().mean(0) @ total) for pooling in poolings
+        ]
     return SampleMaps(sample=sample_maps.sample, maps=(*sample_maps.maps, *maps))
 
 
 def _layers(sample_maps: SampleMaps) -> Sequence[AttentionMap]:
-    """Return the self-attention maps of all layers in order; empty if a layer is missing or their axes differ."""
+    """Return the self-attention maps of all layers in order; empty if a layer is missing or their
+    axes differ."""
     layers = [layer for layer in sample_maps.find("encoder self") if layer.queries == layer.keys]
     if not layers and not sample_maps.find("cross"):
         layers = [
@@ -94,12 +105,19 @@ def _layers(sample_maps: SampleMaps) -> Sequence[AttentionMap]:
 def _rollout_map(attention_map: AttentionMap, numbers: Tensor) -> AttentionMap:
     values, key = numbers.float(), f"rollout/{attention_map.key}"
     return replace(
-        attention_map, key=key, measure="rollout", heads=("",), facts={}, load=lambda _head: values, vectors=None
+        attention_map,
+        key=key,
+        measure="rollout",
+        heads=("",),
+        facts={},
+        load=lambda _head: values,
+        vectors=None,
     )
 
 
 def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
-    """Return the mean over queries that are not fully masked of the sum of their terms, computed in blocks of rows."""
+    """Return the mean over queries that are not fully masked of the sum of their terms, computed in
+    blocks of rows."""
     step = max(1, _BLOCK // max(1, weights.shape[1]))
     total, count = 0.0, 0
     for first in range(0, len(weights), step):
@@ -120,7 +138,8 @@ def contribution_maps(
     quantity: str,
     key: str,
 ) -> SampleMaps:
-    """Return the map of the contributions to some scores of one sample, with its axes (regard.models.writers.vector).
+    """Return the map of the contributions to some scores of one sample, with its axes
+    (regard.models.writers.vector).
 
         parts \\ items      x_1   x_2  ...  x_n   bias
         all parts                                        the sum of the rows below
@@ -153,16 +172,26 @@ def contribution_maps(
         queries=_PARTS,
         keys=ITEMS,
         heads=tuple(names),
-        facts={"sum": f"{quantity}: " + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))},
+        facts={
+            "sum": f"{quantity}: "
+            + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))
+        },
         load=lambda head: values[head],
     )
     return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
 
 
 def decoder_contribution_map(
-    sample: Sample, parts: Sequence[str], terms: Tensor, bias: Tensor, *, tokens: Sequence[str], key: str
+    sample: Sample,
+    parts: Sequence[str],
+    terms: Tensor,
+    bias: Tensor,
+    *,
+    tokens: Sequence[str],
+    key: str,
 ) -> SampleMaps:
-    """Return the map of the contributions to the logit of each output token (regard.models.decoder_terms).
+    """Return the map of the contributions to the logit of each output token
+    (regard.models.decoder_terms).
 
     terms:  (part, step)
     bias:   (step,), what the shifts of norms add
@@ -204,7 +233,9 @@ class GradientCall(NamedTuple):
     """([batch, [head,]] query, value_dim)"""
 
 
-def multiply_by_gradients(recording: Recording, graph_calls: Sequence[GradientCall], number: Tensor) -> Recording:
+def multiply_by_gradients(
+    recording: Recording, graph_calls: Sequence[GradientCall], number: Tensor
+) -> Recording:
     """Return a recording of the same calls that holds weight times gradient of `number`.
 
     Raises: ValueError if `number` is not a scalar, or does not depend on a call of the recording.
@@ -212,12 +243,16 @@ def multiply_by_gradients(recording: Recording, graph_calls: Sequence[GradientCa
     if number.numel() != 1:
         raise ValueError(f"number must be a scalar, got shape {tuple(number.shape)}")
     if not graph_calls or not number.requires_grad:
-        raise ValueError("there is no graph to differentiate: run the model with gradients inside the recording")
+        raise ValueError(
+            "there is no graph to differentiate: run the model with gradients inside the recording"
+        )
     outputs = [call.output for call in graph_calls]
     gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
-    result = Recording({name: recording.role(name) for name in recording.names}, part=Part(), dtype=torch.float32)
+    result = Recording(
+        {name: recording.role(name) for name in recording.names}, part=Part(), dtype=torch.float32
+    )
     for call, gradient in zip(graph_calls, gradients, strict=True):
         weights = recording[call.name][call.index].float()
         if gradient is None:

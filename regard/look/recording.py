@@ -1,7 +1,7 @@
 """Recordings: attention weights by the name of the read, call by call.
 
-    recording["core.decoder.0.cross.read"][12]     weights (batch, [head,] query, key) of its 13th recorded call
-    recording.calls("core.decoder.0.cross.read")   kernel, mask and sizes of each call
+    recording["core.decoder.0.cross.read"][12]     weights (batch, [head,] query, key) of its 13th
+    recorded call recording.calls("core.decoder.0.cross.read")   kernel, mask and sizes of each call
 
 A recording in memory and one on disk (regard.look.recording_file) have the same interface.
 """
@@ -37,7 +37,9 @@ class Recording:
         folder: Folder | None = None,
     ):
         """roles: of each read, by its name."""
-        self._reads = {name: ReadRecord(role=role, calls=[], shapes=[]) for name, role in roles.items()}
+        self._reads = {
+            name: ReadRecord(role=role, calls=[], shapes=[]) for name, role in roles.items()
+        }
         self._arrays: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
         self._part, self._dtype, self._folder = part, dtype, folder
         self.vectors: Vectors | None = None
@@ -47,7 +49,8 @@ class Recording:
     def open(cls, path: str | Path) -> Self:
         """Open the recording in a folder; weights are loaded on access.
 
-        Raises: UserError if the folder does not exist, or is not a complete and valid recording of this version.
+        Raises: UserError if the folder does not exist, or is not a complete and valid recording of
+                this version.
         """
         folder, reads, part = load(Path(path))
         recording = cls({}, part=part, dtype=folder.dtype, folder=folder)
@@ -62,7 +65,9 @@ class Recording:
         folder = Folder(Path(path), dtype=self._dtype, is_new=True)
         try:
             for number, (name, read_record) in enumerate(self._reads.items()):
-                for call, weights in zip(read_record.calls, self[name] if read_record.calls else (), strict=True):
+                for call, weights in zip(
+                    read_record.calls, self[name] if read_record.calls else (), strict=True
+                ):
                     whole = tuple(slice(0, size) for size in weights.shape)
                     folder.write(number, call, tuple(weights.shape), [Tile(whole, weights)])
             folder.finish(self._reads, self._part)
@@ -72,11 +77,14 @@ class Recording:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the reads that ran, in the order of the model's modules. Raises ValueError if none did."""
+        """Names of the reads that ran, in the order of the model's modules. Raises ValueError if
+        none did."""
         names = tuple(name for name, read_record in self._reads.items() if read_record.calls)
         ran = [name for name, read_record in self._reads.items() if read_record.num_calls]
         if not names and ran:
-            raise ValueError(f"nothing was recorded: {list_names(ran)} ran, but not in a selected step")
+            raise ValueError(
+                f"nothing was recorded: {list_names(ran)} ran, but not in a selected step"
+            )
         if not names:
             raise ValueError(
                 f"nothing was recorded: none of {list_names(self._reads)} ran inside the recording "
@@ -114,11 +122,13 @@ class Recording:
         )
 
     def calls(self, name: str) -> tuple[Call, ...]:
-        """Return the recorded calls of a read with their kernel, mask and sizes. Raises as `recording[name]`."""
+        """Return the recorded calls of a read with their kernel, mask and sizes. Raises as
+        `recording[name]`."""
         return tuple(self._read_record(name).calls)
 
     def role(self, name: str) -> Role | None:
-        """Return the role of a read in its model, None if it is unknown. Raises KeyError as `recording[name]`."""
+        """Return the role of a read in its model, None if it is unknown. Raises KeyError as
+        `recording[name]`."""
         return self._read_record(name).role
 
     def steps(self, name: str) -> Float[Tensor, "... step key"]:
@@ -131,17 +141,23 @@ class Recording:
         leading = shapes[0][:-2]
         for number, shape in enumerate(shapes):
             if shape[-2] != 1:
-                raise ValueError(f"steps must have one query, but call {number} of {name!r} has {shape[-2]}")
+                raise ValueError(
+                    f"steps must have one query, but call {number} of {name!r} has {shape[-2]}"
+                )
             if shape[:-2] != leading:
                 raise ValueError(
                     f"steps must have equal leading axes, but {name!r} has {leading} in call 0 and "
                     f"{shape[:-2]} in call {number}"
                 )
         num_keys = max(shape[-1] for shape in shapes)
-        return torch.cat([nn.functional.pad(call, (0, num_keys - call.shape[-1])) for call in self[name]], -2)
+        return torch.cat(
+            [nn.functional.pad(call, (0, num_keys - call.shape[-1])) for call in self[name]], -2
+        )
 
     def __repr__(self) -> str:
-        calls = ", ".join(f"{name}: {len(read_record.calls)}" for name, read_record in self._reads.items())
+        calls = ", ".join(
+            f"{name}: {len(read_record.calls)}" for name, read_record in self._reads.items()
+        )
         return f"Recording(calls of each read: {calls})"
 
     def counts(self) -> dict[str, int]:
@@ -153,9 +169,13 @@ class Recording:
             raise KeyError(f"no read {name!r} is recorded; {nearest_names(name, self._reads)}")
         read_record = self._reads[name]
         if not read_record.calls and read_record.num_calls:
-            raise ValueError(f"read {name!r} ran {read_record.num_calls} times, but not in a selected step")
+            raise ValueError(
+                f"read {name!r} ran {read_record.num_calls} times, but not in a selected step"
+            )
         if not read_record.calls:
-            raise ValueError(f"read {name!r} did not run inside the recording; {list_names(self.names)} did")
+            raise ValueError(
+                f"read {name!r} did not run inside the recording; {list_names(self.names)} did"
+            )
         return read_record
 
     def keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
@@ -177,7 +197,9 @@ class Recording:
             numbers = np.empty(shape, str(self._dtype).removeprefix("torch."))
             for position, weights in tiles:
                 numbers[position] = numbers_of(weights, self._dtype)
-            self._arrays[name].append(numbers)  # not a tensor: it could be an inference tensor, or a wrapped one
+            self._arrays[name].append(
+                numbers
+            )  # not a tensor: it could be an inference tensor, or a wrapped one
         self._reads[name].calls.append(call)
         self._reads[name].shapes.append(shape)
 
@@ -205,7 +227,11 @@ class _LazyWeights(Sequence[Tensor]):
     def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
     def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
         indices = range(self._size)[index]  # raises IndexError
-        return self._weights_of(indices) if isinstance(indices, int) else [self._weights_of(i) for i in indices]
+        return (
+            self._weights_of(indices)
+            if isinstance(indices, int)
+            else [self._weights_of(i) for i in indices]
+        )
 
 
 def nearest_names(name: str, names: Collection[str]) -> str:

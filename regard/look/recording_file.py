@@ -1,13 +1,16 @@
 """Recordings on disk: a folder of safetensors files with an index in JSON.
 
     RECORDING/index.json                 format, version, reads, calls, kernels, masks, shapes
-    RECORDING/0003-00000012.safetensors  "weights" of call 12 of read 3 of the index, rows first, keys last
+    RECORDING/0003-00000012.safetensors  "weights" of call 12 of read 3 of the index, rows first,
+    keys last
 
-A file is written tile by tile: the header of a safetensors file is written first, with the offsets of the tensor, then
-the tiles. On reading, a file is mapped into memory, and its pages are loaded on access.
+A file is written tile by tile: the header of a safetensors file is written first, with the offsets
+of the tensor, then the tiles. On reading, a file is mapped into memory, and its pages are loaded on
+access.
 
-A recording is written under another name, its index last, and renamed when complete; if the process is killed, there
-is nothing under the final name. Files are not synchronized to disk, so a power failure may damage them.
+A recording is written under another name, its index last, and renamed when complete; if the process
+is killed, there is nothing under the final name. Files are not synchronized to disk, so a power
+failure may damage them.
 """
 
 import itertools
@@ -38,7 +41,8 @@ _FORMAT, _VERSION = "regard recording", 3
 _ALIGNMENT = 8
 """Alignment of tensors in bytes, so that they can be mapped into memory."""
 _MOST, _MOST_CALLS, _MOST_HEADER = 10_000_000, 100_000_000, 1 << 20
-"""Limits of a recording that is opened: size of an axis of a read, calls of a read, bytes of a header."""
+"""Limits of a recording that is opened: size of an axis of a read, calls of a read, bytes of a
+header."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +95,18 @@ class Folder:
         if not is_new:
             return
         if path.exists() or path.is_symlink():
-            raise ValueError(f"to must be a new folder, but {path} exists: recordings are not overwritten")
+            raise ValueError(
+                f"to must be a new folder, but {path} exists: recordings are not overwritten"
+            )
         if not path.parent.is_dir():
             raise ValueError(f"to must be in an existing folder, but {path.parent} does not exist")
         self.path = path.with_name(f".{path.name}.{os.getpid()}.new")
         try:
             self.path.mkdir()
         except FileExistsError:
-            raise ValueError(f"another recording is being written to {path}: {self.path} exists") from None
+            raise ValueError(
+                f"another recording is being written to {path}: {self.path} exists"
+            ) from None
 
     def write(self, read: int, call: Call, shape: tuple[int, ...], tiles: Iterable[Tile]) -> None:
         """Write the weights of a call tile by tile; if that fails, the file is removed."""
@@ -113,8 +121,15 @@ class Folder:
 
     def finish(self, reads: Mapping[str, ReadRecord], part: Part) -> None:
         """Write the index, and rename the folder to its final name."""
-        index = {"format": _FORMAT, "version": _VERSION, "dtype": DTYPES[self.dtype], **asdict(part)}
-        index |= {"reads": [{"name": name, **asdict(read_record)} for name, read_record in reads.items()]}
+        index = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "dtype": DTYPES[self.dtype],
+            **asdict(part),
+        }
+        index |= {
+            "reads": [{"name": name, **asdict(read_record)} for name, read_record in reads.items()]
+        }
         (self.path / "index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
         self.path.rename(self._name)
         self.path = self._name
@@ -128,7 +143,8 @@ class Folder:
         return _map_weights(self._file(read, call), shape, self.dtype)
 
     def check(self, read: int, call: Call, shape: tuple[int, ...]) -> None:
-        """Raise UserError if the file of a call is missing or does not hold weights of this shape."""
+        """Raise UserError if the file of a call is missing or does not hold weights of this
+        shape."""
         _header(self._file(read, call), shape, self.dtype)
 
     def _file(self, read: int, call: Call) -> Path:
@@ -136,7 +152,8 @@ class Folder:
 
 
 def load(path: Path) -> tuple[Folder, dict[str, ReadRecord], Part]:
-    """Open a folder written by `Folder.finish`, and check that every file exists and has the right size.
+    """Open a folder written by `Folder.finish`, and check that every file exists and has the right
+    size.
 
     Raises: UserError if the folder is not a complete and valid recording.
     """
@@ -146,14 +163,20 @@ def load(path: Path) -> tuple[Folder, dict[str, ReadRecord], Part]:
         recording = parse_dataclass(_RecordingIndex, index, "index")
         dtype_name = recording.dtype
         if dtype_name not in DTYPES.values():
-            raise ValueError(f"index.dtype must be one of {', '.join(DTYPES.values())}, got {dtype_name[:60]!r}")
+            raise ValueError(
+                f"index.dtype must be one of {', '.join(DTYPES.values())}, got {dtype_name[:60]!r}"
+            )
         part = Part(rows=recording.rows, heads=recording.heads, queries=recording.queries)
         reads = {read.name: _check_read(read, part) for read in recording.reads}
         if len(reads) < len(recording.reads):
             raise ValueError("index.reads must not contain a name twice")
     except (TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged: {error}") from error
-    folder = Folder(path, dtype=next(dtype for dtype, name in DTYPES.items() if name == dtype_name), is_new=False)
+    folder = Folder(
+        path,
+        dtype=next(dtype for dtype, name in DTYPES.items() if name == dtype_name),
+        is_new=False,
+    )
     for number, read_record in enumerate(reads.values()):
         for call, shape in zip(read_record.calls, read_record.shapes, strict=True):
             folder.check(number, call, shape)
@@ -161,9 +184,11 @@ def load(path: Path) -> tuple[Folder, dict[str, ReadRecord], Part]:
 
 
 def numbers_of(weights: Tensor, dtype: torch.dtype) -> np.ndarray:
-    """Return the values as an array: on the CPU, detached, and unwrapped from the tensors of torch.func.
+    """Return the values as an array: on the CPU, detached, and unwrapped from the tensors of
+    torch.func.
 
-    Inside torch.func transforms every torch operation, including numpy(), wraps its result, so DLPack is used.
+    Inside torch.func transforms every torch operation, including numpy(), wraps its result, so
+    DLPack is used.
     """
     weights = weights.detach().to("cpu", dtype).contiguous()
     weights = unwrap(weights)
@@ -171,7 +196,11 @@ def numbers_of(weights: Tensor, dtype: torch.dtype) -> np.ndarray:
 
 
 def _stream(
-    out: BinaryIO, shape: tuple[int, ...], dtype: torch.dtype, tiles: Iterable[Tile], facts: dict[str, str]
+    out: BinaryIO,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    tiles: Iterable[Tile],
+    facts: dict[str, str],
 ) -> None:
     size = math.prod(shape) * dtype.itemsize
     tensor = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [0, size]}
@@ -188,16 +217,25 @@ def _stream(
 
 
 def _write_tile(
-    out: BinaryIO, start: int, shape: tuple[int, ...], position: tuple[slice, ...], numbers: np.ndarray
+    out: BinaryIO,
+    start: int,
+    shape: tuple[int, ...],
+    position: tuple[slice, ...],
+    numbers: np.ndarray,
 ) -> None:
-    """Write a tile at its position: one contiguous block for each index of the axes before the last split one."""
+    """Write a tile at its position: one contiguous block for each index of the axes before the last
+    split one."""
     axis = len(shape) - 1
     while axis > 0 and position[axis] == slice(0, shape[axis]):
         axis -= 1
     strides = [math.prod(shape[after + 1 :]) for after in range(len(shape))]
-    leading = list(itertools.product(*(range(block.start, block.stop) for block in position[:axis])))
+    leading = list(
+        itertools.product(*(range(block.start, block.stop) for block in position[:axis]))
+    )
     for index, block in zip(leading, numbers.reshape(len(leading), -1), strict=True):
-        offset = sum(i * stride for i, stride in zip((*index, position[axis].start), strides, strict=False))
+        offset = sum(
+            i * stride for i, stride in zip((*index, position[axis].start), strides, strict=False)
+        )
         out.seek(start + offset * numbers.itemsize)
         out.write(block.data)
 
@@ -209,14 +247,16 @@ def _map_weights(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tens
         numbers = torch.from_file(str(file), shared=False, size=stop // dtype.itemsize, dtype=dtype)
     except RuntimeError as error:
         raise UserError(
-            f"{file} of {stop:,} bytes cannot be mapped into memory: {error}. To read parts of it, use "
+            f"{file} of {stop:,} bytes cannot be mapped into memory: {error}. To read parts of it, "
+            f"use "
             "safetensors.safe_open(file).get_slice('weights')"
         ) from error
     return numbers[start // dtype.itemsize :].view(shape)
 
 
 def _header(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[int, int]:
-    """Check the header of a file, and return the offsets of its weights. Raises UserError for another shape or size."""
+    """Check the header of a file, and return the offsets of its weights. Raises UserError for
+    another shape or size."""
     expected = math.prod(shape) * dtype.itemsize
     if not file.exists():
         raise UserError(f"{file} is missing: the recording is incomplete")
@@ -225,19 +265,27 @@ def _header(file: Path, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[int
         length = int.from_bytes(opened.read(8), "little")
         got = size - 8 - length
         if got != expected or length > _MOST_HEADER:
-            raise UserError(f"{file} is damaged: it must have {expected:,} bytes of weights, got {max(0, got):,}")
+            raise UserError(
+                f"{file} is damaged: it must have {expected:,} bytes of weights, got "
+                f"{max(0, got):,}"
+            )
         header = parse_json(opened.read(length), origin=str(file))
     tensor = header.get("weights") if isinstance(header, dict) else None
     stated = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [0, expected]}
     if tensor != stated or length % _ALIGNMENT:
-        raise UserError(f"{file} does not belong to this recording: its header must be {stated}, got {tensor}")
+        raise UserError(
+            f"{file} does not belong to this recording: its header must be {stated}, got {tensor}"
+        )
     return 8 + length, 8 + length + expected
 
 
 def _index(path: Path) -> dict[str, Any]:
     file = path / "index.json"
     if not path.is_dir():
-        raise UserError(f"{path} is not a recording: it {'is not a folder' if path.exists() else 'does not exist'}")
+        raise UserError(
+            f"{path} is not a recording: it "
+            f"{'is not a folder' if path.exists() else 'does not exist'}"
+        )
     if not file.exists():
         raise UserError(f"{path} is not a recording, or is incomplete: it has no index.json")
     index = read_json(file)
@@ -245,7 +293,8 @@ def _index(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a recording: the format in {file} must be {_FORMAT!r}")
     if index.get("version") != _VERSION:
         raise UserError(
-            f"{path}: version of the recording format must be {_VERSION}, got {index.get('version')!r}: record it again"
+            f"{path}: version of the recording format must be {_VERSION}, got "
+            f"{index.get('version')!r}: record it again"
         )
     return index
 
@@ -277,14 +326,20 @@ class _RecordingIndex:
 def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
     """Return the calls of a read. Raises ValueError if they are inconsistent."""
     numbers = [call.number for call in read.calls]
-    if len(read.shapes) != len(numbers) or numbers != sorted(set(numbers)) or not -1 < read.num_calls <= _MOST_CALLS:
+    if (
+        len(read.shapes) != len(numbers)
+        or numbers != sorted(set(numbers))
+        or not -1 < read.num_calls <= _MOST_CALLS
+    ):
         raise ValueError(
-            f"the read {read.name[:60]!r} must have one shape per call, in ascending order of calls, got "
+            f"the read {read.name[:60]!r} must have one shape per call, in ascending order of "
+            f"calls, got "
             f"{len(numbers)} calls and {len(read.shapes)} shapes"
         )
     if numbers and not 0 <= numbers[0] <= numbers[-1] < read.num_calls:
         raise ValueError(
-            f"the read {read.name[:60]!r} ran {read.num_calls} times, but has calls {numbers[0]} to {numbers[-1]}"
+            f"the read {read.name[:60]!r} ran {read.num_calls} times, but has calls {numbers[0]} "
+            f"to {numbers[-1]}"
         )
     for call, shape in zip(read.calls, read.shapes, strict=True):
         if not 2 <= len(call.sizes) <= 4 or not all(0 <= size <= _MOST for size in call.sizes):
@@ -294,8 +349,13 @@ def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
         expected = part.shape(call.sizes)
         if expected != shape:
             raise ValueError(
-                f"weights of shape {list(call.sizes)} must be recorded as {list(expected)}, got {shape[:8]}"
+                f"weights of shape {list(call.sizes)} must be recorded as {list(expected)}, got "
+                f"{shape[:8]}"
             )
     if len({call.sizes[1] for call in read.calls if len(call.sizes) == 4}) > 1:
-        raise ValueError(f"the read {read.name[:60]!r} must have the same number of heads in all calls")
-    return ReadRecord(role=read.role, num_calls=read.num_calls, calls=list(read.calls), shapes=list(read.shapes))
+        raise ValueError(
+            f"the read {read.name[:60]!r} must have the same number of heads in all calls"
+        )
+    return ReadRecord(
+        role=read.role, num_calls=read.num_calls, calls=list(read.calls), shapes=list(read.shapes)
+    )

@@ -1,9 +1,11 @@
-"""Attention maps from recorded calls: the weights of every read, for each sample and each of its outputs.
+"""Attention maps from recorded calls: the weights of every read, for each sample and each of its
+outputs.
 
     map[h, i, j]    weight of key j for query i, in head h
 
-In a search, query i is the read of step i in the row that the output came from: beams are resolved, reads of other
-hypotheses are left out. Padding is removed. Weights are loaded when a map is accessed.
+In a search, query i is the read of step i in the row that the output came from: beams are resolved,
+reads of other hypotheses are left out. Padding is removed. Weights are loaded when a map is
+accessed.
 """
 
 from collections import defaultdict
@@ -28,13 +30,17 @@ _Calls = dict[str, list[tuple[int, Call]]]
 
 
 def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
-    """Return the samples of a recording with their maps, in the order in which the samples were given.
+    """Return the samples of a recording with their maps, in the order in which the samples were
+    given.
 
     trace: None: all calls belong to the same rows, and to no search.
-    Raises: ValueError if no read ran, or if only some rows of a search were recorded, which moves rows.
+    Raises: ValueError if no read ran, or if only some rows of a search were recorded, which moves
+            rows.
     """
     segments = [Segment(samples=None)] if trace is None else trace.segments
-    calls: dict[int, dict[int | None, _Calls]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    calls: dict[int, dict[int | None, _Calls]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for name in recording.names:
         for index, call in enumerate(recording.calls(name)):
             segment, step = (0, None) if trace is None else (call.segment, call.step)
@@ -50,16 +56,23 @@ def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
             index = row if segment.rows is None else segment.rows[row]
             outputs: Sequence[SearchOutput | None] = [*segment.outputs_of(row)] or [None]
             for rank, output in enumerate(outputs):
-                # Batches are sorted by length: samples are returned in the order in which they were given.
+                # Batches are sorted by length: samples are returned in the order in which they were
+                # given.
                 order = segment.batch, index, rank
                 results.append(
-                    (order, reads.sample_maps(row, rank, sample or Sample(title=f"row {index + 1}"), output))
+                    (
+                        order,
+                        reads.sample_maps(
+                            row, rank, sample or Sample(title=f"row {index + 1}"), output
+                        ),
+                    )
                 )
     return [sample_maps for _, sample_maps in sorted(results, key=lambda result: result[0])]
 
 
 class _Axes(dict[str, Axis]):
-    """Axes of a sample: those it came with (padding may follow them), and those made for reads that fit none."""
+    """Axes of a sample: those it came with (padding may follow them), and those made for reads that
+    fit none."""
 
     def __init__(self, given: Mapping[str, Axis]):
         super().__init__(given)
@@ -74,8 +87,19 @@ class _Axes(dict[str, Axis]):
 class _SegmentReads:
     """Reads of one segment; calls: of each step of a search, and of None, the encoder pass."""
 
-    def __init__(self, recording: Recording, calls: Mapping[int | None, _Calls], segment: Segment, number: int):
-        self._recording, self._calls, self._segment, self._number = recording, calls, segment, number
+    def __init__(
+        self,
+        recording: Recording,
+        calls: Mapping[int | None, _Calls],
+        segment: Segment,
+        number: int,
+    ):
+        self._recording, self._calls, self._segment, self._number = (
+            recording,
+            calls,
+            segment,
+            number,
+        )
 
     def rows(self) -> list[int]:
         """Return the recorded rows of the source."""
@@ -88,11 +112,19 @@ class _SegmentReads:
             count = 1 + max(max(step.source_rows, default=0) for step in segment.steps)
         else:
             count = max(
-                call.sizes[0] if len(call.sizes) > 2 else 1 for calls in self._calls[None].values() for _, call in calls
+                call.sizes[0] if len(call.sizes) > 2 else 1
+                for calls in self._calls[None].values()
+                for _, call in calls
             )
-        return list(range(count)) if recorded is None else sorted(row for row in recorded if row < count)
+        return (
+            list(range(count))
+            if recorded is None
+            else sorted(row for row in recorded if row < count)
+        )
 
-    def sample_maps(self, row: int, rank: int, sample: Sample, output: SearchOutput | None) -> SampleMaps:
+    def sample_maps(
+        self, row: int, rank: int, sample: Sample, output: SearchOutput | None
+    ) -> SampleMaps:
         """Return the sample of a row with its maps; of a search, those of one output."""
         segment, steps, title = self._segment, sample.steps, sample.title
         axes = _Axes(sample.axes if output is None else sample.axes | _output_axes(sample, output))
@@ -102,15 +134,25 @@ class _SegmentReads:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
         for name in self._recording.names:
-            role = self._recording.role(name) or Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
+            role = self._recording.role(name) or Role(
+                "other", queries=f"{name}: queries", keys=f"{name}: keys"
+            )
             maps += self._encoder_maps(name, role, row, axes)
             if output is not None and segment.steps:
                 maps += self._search_maps(name, role, rank, output, axes)
         maps.sort(
-            key=lambda attention_map: (KINDS.index(attention_map.kind), attention_map.layer, attention_map.direction)
+            key=lambda attention_map: (
+                KINDS.index(attention_map.kind),
+                attention_map.layer,
+                attention_map.direction,
+            )
         )
-        used = {name for attention_map in maps for name in (attention_map.queries, attention_map.keys)}
-        kept_axes = {name: axis for name, axis in axes.items() if name in used or name in axes.given}
+        used = {
+            name for attention_map in maps for name in (attention_map.queries, attention_map.keys)
+        }
+        kept_axes = {
+            name: axis for name, axis in axes.items() if name in used or name in axes.given
+        }
         ids = () if output is None else output.tokens
         sample = replace(sample, title=title, axes=kept_axes, steps=steps, output_ids=ids)
         return SampleMaps(sample=sample, maps=tuple(maps))
@@ -122,9 +164,13 @@ class _SegmentReads:
     def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
         calls = self._calls_of(name, None)
-        calls = [(index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]]
+        calls = [
+            (index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]
+        ]
         is_of_sets = role.kind == "chain" and role.keys == "queries"
-        if not calls or is_of_sets:  # each query of a set is the first item of its own row: there is no past
+        if (
+            not calls or is_of_sets
+        ):  # each query of a set is the first item of its own row: there is no past
             return
         stored_row = self._stored_row(row)
         single = all(call.sizes[-2] == 1 for _, call in calls)
@@ -132,21 +178,30 @@ class _SegmentReads:
             # The first context of a recurrent decoder, computed before its first step.
             role = replace(role, kind="other", queries="initial state")
             axes["initial state"] = Axis(labels=("start",), kind="state")
-            yield self._call_map(name, ", before the first step", role, (calls[0][0], stored_row, calls[0][1]), axes)
+            yield self._call_map(
+                name, ", before the first step", role, (calls[0][0], stored_row, calls[0][1]), axes
+            )
             return
         if single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
-            yield self._stacked_map(name, role, [(index, stored_row) for index, _ in calls], axes, row, source_row=row)
+            yield self._stacked_map(
+                name, role, [(index, stored_row) for index, _ in calls], axes, row, source_row=row
+            )
             return
         for count, (index, call) in enumerate(calls):
-            call_role = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
+            call_role = (
+                role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
+            )
             suffix = f", call {count + 1}" if count else ""
             yield self._call_map(name, suffix, call_role, (index, stored_row, call), axes)
 
-    def _call_map(self, read: str, suffix: str, role: Role, entry: tuple[int, int, Call], axes: _Axes) -> AttentionMap:
-        """Return the map of one call; suffix: added to the read's name; entry: index of the call, its row, the call."""
+    def _call_map(
+        self, read: str, suffix: str, role: Role, entry: tuple[int, int, Call], axes: _Axes
+    ) -> AttentionMap:
+        """Return the map of one call; suffix: added to the read's name; entry: index of the call,
+        its row, the call."""
         index, row, call = entry
         num_queries, num_keys = self._recording[read][index].shape[-2:]
         recorded_queries = self._recording.part.queries if call.sizes[-2] > 1 else None
@@ -172,7 +227,9 @@ class _SegmentReads:
             entries.append((calls[0][0], self._stored_row(row)) if calls else None)
         if any(entry is not None for entry in entries):
             source_row = self._segment.steps[0].source_rows[output.rows[0]]
-            yield self._stacked_map(name, role, entries, axes, f"{source_row}.{rank}", source_row=source_row)
+            yield self._stacked_map(
+                name, role, entries, axes, f"{source_row}.{rank}", source_row=source_row
+            )
 
     def _stacked_map(
         self,
@@ -184,7 +241,8 @@ class _SegmentReads:
         *,
         source_row: int,
     ) -> AttentionMap:
-        """Return the map of calls of one query each; entries: index of each call and its row, None without a call.
+        """Return the map of calls of one query each; entries: index of each call and its row, None
+        without a call.
 
         source_row: row of the items that they read, if that is not their own past.
         """
@@ -196,13 +254,17 @@ class _SegmentReads:
         num_keys = max(firsts[index] + weights[index].shape[-1] for index, _ in recorded)
         if role.kind == "chain":
             past_axis, entries = self._past_axis(role.keys, entries, axes)
-            queries = keys = _axis_name(axes, past_axis, max(num_keys, len(entries)), allow_shorter=False)
+            queries = keys = _axis_name(
+                axes, past_axis, max(num_keys, len(entries)), allow_shorter=False
+            )
             count = len(axes[keys])
             entries = entries[:count]
             entries = [*entries, *[None] * (count - len(entries))]
         else:
             steps = [step for step, entry in enumerate(entries) if entry is not None]
-            queries = _axis_name(axes, role.queries, len(entries), steps if len(steps) < len(entries) else None)
+            queries = _axis_name(
+                axes, role.queries, len(entries), steps if len(steps) < len(entries) else None
+            )
             keys, entries = _axis_name(axes, role.keys, num_keys), recorded
         size = len(axes[keys])
 
@@ -218,17 +280,26 @@ class _SegmentReads:
 
         call = recording.calls(name)[recorded[-1][0]]
         role = replace(role, queries=queries, keys=keys)
-        vectors = None if recording.vectors is None else recording.vectors.of_steps(name, entries, size, source_row)
+        vectors = (
+            None
+            if recording.vectors is None
+            else recording.vectors.of_steps(name, entries, size, source_row)
+        )
         return self._map(name, role, call, f"{self._number}/{name}/{owner}", load, vectors=vectors)
 
     def _past_axis(
         self, axis: str, entries: Sequence[tuple[int, int] | None], axes: _Axes
     ) -> tuple[str, list[tuple[int, int] | None]]:
-        """Return the axis of the items whose states a chain reads, and the entry of each, None without a call."""
+        """Return the axis of the items whose states a chain reads, and the entry of each, None
+        without a call."""
         if axis == REVERSED_SOURCE and "source" in axes:
             axes.derive(axis, axes["source"].reverse())
         if axis == INPUT_AFTER_STATE:
-            decoder_input = axes["decoder input"] if "decoder input" in axes else Axis.from_count(len(entries), "step")
+            decoder_input = (
+                axes["decoder input"]
+                if "decoder input" in axes
+                else Axis.from_count(len(entries), "step")
+            )
             axes.derive(axis, decoder_input.prepend("start"))
             return axis, [None, *entries]  # nothing is read where the state from the encoder stands
         if axis == "decoder input" and self._segment.steps:
@@ -239,15 +310,23 @@ class _SegmentReads:
     def _max_length(self, axis: str, default: int) -> int:
         """Return the number of entries of the longest row of a batch."""
         axis = "source" if axis == REVERSED_SOURCE else axis
-        samples = [self._segment.sample(row) for row in self.rows()] if self._segment.samples is not None else []
-        return max((len(sample.axes[axis]) for sample in samples if sample and axis in sample.axes), default=default)
+        samples = (
+            [self._segment.sample(row) for row in self.rows()]
+            if self._segment.samples is not None
+            else []
+        )
+        return max(
+            (len(sample.axes[axis]) for sample in samples if sample and axis in sample.axes),
+            default=default,
+        )
 
     def _stored_row(self, row: int) -> int:
         """Return the index among the recorded rows of a row of a call."""
         recorded = self._recording.part.rows
         if recorded is not None and row not in recorded:
             raise ValueError(
-                f"only rows {list(recorded)} were recorded, but the output came from row {row}: a search moves rows, "
+                f"only rows {list(recorded)} were recorded, but the output came from row {row}: a "
+                f"search moves rows, "
                 "record all of them"
             )
         return row if recorded is None else list(recorded).index(row)
@@ -266,7 +345,12 @@ class _SegmentReads:
         if len(call.sizes) > 3:
             indices = self._recording.part.heads or range(call.sizes[-3])
             heads = tuple(f"head {index + 1}" for index in indices)
-        facts = {"kernel": call.kernel, "mask": call.mask, "bias": call.bias, "autocast": call.autocast}
+        facts = {
+            "kernel": call.kernel,
+            "mask": call.mask,
+            "bias": call.bias,
+            "autocast": call.autocast,
+        }
         return AttentionMap(
             key=key,
             name=name,
@@ -299,16 +383,25 @@ def _output_axes(sample: Sample, output: SearchOutput) -> dict[str, Axis]:
             "decoder input": Axis.from_count(count, "step"),
         }
     if sample.output is None:
-        return {"output": Axis(labels=labels, kind="token"), "decoder input": Axis(labels=input_labels, kind="token")}
+        return {
+            "output": Axis(labels=labels, kind="token"),
+            "decoder input": Axis(labels=input_labels, kind="token"),
+        }
     axis = replace(sample.output, labels=labels)
     places = (None, *axis.places[:-1]) if axis.places else ()
     return {"output": axis, "decoder input": replace(axis, labels=input_labels, places=places)}
 
 
 def _axis_name(
-    axes: _Axes, name: str, size: int, indices: Sequence[int] | None = None, *, allow_shorter: bool = True
+    axes: _Axes,
+    name: str,
+    size: int,
+    indices: Sequence[int] | None = None,
+    *,
+    allow_shorter: bool = True,
 ) -> str:
-    """Return the name of an axis of this size, adding a numbered axis if the named one does not fit.
+    """Return the name of an axis of this size, adding a numbered axis if the named one does not
+    fit.
 
     indices:       recorded entries of the axis; None: all of them.
     allow_shorter: accept a given axis of fewer entries (the rest of `size` is padding).
@@ -321,7 +414,11 @@ def _axis_name(
         return _axis_name(axes, f"{name}, selected", size)
     if name not in axes:
         axes[name] = Axis.from_count(size)
-    fits = len(axes[name]) <= size or not allow_shorter if name in axes.given else len(axes[name]) == size
+    fits = (
+        len(axes[name]) <= size or not allow_shorter
+        if name in axes.given
+        else len(axes[name]) == size
+    )
     if not fits:
         sized_name = f"{name} ({size})"
         axes.setdefault(sized_name, Axis.from_count(size))

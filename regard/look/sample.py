@@ -1,7 +1,8 @@
-"""Samples of a capture: one input and its output, with labeled axes, pictures behind them, and the decoding steps.
+"""Samples of a capture: one input and its output, with labeled axes, pictures behind them, and the
+decoding steps.
 
-    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times of a sound ...
-    sample.pictures["image"]   picture that the places of such an axis lie on
+    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times of a
+    sound ... sample.pictures["image"]   picture that the places of such an axis lie on
     sample.steps[3]            output token of step 3, its alternatives and the beams
 
 Names of axes, which the roles of reads refer to (regard.layers.read.Role):
@@ -23,7 +24,8 @@ Place = tuple[float, ...] | None
 
 
 def format_score(score: float) -> str:
-    """Return a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them."""
+    """Return a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to
+    them."""
     if 0 < score < 0.005:
         return "<.01"
     return ">.99" if 0.995 <= score < 1 else f"{score:.2f}"
@@ -42,12 +44,15 @@ class Axis:
     picture: str = ""
     """Name of the picture that places lie on; empty if there is none."""
     places: tuple[Place, ...] = ()
-    """Place of each entry; None for an entry without one. On an image: left, top, width, height as fractions of its
-    sides. On a sound: start and stop in seconds. On a plane: the index of the track."""
+    """Place of each entry; None for an entry without one. On an image: left, top, width, height as
+    fractions of its sides. On a sound: start and stop in seconds. On a plane: the index of the
+    track."""
 
     def __post_init__(self) -> None:
         if self.places and len(self.places) != len(self.labels):
-            raise ValueError(f"places must be one per label ({len(self.labels)}), got {len(self.places)}")
+            raise ValueError(
+                f"places must be one per label ({len(self.labels)}), got {len(self.places)}"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,7 +60,12 @@ class Axis:
     def take(self, indices: Sequence[int]) -> "Axis":
         """Return an axis of the entries at `indices`."""
         places = tuple(self.places[i] for i in indices) if self.places else ()
-        return Axis(labels=tuple(self.labels[i] for i in indices), kind=self.kind, picture=self.picture, places=places)
+        return Axis(
+            labels=tuple(self.labels[i] for i in indices),
+            kind=self.kind,
+            picture=self.picture,
+            places=places,
+        )
 
     def reverse(self) -> "Axis":
         """Return the axis in reverse order."""
@@ -64,7 +74,9 @@ class Axis:
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()
-        return Axis(labels=(label, *self.labels), kind=self.kind, picture=self.picture, places=places)
+        return Axis(
+            labels=(label, *self.labels), kind=self.kind, picture=self.picture, places=places
+        )
 
     @classmethod
     def from_count(cls, count: int, kind: str = "item") -> "Axis":
@@ -72,13 +84,20 @@ class Axis:
         return cls(labels=tuple(str(number) for number in range(count)), kind=kind)
 
     @classmethod
-    def grid(cls, rows: int, columns: int, *, picture: str, kind: str = "patch", count: int | None = None) -> "Axis":
-        """Return the axis of an image in equal patches, row by row; count: use only the first patches."""
+    def grid(
+        cls, rows: int, columns: int, *, picture: str, kind: str = "patch", count: int | None = None
+    ) -> "Axis":
+        """Return the axis of an image in equal patches, row by row; count: use only the first
+        patches."""
         places: list[Place] = [
-            (j / columns, i / rows, 1 / columns, 1 / rows) for i in range(rows) for j in range(columns)
+            (j / columns, i / rows, 1 / columns, 1 / rows)
+            for i in range(rows)
+            for j in range(columns)
         ]
         labels = [f"row {i + 1}, column {j + 1}" for i in range(rows) for j in range(columns)]
-        return cls(labels=tuple(labels[:count]), kind=kind, picture=picture, places=tuple(places[:count]))
+        return cls(
+            labels=tuple(labels[:count]), kind=kind, picture=picture, places=tuple(places[:count])
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +143,14 @@ class Image:
     labels: tuple[str, ...] = ()
     """All labels of the model; a label has the same color in all pictures."""
     original: NDArray[np.uint8] | None = None
-    """Pixels before they were scaled to fit into `pixels`, in its upper left corner. Figures of boxes show them if they
-    are known; files of captures do not hold them."""
+    """Pixels before they were scaled to fit into `pixels`, in its upper left corner. Figures of
+    boxes show them if they are known; files of captures do not hold them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sound:
-    """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected events."""
+    """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected
+    events."""
 
     bands: NDArray[np.floating[Any]]
     seconds: float
@@ -138,9 +158,11 @@ class Sound:
     labels: tuple[str, ...] = ()
     """All labels of the model, as of `Image`."""
     begin: float = 0.0
-    """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive samples."""
+    """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive
+    samples."""
     hertz: float = 0.0
-    """Highest frequency of the bands, which are evenly spaced on the mel scale from 0 on; 0 if it is not known."""
+    """Highest frequency of the bands, which are evenly spaced on the mel scale from 0 on; 0 if it
+    is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +210,8 @@ class DecodingStep:
 
 @dataclass(kw_only=True)
 class Sample:
-    """One input and its output. The code that runs the model creates it, and completes it with the output."""
+    """One input and its output. The code that runs the model creates it, and completes it with the
+    output."""
 
     title: str = ""
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -201,7 +224,8 @@ class Sample:
     begin: str = ""
     """Label of the first token of the decoder input."""
     decoder_input: Sequence[str] = ()
-    """Labels of the first tokens of the decoder input, if better known than by ids: the spelling of unknown words."""
+    """Labels of the first tokens of the decoder input, if better known than by ids: the spelling of
+    unknown words."""
     output_ids: Sequence[int] = ()
     """Ids of the output, EOS included."""
     output: Axis | None = None

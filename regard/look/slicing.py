@@ -2,7 +2,8 @@
 
     weights(slice(read))[r, h, i, :] = weights(read)[rows[r], heads[h], queries[i], :]
 
-Scores with parameters per head that are not inner products are computed for all heads, and their weights are selected.
+Scores with parameters per head that are not inner products are computed for all heads, and their
+weights are selected.
 """
 
 import itertools
@@ -26,13 +27,15 @@ from regard.attention.scores import InnerProduct
 HEAD, QUERY = -3, -2
 """Axes of the weights, where they have that many."""
 MASKED = -0.0
-"""Recorded weight of a masked pair: equal to 0, but pictures can tell it from a weight that a choice made 0."""
+"""Recorded weight of a masked pair: equal to 0, but pictures can tell it from a weight that a
+choice made 0."""
 
 Indices = Sequence[int]
 
 
 def sizes_of(inputs: AttentionInputs) -> tuple[int, ...]:
-    """Return the shape of the weights: leading axes of queries and keys, broadcast (grouped heads are the queries')."""
+    """Return the shape of the weights: leading axes of queries and keys, broadcast (grouped heads
+    are the queries')."""
     query, keys = inputs.query.shape, inputs.keys.shape
     missing = len(query) - len(keys)
     pairs = zip((*(1,) * -missing, *query[:-2]), (*(1,) * missing, *keys[:-2]), strict=True)
@@ -40,7 +43,8 @@ def sizes_of(inputs: AttentionInputs) -> tuple[int, ...]:
 
 
 def take(tensor: Tensor, axis: int, indices: Indices | None) -> Tensor:
-    """Return the entries at `indices` of an axis (negative); the whole tensor if it lacks the axis or it has size 1.
+    """Return the entries at `indices` of an axis (negative); the whole tensor if it lacks the axis
+    or it has size 1.
 
     Consecutive entries are a view.
     """
@@ -52,7 +56,8 @@ def take(tensor: Tensor, axis: int, indices: Indices | None) -> Tensor:
 
 
 class SlicedRead:
-    """Read whose weights are computed for some rows, heads and queries at a time; None is all rows or heads."""
+    """Read whose weights are computed for some rows, heads and queries at a time; None is all rows
+    or heads."""
 
     def __init__(self, inputs: AttentionInputs):
         self.sizes = sizes_of(inputs)
@@ -61,8 +66,11 @@ class SlicedRead:
 
     @property
     def slices_heads(self) -> bool:
-        """True if only the selected heads are computed; False if the read has a single head or per-head parameters."""
-        is_same_for_all_queries = self._whole.score.num_heads is None or isinstance(self._whole.form, InnerProduct)
+        """True if only the selected heads are computed; False if the read has a single head or
+        per-head parameters."""
+        is_same_for_all_queries = self._whole.score.num_heads is None or isinstance(
+            self._whole.form, InnerProduct
+        )
         return len(self.sizes) > 3 and is_same_for_all_queries
 
     @property
@@ -73,18 +81,24 @@ class SlicedRead:
     def bytes_per_weight(self, num_heads: int) -> int:
         """Return the bytes of the largest tensor per weight, when `num_heads` heads are computed.
 
-        For scores other than inner products this assumes the worst case, sums of all queries and keys.
+        For scores other than inner products this assumes the worst case, sums of all queries and
+        keys.
         """
         share = (
-            1 if len(self.sizes) < 4 or self.saves_memory_by_head else math.ceil(self.sizes[HEAD] / max(1, num_heads))
+            1
+            if len(self.sizes) < 4 or self.saves_memory_by_head
+            else math.ceil(self.sizes[HEAD] / max(1, num_heads))
         )
         query = self._whole.query
         width = 1 if isinstance(self._whole.form, InnerProduct) else query.shape[-1]
         # Masks and biases use positions in int64; autocast runs the softmax in float32.
         return max(1, share * width * max(8, query.element_size()))
 
-    def weights(self, rows: Indices | None, heads: Indices | None, queries: range) -> Float[Tensor, "... query key"]:
-        """Return the weights of these rows and heads, and of a range of queries; those of masked pairs are MASKED."""
+    def weights(
+        self, rows: Indices | None, heads: Indices | None, queries: range
+    ) -> Float[Tensor, "... query key"]:
+        """Return the weights of these rows and heads, and of a range of queries; those of masked
+        pairs are MASKED."""
         if self._last[:2] != (rows, heads):
             self._last = rows, heads, self._of_heads(self._of_rows(rows), heads)
         inputs = self._last[2]
@@ -106,8 +120,12 @@ class SlicedRead:
             values=take(inputs.values, axis, rows),
             choice=_choice_of(inputs.choice, axis, rows),
             raw_query=take(inputs.raw_query, axis, rows),
-            mask=None if inputs.mask is None else _mask_of_rows(inputs.mask, rows, len(self.sizes), inputs.positions),
-            bias=None if inputs.bias is None else _bias_of_rows(inputs.bias, rows, len(self.sizes), inputs.positions),
+            mask=None
+            if inputs.mask is None
+            else _mask_of_rows(inputs.mask, rows, len(self.sizes), inputs.positions),
+            bias=None
+            if inputs.bias is None
+            else _bias_of_rows(inputs.bias, rows, len(self.sizes), inputs.positions),
         )
 
     def _of_heads(self, inputs: AttentionInputs, heads: Indices | None) -> AttentionInputs:
@@ -126,10 +144,18 @@ class SlicedRead:
 
 
 def can_slice(choice: Choice) -> bool:
-    """Return True if rows and heads of a choice can be computed alone: it treats all alike, or it is Soft."""
-    own = (value for part in choice.modules() for value in vars(part).values() if isinstance(value, Tensor))
+    """Return True if rows and heads of a choice can be computed alone: it treats all alike, or it
+    is Soft."""
+    own = (
+        value
+        for part in choice.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor)
+    )
     tensors = itertools.chain(choice.parameters(), choice.buffers(), own)
-    return not choice.is_random and (isinstance(choice, Soft) or all(tensor.numel() == 1 for tensor in tensors))
+    return not choice.is_random and (
+        isinstance(choice, Soft) or all(tensor.numel() == 1 for tensor in tensors)
+    )
 
 
 def _choice_of(choice: Choice, axis: int, indices: Indices) -> Choice:
@@ -144,7 +170,9 @@ def _mask_of_rows(mask: Mask, rows: Indices, num_axes: int, positions: Positions
     """Return `mask.select(rows)` without copying dense masks."""
     match mask:
         case All() | Any():
-            sides = (_mask_of_rows(side, rows, num_axes, positions) for side in (mask.left, mask.right))
+            sides = (
+                _mask_of_rows(side, rows, num_axes, positions) for side in (mask.left, mask.right)
+            )
             return type(mask)(*sides)
         case Not():
             return Not(_mask_of_rows(mask.hidden, rows, num_axes, positions))
@@ -157,7 +185,9 @@ def _bias_of_rows(bias: Bias, rows: Indices, num_axes: int, positions: Positions
     """Return `bias.select(rows)` without copying biases given as tensors."""
     match bias:
         case SumOfBiases():
-            sides = (_bias_of_rows(side, rows, num_axes, positions) for side in (bias.left, bias.right))
+            sides = (
+                _bias_of_rows(side, rows, num_axes, positions) for side in (bias.left, bias.right)
+            )
             return SumOfBiases(*sides)
         case TensorBias():
             return _SelectedBias(bias, -num_axes, rows, num_axes)
@@ -172,7 +202,9 @@ class _SelectedMask(Mask):
         self._mask, self._axis, self._indices, self._num_axes = mask, axis, indices, num_axes
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        return take(align(self._mask.materialize(positions), self._num_axes), self._axis, self._indices)
+        return take(
+            align(self._mask.materialize(positions), self._num_axes), self._axis, self._indices
+        )
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         raise AssertionError("rows must be selected before heads, and once")
@@ -186,5 +218,11 @@ class _SelectedBias(Bias):
         super().__init__()
         self._bias, self._axis, self._indices, self._num_axes = bias, axis, indices, num_axes
 
-    def materialize(self, query: Float[Tensor, "... query query_dim"], positions: Positions) -> Float[Tensor, "..."]:
-        return take(align(self._bias.materialize(query, positions), self._num_axes), self._axis, self._indices)
+    def materialize(
+        self, query: Float[Tensor, "... query query_dim"], positions: Positions
+    ) -> Float[Tensor, "..."]:
+        return take(
+            align(self._bias.materialize(query, positions), self._num_axes),
+            self._axis,
+            self._indices,
+        )

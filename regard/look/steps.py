@@ -1,4 +1,5 @@
-"""Decoding steps of a sample, from a trace: the tokens of an output, their alternatives, and the beams."""
+"""Decoding steps of a sample, from a trace: the tokens of an output, their alternatives, and the
+beams."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +9,8 @@ from regard.trace import SearchOutput, SearchStep, Segment
 
 
 def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the labels of the output tokens and of the decoder input; empty if the sample has no labels for tokens."""
+    """Return the labels of the output tokens and of the decoder input; empty if the sample has no
+    labels for tokens."""
     if sample.tokens is None or not output.tokens:
         return (), ()
     labels = tuple(sample.tokens(output.tokens))
@@ -17,28 +19,46 @@ def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...],
     return (*inputs[1:], labels[-1]), inputs
 
 
-def decoding_steps(segment: Segment, row: int, output: SearchOutput, sample: Sample) -> tuple[DecodingStep, ...]:
-    """Return the steps of the search that led to one output; empty if the sample has no labels for tokens."""
+def decoding_steps(
+    segment: Segment, row: int, output: SearchOutput, sample: Sample
+) -> tuple[DecodingStep, ...]:
+    """Return the steps of the search that led to one output; empty if the sample has no labels for
+    tokens."""
     if sample.tokens is None or not output.tokens:
         return ()
-    prefixes: list[tuple[int, ...]] = [()] * (len(segment.steps[0].source_rows) if segment.steps else 0)
+    prefixes: list[tuple[int, ...]] = [()] * (
+        len(segment.steps[0].source_rows) if segment.steps else 0
+    )
     steps = []
     labels, _ = token_labels(sample, output)
     for t, (step_row, token) in enumerate(zip(output.rows, output.tokens, strict=True)):
         step = segment.steps[t]
         likely = _likely_tokens(step, step_row)
-        log_prob = output.log_probs[t] if t < len(output.log_probs) else likely.get(token, -float("inf"))
+        log_prob = (
+            output.log_probs[t] if t < len(output.log_probs) else likely.get(token, -float("inf"))
+        )
         beams: tuple[Beam, ...] = ()
         if step.beam is not None:
             parents = zip(step.beam.rows, step.beam.tokens, strict=True)
             prefixes = [(*prefixes[parent], new_token) for parent, new_token in parents]
-            beams = _beams(segment, t, row, output, lambda index, prefixes=prefixes: _to_text(sample, prefixes[index]))
+            beams = _beams(
+                segment,
+                t,
+                row,
+                output,
+                lambda index, prefixes=prefixes: _to_text(sample, prefixes[index]),
+            )
         alternatives = [
             Alternative(token=sample.tokens([token_id])[0], probability=_exp(log_p))
             for token_id, log_p in likely.items()
         ]
         steps.append(
-            DecodingStep(token=labels[t], probability=_exp(log_prob), alternatives=tuple(alternatives), beams=beams)
+            DecodingStep(
+                token=labels[t],
+                probability=_exp(log_prob),
+                alternatives=tuple(alternatives),
+                beams=beams,
+            )
         )
     return tuple(steps)
 
@@ -50,8 +70,11 @@ def _likely_tokens(step: SearchStep, row: int) -> dict[int, float]:
     return dict(zip(step.tokens[row], step.log_probs[row], strict=True))
 
 
-def _beams(segment: Segment, t: int, row: int, output: SearchOutput, text: Callable[[int], str]) -> tuple[Beam, ...]:
-    """Return the hypotheses of a row of the source after step t; text: returns the text of a hypothesis."""
+def _beams(
+    segment: Segment, t: int, row: int, output: SearchOutput, text: Callable[[int], str]
+) -> tuple[Beam, ...]:
+    """Return the hypotheses of a row of the source after step t; text: returns the text of a
+    hypothesis."""
     beam = segment.steps[t].beam
     assert beam is not None
     next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []

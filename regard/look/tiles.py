@@ -1,15 +1,18 @@
 """Recorded part of a read's weights, computed in tiles: bounded memory for reads of any length.
 
-    recorded = weights[rows, heads, queries, :]          weights_ij = choice_j(score(query_i, key_j) + bias_ij)
+    recorded = weights[rows, heads, queries, :]          weights_ij = choice_j(score(query_i, key_j)
+    + bias_ij)
 
-Other rows, heads and queries are not computed. A tile holds whole rows of the softmax, so it is exact by itself. The
-log-sum-exp of a fused kernel would only save the sums of rows that are computed anyway, and would tie the weights to
-the kernels that return it.
+Other rows, heads and queries are not computed. A tile holds whole rows of the softmax, so it is
+exact by itself. The log-sum-exp of a fused kernel would only save the sums of rows that are
+computed anyway, and would tie the weights to the kernels that return it.
 
-Choices that sample are computed for all rows and heads, in the same tiles of queries as in the kernel: random numbers
-cannot be drawn in part. Choices with tensors that cannot be selected are computed for all rows and heads too.
+Choices that sample are computed for all rows and heads, in the same tiles of queries as in the
+kernel: random numbers cannot be drawn in part. Choices with tensors that cannot be selected are
+        computed for all rows and heads too.
 
-Source: lectures, A.2; tiles as in dao2022, whose tiles cut the keys too and so need the log-sum-exp.
+Source: lectures, A.2; tiles as in dao2022, whose tiles cut the keys too and so need the
+        log-sum-exp.
 """
 
 import itertools
@@ -54,9 +57,15 @@ class Part:
             if indices is None:
                 continue
             if len(sizes) < min_axes:
-                raise ValueError(f"{name} can be selected only in reads that have them, got weights of shape {sizes}")
+                raise ValueError(
+                    f"{name} can be selected only in reads that have them, got weights of shape "
+                    f"{sizes}"
+                )
             if not all(0 <= index < sizes[axis] for index in indices):
-                raise ValueError(f"{name} must be between 0 and {sizes[axis] - 1} in this read, got {list(indices)}")
+                raise ValueError(
+                    f"{name} must be between 0 and {sizes[axis] - 1} in this read, got "
+                    f"{list(indices)}"
+                )
             shape[axis] = len(indices)
         return tuple(shape)
 
@@ -69,13 +78,17 @@ class Tile(NamedTuple):
     weights: Tensor
 
 
-def tiles(inputs: AttentionInputs, part: Part, *, tile_bytes: int, drawn_by: str = "reference") -> Iterator[Tile]:
+def tiles(
+    inputs: AttentionInputs, part: Part, *, tile_bytes: int, drawn_by: str = "reference"
+) -> Iterator[Tile]:
     """Yield the recorded weights of a read tile by tile, each weight once.
 
-    The largest tensor of a tile has at most tile_bytes (at the least one query of one head of one row), and a tile
-    needs a few such tensors. Outer axes are split first, so that tiles are wide and consecutive on disk.
+    The largest tensor of a tile has at most tile_bytes (at the least one query of one head of one
+    row), and a tile needs a few such tensors. Outer axes are split first, so that tiles are wide
+    and consecutive on disk.
 
-    drawn_by: kernel that computed the read; it decides in which tiles of queries a choice draws random numbers.
+    drawn_by: kernel that computed the read; it decides in which tiles of queries a choice draws
+    random numbers.
     Raises:   ValueError if the read does not have the rows, heads or queries.
     """
     shape = part.shape(sizes_of(inputs))
@@ -89,7 +102,9 @@ def tiles(inputs: AttentionInputs, part: Part, *, tile_bytes: int, drawn_by: str
     for offset, first, num_queries in _runs(part.queries, sliced_read.sizes[QUERY]):
         for block in _blocks((*shape[:QUERY], num_queries, shape[-1]), axes, most):
             rows = _indices(part.rows, block[0], sliced_read.sizes[0]) if num_axes > 2 else None
-            heads = _indices(part.heads, block[HEAD], sliced_read.sizes[HEAD]) if num_axes > 3 else None
+            heads = (
+                _indices(part.heads, block[HEAD], sliced_read.sizes[HEAD]) if num_axes > 3 else None
+            )
             start, stop = block[QUERY].start, block[QUERY].stop
             weights = sliced_read.weights(rows, heads, range(first + start, first + stop))
             yield Tile((*block[:QUERY], slice(offset + start, offset + stop), block[-1]), weights)
@@ -98,7 +113,8 @@ def tiles(inputs: AttentionInputs, part: Part, *, tile_bytes: int, drawn_by: str
 def _tiles_of_all(
     sliced_read: SlicedRead, inputs: AttentionInputs, part: Part, tile_bytes: int, drawn_by: str
 ) -> Iterator[Tile]:
-    """Yield the tiles from the weights of all rows and heads, and for a choice that draws, of all queries in order."""
+    """Yield the tiles from the weights of all rows and heads, and for a choice that draws, of all
+    queries in order."""
     sizes, is_random = sliced_read.sizes, inputs.choice.is_random
     weights_per_query = math.prod(sizes) // max(1, sizes[QUERY])
     bytes_per_weight = sliced_read.bytes_per_weight(sizes[HEAD] if len(sizes) > 3 else 1)
@@ -109,7 +125,10 @@ def _tiles_of_all(
     leading = [slice(0, size) for size in part.shape(sizes)]
     for start in range(0, sizes[QUERY], step):
         stop = min(start + step, sizes[QUERY])
-        ranges = [(max(first, start), min(first + size, stop), offset - first) for offset, first, size in runs]
+        ranges = [
+            (max(first, start), min(first + size, stop), offset - first)
+            for offset, first, size in runs
+        ]
         ranges = [(a, b, shift) for a, b, shift in ranges if a < b]
         if not ranges and not is_random:
             continue
@@ -121,7 +140,8 @@ def _tiles_of_all(
 
 
 def _indices(recorded: Sequence[int] | None, block: slice, size: int) -> list[int] | None:
-    """Return the indices of a block of an axis of `size` entries; None if they are all entries in order."""
+    """Return the indices of a block of an axis of `size` entries; None if they are all entries in
+    order."""
     indices = list(range(size) if recorded is None else recorded)[block]
     return None if indices == list(range(size)) else indices
 
@@ -137,7 +157,8 @@ def _runs(queries: Sequence[int] | None, num_queries: int) -> Iterator[tuple[int
 
 
 def _blocks(shape: tuple[int, ...], axes: Sequence[int], most: int) -> Iterator[list[slice]]:
-    """Yield the ranges of blocks of at most `most` entries, as far as splitting `axes` in this order achieves it."""
+    """Yield the ranges of blocks of at most `most` entries, as far as splitting `axes` in this
+    order achieves it."""
     steps = [max(1, size) for size in shape]
     for axis in axes:
         entries = math.prod(steps) // steps[axis]

@@ -1,12 +1,14 @@
-"""Vectors of a read, from its inputs to its outputs, recorded beside the weights: the numbers of the view "walk".
+"""Vectors of a read, from its inputs to its outputs, recorded beside the weights: the numbers of
+the view "walk".
 
     Q = X' W_Q + b,  K = X W_K + b,  V = X W_V + b      items X' and X, projected by each head
     S = score(Q, K) + bias, -inf where masked           A = choice(S)
     Z = A V                                             out = [Z_1; ...; Z_l] W_O + b
 
-`record(..., vectors=True)` records them call by call. Queries, keys, values and scores are those that the read
-compares: rotated by rotary positions, mapped by a score with parameters, with its soft cap. Z and out are the outputs
-of the model's own modules. Nothing is recorded, and nothing costs anything, without it.
+`record(..., vectors=True)` records them call by call. Queries, keys, values and scores are those
+that the read compares: rotated by rotary positions, mapped by a score with parameters, with its
+soft cap. Z and out are the outputs of the model's own modules. Nothing is recorded, and nothing
+costs anything, without it.
 
 Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 """
@@ -67,12 +69,14 @@ class ReadFormula:
     beta: float | None = None
     """Inverse temperature of a softmax; None for other choices, or if it differs between rows."""
     mapped: str = ""
-    """Map of the projected queries and keys before they are compared, such as Rotary(8); empty if there is none."""
+    """Map of the projected queries and keys before they are compared, such as Rotary(8); empty if
+    there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadVectors:
-    """Vectors of one read for one sample. Numbers that no call computed are NaN (of scores: -inf)."""
+    """Vectors of one read for one sample. Numbers that no call computed are NaN (of scores:
+    -inf)."""
 
     items: Float[Tensor, "query dim"] | None = None
     """X', the items of the queries; None if they are unknown: the read has no projections."""
@@ -80,7 +84,8 @@ class ReadVectors:
     """X, the items that are asked; None if they are unknown."""
     queries: Float[Tensor, "head query head_dim"]
     keys: Float[Tensor, "key_head key head_dim"]
-    """Keys of as many heads as the queries, or fewer (grouped queries: each serves adjacent heads)."""
+    """Keys of as many heads as the queries, or fewer (grouped queries: each serves adjacent
+    heads)."""
     values: Float[Tensor, "key_head key value_dim"]
     scores: Float[Tensor, "head query key"]
     """With bias and soft cap; -inf: masked."""
@@ -89,7 +94,8 @@ class ReadVectors:
     result: Float[Tensor, "query output_dim"] | None = None
     """Output of the projection W_O; None without one."""
     projections: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights (out, in) "query", "key", "value", "output", and biases "query bias", ...; empty without projections."""
+    """Weights (out, in) "query", "key", "value", "output", and biases "query bias", ...; empty
+    without projections."""
     formula: ReadFormula
 
     def key_head(self, head: int) -> int:
@@ -97,11 +103,14 @@ class ReadVectors:
         return head * len(self.keys) // len(self.queries)
 
     def projection(self, name: str, head: int) -> tuple[Tensor, Tensor | None] | None:
-        """Return weight and bias of "query", "key" or "value" for a head of queries; None without projections."""
+        """Return weight and bias of "query", "key" or "value" for a head of queries; None without
+        projections."""
         weight, bias = self.projections.get(name), self.projections.get(f"{name} bias")
         if weight is None:
             return None
-        count, number = (len(self.queries), head) if name == "query" else (len(self.keys), self.key_head(head))
+        count, number = (
+            (len(self.queries), head) if name == "query" else (len(self.keys), self.key_head(head))
+        )
         size = len(weight) // count
         rows = slice(number * size, (number + 1) * size)
         return weight[rows], None if bias is None else bias[rows]
@@ -155,13 +164,24 @@ class _KeySource(NamedTuple):
 class Vectors:
     """Vectors of the recorded calls of every read, and the hooks that record them."""
 
-    def __init__(self, model: nn.Module, reads: Mapping[str, Read], *, dtype: torch.dtype, trace: Trace | None):
+    def __init__(
+        self,
+        model: nn.Module,
+        reads: Mapping[str, Read],
+        *,
+        dtype: torch.dtype,
+        trace: Trace | None,
+    ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
         self._calls: dict[str, list[CallVectors | None]] = {name: [] for name in reads}
         self._items: dict[str, Tensor] = {}
         self._sources: dict[str, _KeySource] = {}
-        modules = {id(module.read): module for module in model.modules() if isinstance(module, MultiHead)}
-        self._heads = {name: modules[id(read)] for name, read in reads.items() if id(read) in modules}
+        modules = {
+            id(module.read): module for module in model.modules() if isinstance(module, MultiHead)
+        }
+        self._heads = {
+            name: modules[id(read)] for name, read in reads.items() if id(read) in modules
+        }
         self._projections: dict[str, dict[str, Tensor]] = {}
 
     def register_hooks(self) -> list[RemovableHandle]:
@@ -169,7 +189,9 @@ class Vectors:
         handles = []
         for name, heads in self._heads.items():
 
-            def keep_items(_: nn.Module, args: tuple, kwargs: dict[str, Any], name: str = name) -> None:
+            def keep_items(
+                _: nn.Module, args: tuple, kwargs: dict[str, Any], name: str = name
+            ) -> None:
                 self._items[name] = kwargs["query"] if "query" in kwargs else args[0]
 
             def keep_source(_: nn.Module, args: tuple, name: str = name) -> None:
@@ -180,13 +202,16 @@ class Vectors:
                 if calls and (call := calls[-1]) is not None and call.result is None:
                     call.result = self._store(output)
 
-            handles.append(heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True))
+            handles.append(
+                heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True)
+            )
             handles.append(heads.key.register_forward_pre_hook(disable_compile(keep_source)))
             handles.append(heads.register_forward_hook(disable_compile(keep_result)))
         return handles
 
     def keep(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
-        """Record the vectors of a call; none of a read with other axes than ([batch, [head,]] query, dim).
+        """Record the vectors of a call; none of a read with other axes than ([batch, [head,]]
+        query, dim).
 
         Raises: UserError if the vectors of all calls exceed MAX_BYTES.
         """
@@ -209,7 +234,9 @@ class Vectors:
                 scores=self._store(scores.expand(sizes_of(inputs))),
                 outputs=self._store(output),
                 items=None if items is None else self._store(items),
-                source=None if source is None else self._store(source.items, None if last is None else last.source),
+                source=None
+                if source is None
+                else self._store(source.items, None if last is None else last.source),
                 extends=source is not None and source.position == self._position,
                 formula=_formula(inputs, heads),
             )
@@ -247,9 +274,12 @@ class Vectors:
 
         entries:    index and row of each call; None without a call.
         source_row: row of the items that all calls ask, if they do not ask their own past.
-        Returns None if the keys of a step are not the first ones of the last step: a memory that drops keys.
+        Returns None if the keys of a step are not the first ones of the last step: a memory that
+        drops keys.
         """
-        steps = [None if entry is None else (self._calls[name][entry[0]], entry[1]) for entry in entries]
+        steps = [
+            None if entry is None else (self._calls[name][entry[0]], entry[1]) for entry in entries
+        ]
         made = [step for step in steps if step is not None]
         if not made or any(call is None for call, _ in made):
             return None
@@ -258,14 +288,21 @@ class Vectors:
         keys, values = _heads_of(last.keys, last_row), _heads_of(last.values, last_row)
         for call, row in calls:
             count = call.keys.shape[-2]
-            if count > keys.shape[-2] or not torch.equal(_heads_of(call.keys, row), keys[:, :count]):
+            if count > keys.shape[-2] or not torch.equal(
+                _heads_of(call.keys, row), keys[:, :count]
+            ):
                 return None
         nothing = float("nan")
 
         def stack(part: Callable[[CallVectors, int], Tensor], empty: float = nothing) -> Tensor:
-            rows = [None if step is None or step[0] is None else part(step[0], step[1]) for step in steps]
+            rows = [
+                None if step is None or step[0] is None else part(step[0], step[1])
+                for step in steps
+            ]
             first = next(row for row in rows if row is not None)
-            return torch.cat([torch.full_like(first, empty) if row is None else row for row in rows], -2)
+            return torch.cat(
+                [torch.full_like(first, empty) if row is None else row for row in rows], -2
+            )
 
         def padded_scores(call: CallVectors, row: int) -> Tensor:
             scores = _heads_of(call.scores, row)[..., :num_keys]
@@ -277,14 +314,18 @@ class Vectors:
         source = _source_of_steps(calls, source_row)
         is_source = _are_projected(source, values, projections)
         return ReadVectors(
-            items=stack(lambda call, row: _items_of(_require(call.items), row)) if has_items else None,
+            items=stack(lambda call, row: _items_of(_require(call.items), row))
+            if has_items
+            else None,
             source=_pad_rows(_require(source), num_keys) if is_source else None,
             queries=stack(lambda call, row: _heads_of(call.queries, row)),
             keys=_pad_rows(keys, num_keys),
             values=_pad_rows(values, num_keys),
             scores=stack(padded_scores, float("-inf")),
             outputs=stack(lambda call, row: _heads_of(call.outputs, row)),
-            result=stack(lambda call, row: _items_of(_require(call.result), row)) if has_result else None,
+            result=stack(lambda call, row: _items_of(_require(call.result), row))
+            if has_result
+            else None,
             projections=projections,
             formula=last.formula,
         )
@@ -294,20 +335,27 @@ class Vectors:
         return (0, None) if self._trace is None else self._trace.position
 
     def _store(self, tensor: Tensor, before: Tensor | None = None) -> Tensor:
-        """Return a copy on the CPU; `before` itself, if it is equal: the keys of a source are stored once."""
+        """Return a copy on the CPU; `before` itself, if it is equal: the keys of a source are
+        stored once."""
         copy = torch.from_numpy(numbers_of(tensor.detach(), self._dtype).copy())
         if before is not None and before.shape == copy.shape and torch.equal(before, copy):
             return before
         self._bytes += copy.numel() * copy.element_size()
         if self._bytes > MAX_BYTES:
             raise UserError(
-                f"vectors of a recording must fit in {MAX_BYTES:,} bytes: record fewer inputs, or only some reads "
+                f"vectors of a recording must fit in {MAX_BYTES:,} bytes: record fewer inputs, or "
+                f"only some reads "
                 "(only=...)"
             )
         return copy
 
     def _projections_of(self, heads: MultiHead) -> dict[str, Tensor]:
-        parts = {"query": heads.query, "key": heads.key, "value": heads.value, "output": heads.output}
+        parts = {
+            "query": heads.query,
+            "key": heads.key,
+            "value": heads.value,
+            "output": heads.output,
+        }
         return {
             f"{name} bias" if kind == "bias" else name: self._store(parameter)
             for name, part in parts.items()
@@ -340,7 +388,8 @@ def _one_line(module: nn.Module) -> str:
 
 
 def _heads_of(tensor: Tensor, row: int) -> Tensor:
-    """Return (head, item, size) of a tensor ([batch, [head,]] item, size); one head without heads."""
+    """Return (head, item, size) of a tensor ([batch, [head,]] item, size); one head without
+    heads."""
     if tensor.dim() == 2:
         return tensor[None]
     part = tensor[row if len(tensor) > 1 else 0]
@@ -353,19 +402,25 @@ def _items_of(tensor: Tensor, row: int) -> Tensor:
 
 
 def _source_of_steps(calls: Sequence[tuple[CallVectors, int]], source_row: int) -> Tensor | None:
-    """Return the items that the keys of the last step were projected from: one of each step, or those of a source."""
+    """Return the items that the keys of the last step were projected from: one of each step, or
+    those of a source."""
     first = calls[0][0]
     if first.source is None:
         return None
     if not any(call.extends for call, _ in calls):
-        return _items_of(first.source, source_row) if source_row < max(1, len(first.source)) else None
+        return (
+            _items_of(first.source, source_row) if source_row < max(1, len(first.source)) else None
+        )
     if not all(call.extends for call, _ in calls):
         return None
     return torch.cat([_items_of(_require(call.source), row) for call, row in calls])
 
 
-def _are_projected(source: Tensor | None, values: Tensor, projections: Mapping[str, Tensor]) -> bool:
-    """Return True if the values (head, key, value_dim) are projected from these items, up to rounding.
+def _are_projected(
+    source: Tensor | None, values: Tensor, projections: Mapping[str, Tensor]
+) -> bool:
+    """Return True if the values (head, key, value_dim) are projected from these items, up to
+    rounding.
 
     Another memory may have been projected since, or values from other items than keys.
     """

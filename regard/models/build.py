@@ -1,6 +1,7 @@
 """Construction of cores and models from their configs, with weights drawn from torch's generator.
 
-Weights are drawn in the order of construction, so that the order of the lines of each function is part of its results.
+Weights are drawn in the order of construction, so that the order of the lines of each function is
+part of its results.
 """
 
 from collections.abc import Callable
@@ -75,7 +76,9 @@ def build_core(
     if type(config) not in CORES:
         names = ", ".join(kind.__name__ for kind in CORES)
         raise TypeError(f"`config` must be one of {names}, got {type(config).__name__}")
-    return CORES[type(config)](config, dropout=dropout, encodes=encodes, decodes=decodes, in_order=in_order)
+    return CORES[type(config)](
+        config, dropout=dropout, encodes=encodes, decodes=decodes, in_order=in_order
+    )
 
 
 def build(
@@ -93,7 +96,8 @@ def build(
     """
     if config.tie == "all" and source_vocab != target_vocab:
         raise ValueError(
-            f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and {target_vocab}"
+            f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and "
+            f"{target_vocab}"
         )
     source = _draw_embeddings(config, source_vocab)
     target = source if config.tie == "all" else _draw_embeddings(config, target_vocab)
@@ -113,7 +117,9 @@ def build(
     )
 
 
-def build_captioner(config: ModelConfig, reads: Reader, *, vocab: int, label_smoothing: float = 0.0) -> Model:
+def build_captioner(
+    config: ModelConfig, reads: Reader, *, vocab: int, label_smoothing: float = 0.0
+) -> Model:
     """Build a model that writes tokens of a vocabulary of this size about the input of `reads`.
 
     Raises: ValueError if tie is all, as there are no source tokens.
@@ -135,23 +141,34 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
-    """Build a forecaster of tracks: of one agent at a time, or of all agents of a scene (ForecasterConfig.joint)."""
+    """Build a forecaster of tracks: of one agent at a time, or of all agents of a scene
+    (ForecasterConfig.joint)."""
     if isinstance(config, ForecasterConfig) and config.joint:
         scenes = SceneTrackReader(observed, config.core.width)
         core = build_core(config.core, dropout=config.dropout, decodes=False)
         return Model(
-            reads=scenes, core=core, writes=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout)
+            reads=scenes,
+            core=core,
+            writes=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout),
         )
     reads = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Model(reads=reads, core=core, writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
+    return Model(
+        reads=reads,
+        core=core,
+        writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout),
+    )
 
 
-def build_tagger(config: TaggerConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Model:
+def build_tagger(
+    config: TaggerConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0
+) -> Model:
     """Build a tagger of tokens."""
     reads = build_token_reader(config, vocab)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    writes = TagWriter(core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing)
+    writes = TagWriter(
+        core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing
+    )
     return Model(reads=reads, core=core, writes=writes)
 
 
@@ -171,21 +188,35 @@ def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
     if config.pool == "attention":
         heads = 4 if config.pool_heads is None else config.pool_heads
         choice = create_choice(config.pool_query, ScaledDot(), heads)
-        return AttentionPooling(core.memory_dim, num_heads=heads, choice=choice, kernel=config.core.kernel)
+        return AttentionPooling(
+            core.memory_dim, num_heads=heads, choice=choice, kernel=config.core.kernel
+        )
     if config.pool == "first":
         return ClassToken(core.width)
-    return MeanPooling() if config.pool == "mean" else LastItem(directions=directions_of(config.core) or 1)
+    return (
+        MeanPooling()
+        if config.pool == "mean"
+        else LastItem(directions=directions_of(config.core) or 1)
+    )
 
 
-def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, ...]) -> Autoencoder | QuantizedAutoencoder:
-    """Build the autoencoder of a config for images of (channels, height, width), or vectors of (size,)."""
-    return QuantizedAutoencoder(config, shape) if config.kind == "quantized" else Autoencoder(config, shape)
+def build_autoencoder(
+    config: AutoencoderConfig, shape: tuple[int, ...]
+) -> Autoencoder | QuantizedAutoencoder:
+    """Build the autoencoder of a config for images of (channels, height, width), or vectors of
+    (size,)."""
+    return (
+        QuantizedAutoencoder(config, shape)
+        if config.kind == "quantized"
+        else Autoencoder(config, shape)
+    )
 
 
 def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, axes: int) -> Model:
     """Build a detector of regions of `axes` axes in the input of `reads`.
 
-    Proposals need the places of the items: the buffer `centers` of the reader, or of each row (PointReader).
+    Proposals need the places of the items: the buffer `centers` of the reader, or of each row
+    (PointReader).
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
     points = reads if isinstance(reads, PointReader) else None
@@ -204,7 +235,9 @@ def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, a
     return Model(reads=reads, core=core, writes=writes)
 
 
-def build_token_reader(config: TokenModelConfig, vocab: int, kind: type[ReaderT] = TokenReader) -> ReaderT:
+def build_token_reader(
+    config: TokenModelConfig, vocab: int, kind: type[ReaderT] = TokenReader
+) -> ReaderT:
     """Build a reader of token ids with embeddings of its own.
 
     kind: TokenReader, or a subclass of it.
@@ -226,7 +259,9 @@ def _draw_embeddings(config: TokenModelConfig, vocab: int) -> _Embeddings:
     return _Embeddings(table, None if dim == width else embedding_projection(dim, width))
 
 
-def _token_reader(kind: type[ReaderT], config: TokenModelConfig, embeddings: _Embeddings) -> ReaderT:
+def _token_reader(
+    kind: type[ReaderT], config: TokenModelConfig, embeddings: _Embeddings
+) -> ReaderT:
     options = {"projection": embeddings.projection, "dropout": config.dropout}
     return kind(embeddings.table, scale=_scale(config), **options)
 

@@ -1,10 +1,17 @@
-"""Configs of models as plain dataclasses, without torch, since the help of the command line is generated from them."""
+"""Configs of models as plain dataclasses, without torch, since the help of the command line is
+generated from them."""
 
 from dataclasses import field
 from typing import Annotated, Literal
 
 from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
-from regard.models.cores.config import ChoiceConfig, CoreConfig, TransformerConfig, check_reads, directions_of
+from regard.models.cores.config import (
+    ChoiceConfig,
+    CoreConfig,
+    TransformerConfig,
+    check_reads,
+    directions_of,
+)
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne, Heads, Range, Width
 
@@ -14,11 +21,12 @@ class EmbeddingConfig:
     """Config of the embeddings of tokens."""
 
     embedding_dim: Width | None = None
-    """Size of the embeddings, if it is not the width of the core: a matrix then maps them to the width, and hidden
-    states back to them. (lan2020)"""
+    """Size of the embeddings, if it is not the width of the core: a matrix then maps them to the
+    width, and hidden states back to them. (lan2020)"""
     embedding_scale: Literal["root", "one"] | None = None
-    """root: embeddings are multiplied by the root of their size (vaswani2017); one: they are not (radford2018). If not
-    given, one for a language model with a transformer, as in GPT, else root."""
+    """root: embeddings are multiplied by the root of their size (vaswani2017); one: they are not
+    (radford2018). If not given, one for a language model with a transformer, as in GPT, else
+    root."""
 
 
 @settings
@@ -28,8 +36,8 @@ class ModelConfig(EmbeddingConfig):
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive: encoder and decoder."""
     tie: Literal["all", "target", "none"] = "all"
-    """Tied embeddings: all (source, target and output; needs a joint vocabulary), target (target and output),
-    none."""
+    """Tied embeddings: all (source, target and output; needs a joint vocabulary), target (target
+    and output), none."""
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, and inside the core."""
 
@@ -41,9 +49,10 @@ class ClassifierConfig:
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
     pool: Literal["attention", "last", "mean", "first"] = "attention"
-    """The vector of an input. attention: a learned query reads the encoder's states; last: the state of the last item
-    (of two directions: the last forward and the first backward one, the final states); mean: the mean of all; first:
-    the state of a learned item put before the others, the class token of BERT and ViT. (devlin2019, dosovitskiy2021)"""
+    """The vector of an input. attention: a learned query reads the encoder's states; last: the
+    state of the last item (of two directions: the last forward and the first backward one, the
+    final states); mean: the mean of all; first: the state of a learned item put before the others,
+    the class token of BERT and ViT. (devlin2019, dosovitskiy2021)"""
     pool_heads: Heads | None = None
     """Heads of the attention pooling; 4 if not given."""
     pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
@@ -58,14 +67,18 @@ class ClassifierConfig:
         self.pool_query.check_kernel(self.core.kernel)
         if self.pool != "attention" and self.pool_query.has_choice:
             raise ValueError(
-                f"pool_query.choice must be soft, without options, with pool={self.pool}, which has no query, got "
+                f"pool_query.choice must be soft, without options, with pool={self.pool}, which "
+                f"has no query, got "
                 f"{self.pool_query.describe_choice()}"
             )
         if self.pool != "attention" and self.pool_heads is not None:
-            raise ValueError(f"pool_heads must not be given with pool={self.pool}, only with attention")
+            raise ValueError(
+                f"pool_heads must not be given with pool={self.pool}, only with attention"
+            )
         if self.pool == "first" and directions_of(self.core) == 1:
             raise ValueError(
-                "pool must be attention, last or mean with core.directions=1, got first: a forward encoder has read no "
+                "pool must be attention, last or mean with core.directions=1, got first: a forward "
+                "encoder has read no "
                 "other item at its first one"
             )
 
@@ -119,8 +132,8 @@ class ForecasterConfig(EncoderConfig):
     """Config of a forecaster of tracks: an encoder alone."""
 
     joint: bool = False
-    """True: the tracks of all agents of a scene are predicted at once, each from its own item; False: those of one
-    agent at a time, in its own frame, from its nearest neighbors."""
+    """True: the tracks of all agents of a scene are predicted at once, each from its own item;
+    False: those of one agent at a time, in its own frame, from its nearest neighbors."""
 
 
 @settings
@@ -138,10 +151,11 @@ class DetectorConfig:
             positions=NoPositionsConfig(),
         )
     )
-    """transformer, recurrent or self-attentive: encoder of the items, and decoder of the queries."""
+    """transformer, recurrent or self-attentive: encoder of the items, and decoder of the
+    queries."""
     queries: Literal["proposed", "learned"] = "proposed"
-    """Initial queries: proposed: from the encoder's proposals of highest score (two-stage); learned: the same for every
-    source, as in DETR, which needs far more data."""
+    """Initial queries: proposed: from the encoder's proposals of highest score (two-stage);
+    learned: the same for every source, as in DETR, which needs far more data."""
     nms_threshold: Annotated[float, Range(0, 1, is_open_below=True)] = 0.5
     """IoU above which proposals of the same class are suppressed (non-maximum suppression)."""
     num_queries: Annotated[int, Range(1, 1_000)] = 50

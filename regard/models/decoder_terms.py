@@ -1,12 +1,14 @@
 """Contributions of the parts of a Transformer decoder to the logits of its target tokens, exactly.
 
-    h_t = x_t + sum over blocks of self-attention_t + cross-attention_t + feed-forward_t          items of the decoder
-    logit_t(y_t) - mean over v of logit_t(v) = sum over parts p of c_pt + c_t        c_pt = d_t . term_pt
+    h_t = x_t + sum over blocks of self-attention_t + cross-attention_t + feed-forward_t
+    items of the decoder logit_t(y_t) - mean over v of logit_t(v) = sum over parts p of c_pt + c_t
+    c_pt = d_t . term_pt
 
-At the statistics of the input that it normalizes, each norm is linear: LayerNorm(x) = (x - mean(x)) gamma / s + beta
-with s = sqrt(variance + eps), and RMSNorm(x) = x gamma / s. It is applied to every term: once at the end (norm order
-pre), or after each sum (post). c_t is what the shifts beta add. d_t is the output embedding of y_t minus the mean of
-all. The contributions are exact for this input; a part depends on the parts before it.
+At the statistics of the input that it normalizes, each norm is linear: LayerNorm(x) = (x - mean(x))
+gamma / s + beta with s = sqrt(variance + eps), and RMSNorm(x) = x gamma / s. It is applied to every
+term: once at the end (norm order pre), or after each sum (post). c_t is what the shifts beta add.
+d_t is the output embedding of y_t minus the mean of all. The contributions are exact for this
+input; a part depends on the parts before it.
 
 Source: elhage2021 (direct logit attribution; norms at their own statistics).
 """
@@ -26,7 +28,11 @@ from regard.models.model import Model
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.vector import NoTermsError
 
-_NAMES = {"add_attention": "self-attention", "add_cross": "cross-attention", "add_feedforward": "feed-forward"}
+_NAMES = {
+    "add_attention": "self-attention",
+    "add_cross": "cross-attention",
+    "add_feedforward": "feed-forward",
+}
 
 
 class DecoderTerms(NamedTuple):
@@ -44,13 +50,20 @@ class DecoderTerms(NamedTuple):
 
 
 def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
-    """Return the contributions to the logits of the target tokens after the first, with teacher forcing.
+    """Return the contributions to the logits of the target tokens after the first, with teacher
+    forcing.
 
-    Raises: NoTermsError if the core is no Transformer that decodes in order, a norm is no LayerNorm or RMSNorm, or the
-            terms do not sum to the logits, as with a hook or a subclass that changes them.
+    Raises: NoTermsError if the core is no Transformer that decodes in order, a norm is no LayerNorm
+            or RMSNorm, or the terms do not sum to the logits, as with a hook or a subclass that
+            changes them.
     """
     core, writer = model.core, model.writes
-    if not (isinstance(core, Transformer) and core.in_order and len(core.decoder) and isinstance(writer, TokenWriter)):
+    if not (
+        isinstance(core, Transformer)
+        and core.in_order
+        and len(core.decoder)
+        and isinstance(writer, TokenWriter)
+    ):
         raise NoTermsError(f"the core {type(core).__name__} is no Transformer that decodes tokens")
     stream = _DecoderItems()
     with stream.follow(core):
@@ -94,7 +107,9 @@ class _DecoderItems:
                 if isinstance(residual, Residual):
                     handles += self._hook(residual, f"layer {layer}: {part}")
                 elif residual is not None:
-                    raise NoTermsError(f"{name} of layer {layer} is a {type(residual).__name__}, and no Residual")
+                    raise NoTermsError(
+                        f"{name} of layer {layer} is a {type(residual).__name__}, and no Residual"
+                    )
         try:
             yield
         finally:
@@ -104,7 +119,9 @@ class _DecoderItems:
     def _hook(self, residual: Residual, name: str) -> list[Any]:
         outputs: list[Tensor] = []
 
-        def before(_: nn.Module, arguments: tuple[Tensor, Callable[[Tensor], Tensor]]) -> tuple[Any, ...]:
+        def before(
+            _: nn.Module, arguments: tuple[Tensor, Callable[[Tensor], Tensor]]
+        ) -> tuple[Any, ...]:
             items, part = arguments
             if not self.terms:
                 self.terms.append(("embedding", items))

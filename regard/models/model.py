@@ -1,21 +1,23 @@
 """Model: a reader, a core and a writer.
 
     h^Enc = encoder(x)              the items of the reader, encoded by the core
-    h^Dec = predictor(y, h^Enc)     the writer queries the core: targets delayed by one, or learned queries, read h^Enc
-    y~    = decoder(h^Dec)          the answer of the writer; in training, its loss
+    h^Dec = predictor(y, h^Enc)     the writer queries the core: targets delayed by one, or learned
+    queries, read h^Enc y~    = decoder(h^Dec)          the answer of the writer; in training, its
+    loss
 
-    queries = writes.embed_target(y)                         decoder inputs, if the core decodes a target
-    h^Enc   = writes.encode(core, reads(x))
+    queries = writes.embed_target(y)                         decoder inputs, if the core decodes a
+    target h^Enc   = writes.encode(core, reads(x))
     h^Dec   = writes.read(core, h^Enc, queries=queries)
     loss    = writes.loss(h^Dec, y)        y~ = writes.answer(h^Dec)
 
-Any reader can be combined with any core and any writer. Without a reader, the core is a decoder alone, and the model a
-causal language model:
+Any reader can be combined with any core and any writer. Without a reader, the core is a decoder
+alone, and the model a causal language model:
 
-    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        U one-hot, W_e tied
+    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        U
+    one-hot, W_e tied
 
-With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens, state)` takes one
-more token per row; the results equal those of `forward`.
+With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens,
+state)` takes one more token per row; the results equal those of `forward`.
 
 Source: lectures, D.13 (GPT), E.11 (encoder-predictor-decoder view); radford2018, section 3.1.
 """
@@ -80,10 +82,12 @@ class ModelState:
 
 
 class Model(nn.Module):
-    """Model: reads + core + writes; as encoder, predictor and decoder: y~ = decoder(predictor(y, encoder(x))).
+    """Model: reads + core + writes; as encoder, predictor and decoder: y~ = decoder(predictor(y,
+    encoder(x))).
 
     encoder:   the reader and the encoder of the core.
-    predictor: the queries of the writer, and the decoder of the core or a pool, which read what the encoder returned.
+    predictor: the queries of the writer, and the decoder of the core or a pool, which read what the
+    encoder returned.
     decoder:   the output layer of the writer.
 
     reads:  None for a language model, whose core has no encoder.
@@ -93,8 +97,8 @@ class Model(nn.Module):
     def __init__(self, *, reads: Reader | None, core: Core, writes: Writer):
         super().__init__()
         _check_parts(reads, core, writes)
-        # The order of registration is that of the parameters, in which the norm of the gradient is summed: embeddings
-        # first, which without a reader are the writer's.
+        # The order of registration is that of the parameters, in which the norm of the gradient is
+        # summed: embeddings first, which without a reader are the writer's.
         if reads is None:
             self.writes = writes
         self.reads = reads
@@ -103,14 +107,15 @@ class Model(nn.Module):
         self.has_samples = bool(sampling_choices(self))
 
     def forward(self, source: Any = None, target: Any = None) -> Any:
-        """Return the answer of the writer; of a TokenWriter the logits of each next token of the target."""
+        """Return the answer of the writer; of a TokenWriter the logits of each next token of the
+        target."""
         return self.decoder(self.hidden(source, target))
 
     def encoder(self, source: Any = None) -> Any:
         """Return h^Enc, the encoded source: items (Padded) of size core.memory_dim.
 
-        If the core decodes targets in order: its state before the first target (CoreState), which holds h^Enc as keys
-        and values. None for a model without a reader.
+        If the core decodes targets in order: its state before the first target (CoreState), which
+        holds h^Enc as keys and values. None for a model without a reader.
         """
         if self.reads is None:
             _check_no_source(source)
@@ -118,7 +123,8 @@ class Model(nn.Module):
         return self.writes.encode(self.core, self.reads(source))
 
     def predictor(self, target: Any, encoded: Any, *, source: Any = None) -> Any:
-        """Return h^Dec, the hidden vectors from which the writer predicts, given what `encoder` returned.
+        """Return h^Dec, the hidden vectors from which the writer predicts, given what `encoder`
+        returned.
 
         target: None if the core reads no target (`writes.part` is not decoder).
         source: what `encoder` was given; only for a writer that continues it (TrackWriter).
@@ -133,13 +139,16 @@ class Model(nn.Module):
         """Return h^Dec, the hidden vectors that the writer reads from the core."""
         if self.reads is None:
             _check_no_source(source)
-        queries = self.writes.embed_target(target)  # before the source: dropout draws its seeds in this order
+        queries = self.writes.embed_target(
+            target
+        )  # before the source: dropout draws its seeds in this order
         return self._read(self.encoder(source), queries, source)
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
         """Return the loss of a batch, summed over its predictions.
 
-        In training with keys sampled by `Hard("reinforce")`, its gradient includes theirs (regard.models.sampled).
+        In training with keys sampled by `Hard("reinforce")`, its gradient includes theirs
+        (regard.models.sampled).
         """
         if self.has_samples and self.training and torch.is_grad_enabled():
             return self._sampled_loss(batch)
@@ -153,7 +162,9 @@ class Model(nn.Module):
         total, nll = self.writes.loss(hidden, batch.target)
         with torch.no_grad():
             costs = self.writes.costs(hidden, batch.target)
-        return BatchLoss(total + surrogate(samples, costs, step_wise_choices(self)), nll, self.count(batch))
+        return BatchLoss(
+            total + surrogate(samples, costs, step_wise_choices(self)), nll, self.count(batch)
+        )
 
     def count(self, batch: SourceTargetBatch) -> int:
         """Return the number of predictions of a batch, such as target tokens."""
@@ -174,7 +185,9 @@ class Model(nn.Module):
             return ModelState(self.core.start(None, rows=rows))
         return ModelState(self.core.start(self.reads(source)))
 
-    def step(self, tokens: Int[Tensor, " rows"], state: ModelState) -> tuple[Float[Tensor, "rows vocab"], ModelState]:
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: ModelState
+    ) -> tuple[Float[Tensor, "rows vocab"], ModelState]:
         """Return the logits of the next token after one more token per row, and the next state.
 
         Raises: TypeError if the writer does not decode targets in order.
@@ -184,19 +197,24 @@ class Model(nn.Module):
         return self.writes.answer(hidden), ModelState(core, state.position + 1)
 
     def slide(self, state: ModelState, window: int) -> ModelState:
-        """Return the state with the keys and values of the last `window` targets only, in later steps too.
+        """Return the state with the keys and values of the last `window` targets only, in later
+        steps too.
 
-        Raises: ValueError, with the reason, if the core cannot drop keys and values (`Core.slide_refusal`).
+        Raises: ValueError, with the reason, if the core cannot drop keys and values
+                (`Core.slide_refusal`).
         """
         return replace(state, core=self.core.slide(state.core, window))
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
-        """Return the logits of the token after these tokens of a language model, all read at once from position 0.
+        """Return the logits of the token after these tokens of a language model, all read at once
+        from position 0.
 
         Raises: TypeError if the model has a reader.
         """
         if self.reads is not None:
-            raise TypeError(f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}")
+            raise TypeError(
+                f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}"
+            )
         hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
         return self.writes.answer(hidden[:, -1])
 
@@ -208,22 +226,31 @@ class Model(nn.Module):
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
         source = None if self.reads is None else form_of(self.reads, TableForm)
-        return TextForm(source, form_of(self.core, TransformerForm), form_of(self.writes, WriterForm))
+        return TextForm(
+            source, form_of(self.core, TransformerForm), form_of(self.writes, WriterForm)
+        )
 
 
 def _check_no_source(source: Any) -> None:
     if source is not None:
-        raise TypeError(f"`source` must be None, since the model has no reader, got a {type(source).__name__}")
+        raise TypeError(
+            f"`source` must be None, since the model has no reader, got a {type(source).__name__}"
+        )
 
 
 def _warn_of_unused_hooks(model: Model) -> None:
     """Warn of hooks on modules that are used by `step` instead of `forward` in decoding."""
     if not is_eager():
         return
-    names = [name or "the model" for name, part in model.named_modules() if hasattr(part, "step") and has_hooks(part)]
+    names = [
+        name or "the model"
+        for name, part in model.named_modules()
+        if hasattr(part, "step") and has_hooks(part)
+    ]
     if names:
         warnings.warn(
-            f"hooks of {', '.join(names)} are not called in decoding, which computes `step` instead of `forward`; "
+            f"hooks of {', '.join(names)} are not called in decoding, which computes `step` "
+            f"instead of `forward`; "
             "register them on the attention or the feed-forward network of a block",
             stacklevel=3,
         )
@@ -231,30 +258,48 @@ def _warn_of_unused_hooks(model: Model) -> None:
 
 def _check_parts(reads: Reader | None, core: Core, writes: Writer) -> None:
     """Raise TypeError or ValueError, naming the part, if a model cannot consist of these parts."""
-    for name, part, kind in (("reads", reads, Reader), ("core", core, Core), ("writes", writes, Writer)):
+    for name, part, kind in (
+        ("reads", reads, Reader),
+        ("core", core, Core),
+        ("writes", writes, Writer),
+    ):
         if not isinstance(part, kind) and not (part is None and name == "reads"):
             raise TypeError(f"`{name}` must be a {kind.__name__}, got {type(part).__name__}")
     who, kind = type(core).__name__, type(writes).__name__
     if reads is None and writes.part != "decoder":
         raise ValueError(f"`reads` must be a Reader, since a {kind} needs a source, got None")
     if core.encodes != (reads is not None):
-        reason = "the model has no reader" if reads is None else f"a {type(reads).__name__} gives it a source"
-        raise ValueError(f"`core` must be built with encodes={reads is not None}, since {reason}, got {who}")
+        reason = (
+            "the model has no reader"
+            if reads is None
+            else f"a {type(reads).__name__} gives it a source"
+        )
+        raise ValueError(
+            f"`core` must be built with encodes={reads is not None}, since {reason}, got {who}"
+        )
     if writes.part != "encoder" and not core.decodes:
-        raise ValueError(f"`core` must be built with decodes=True, since a {kind} reads its decoder, got {who}")
+        raise ValueError(
+            f"`core` must be built with decodes=True, since a {kind} reads its decoder, got {who}"
+        )
     if writes.part != "encoder" and core.in_order != (writes.part == "decoder"):
         what = "targets in order" if writes.part == "decoder" else "a set of queries"
         raise ValueError(
-            f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes {what}, got {who}"
+            f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes "
+            f"{what}, got {who}"
         )
     if writes.part == "set" and writes.set_outputs not in (None, core.set_outputs):
         raise ValueError(
-            f"`writes` must be built with blocks={core.set_outputs}, the decoder blocks of the core, got {kind} with "
+            f"`writes` must be built with blocks={core.set_outputs}, the decoder blocks of the "
+            f"core, got {kind} with "
             f"{writes.set_outputs}"
         )
     if reads is not None and reads.dim not in (None, core.width):
-        raise ValueError(f"`reads` must give items of the core's width, {core.width}, got dim={reads.dim}")
+        raise ValueError(
+            f"`reads` must give items of the core's width, {core.width}, got dim={reads.dim}"
+        )
     expected = core.memory_dim if writes.part == "encoder" else core.width
     if writes.dim not in (None, expected):
         name = "memory_dim" if writes.part == "encoder" else "width"
-        raise ValueError(f"`writes` must take vectors of the core's {name}, {expected}, got dim={writes.dim}")
+        raise ValueError(
+            f"`writes` must take vectors of the core's {name}, {expected}, got dim={writes.dim}"
+        )

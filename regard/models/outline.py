@@ -1,10 +1,12 @@
-"""Outline of a model as encoder, predictor and decoder: what is read, core, queries, what is written, with shapes.
+"""Outline of a model as encoder, predictor and decoder: what is read, core, queries, what is
+written, with shapes.
 
     h^Enc = encoder(x)              the reader, and the encoder of the core
-    h^Dec = predictor(y, h^Enc)     queries (the target delayed by one, or learned), and the core's decoder or a pool
-    y~    = decoder(h^Dec)          the writer
+    h^Dec = predictor(y, h^Enc)     queries (the target delayed by one, or learned), and the core's
+    decoder or a pool y~    = decoder(h^Dec)          the writer
 
-Axes whose size varies have names: batch, source, target. `regard look RUN --model` prints or draws an outline.
+Axes whose size varies have names: batch, source, target. `regard look RUN --model` prints or draws
+an outline.
 
 Source: lectures, E.11 (encoder-predictor-decoder).
 """
@@ -57,7 +59,8 @@ class Outline(NamedTuple):
     encoding: tuple[Stage, ...]
     """Empty for a model without a reader."""
     predicting: tuple[Stage, ...]
-    """The first stage of part predictor that is the core's, or else the first stage, reads h^Enc."""
+    """The first stage of part predictor that is the core's, or else the first stage, reads
+    h^Enc."""
 
     @property
     def joint(self) -> int:
@@ -115,11 +118,15 @@ def outline(model: nn.Module) -> Outline:
         kind = "queries of the best proposals" if writes.proposes else "learned queries"
         predicting.append(Stage("input", kind, "", "", hidden))
     if writes.part != "encoder":
-        predicting.append(Stage("predictor", type(core).__name__, _describe_decoder(core), "h^Dec", hidden))
+        predicting.append(
+            Stage("predictor", type(core).__name__, _describe_decoder(core), "h^Dec", hidden)
+        )
     elif isinstance(writes, VectorWriter):
         pool = writes.pool
         counted = [pool]
-        predicting.append(Stage("predictor", type(pool).__name__, _parameters([pool]), "h^Dec", hidden))
+        predicting.append(
+            Stage("predictor", type(pool).__name__, _parameters([pool]), "h^Dec", hidden)
+        )
     size = _parameters([writes], without=counted) or "its table is that of the embedding"
     predicting.append(Stage("decoder", type(writes).__name__, size, "y~", answer))
     return Outline(encoding, tuple(predicting))
@@ -127,7 +134,11 @@ def outline(model: nn.Module) -> Outline:
 
 def _outline_autoencoder(model: Autoencoder | QuantizedAutoencoder) -> Outline:
     shape: Shape = ("batch", *model.shape)
-    code: Shape = ("batch", *model.grid) if isinstance(model, QuantizedAutoencoder) else ("batch", model.numbers)
+    code: Shape = (
+        ("batch", *model.grid)
+        if isinstance(model, QuantizedAutoencoder)
+        else ("batch", model.numbers)
+    )
     name = "image" if len(model.shape) == 3 else "vector"
     encoding = [Stage("input", name, "", "y", shape)]
     if isinstance(model, QuantizedAutoencoder):
@@ -135,16 +146,26 @@ def _outline_autoencoder(model: Autoencoder | QuantizedAutoencoder) -> Outline:
         vectors: Shape = ("batch", entries[1], *model.grid)
         encoding += [
             Stage("encoder", "convolutions", _parameters([model.encoder]), "z", vectors),
-            Stage("encoder", type(model.codebook).__name__, f"{entries[0]:,} entries of size {entries[1]}", "h", code),
+            Stage(
+                "encoder",
+                type(model.codebook).__name__,
+                f"{entries[0]:,} entries of size {entries[1]}",
+                "h",
+                code,
+            ),
         ]
     else:
-        encoding.append(Stage("encoder", _layers_of(model.encoder), _parameters([model.encoder]), "h", code))
+        encoding.append(
+            Stage("encoder", _layers_of(model.encoder), _parameters([model.encoder]), "h", code)
+        )
     decoder = Stage("decoder", _layers_of(model.decoder), _parameters([model.decoder]), "y~", shape)
     return Outline(tuple(encoding), (decoder,))
 
 
 def _layers_of(part: nn.Module) -> str:
-    is_convolutional = any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in part.modules())
+    is_convolutional = any(
+        isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in part.modules()
+    )
     return "convolutions" if is_convolutional else "linear layers"
 
 
@@ -170,7 +191,11 @@ def _writer_shapes(writes: Writer, encoded: Shape) -> tuple[Shape, Shape]:
     width = "model" if writes.dim is None else writes.dim
     match writes:
         case TokenWriter():
-            return ("batch", "target", width), ("batch", "target", writes.output_table.num_embeddings)
+            return ("batch", "target", width), (
+                "batch",
+                "target",
+                writes.output_table.num_embeddings,
+            )
         case SetWriter():
             queries: Shape = ("batch", writes.num_queries)
             return (*queries, width), (*queries, f"{writes.num_classes} + {2 * writes.axes}")
@@ -192,7 +217,11 @@ def _describe_encoder(core: Core) -> str:
             layers = _count(getattr(core.encoder, "layers", 0), "layer")
         case _:
             layers = ""
-    own = [value for name, value in core.named_parameters() if not core.decodes or name.startswith("encoder")]
+    own = [
+        value
+        for name, value in core.named_parameters()
+        if not core.decodes or name.startswith("encoder")
+    ]
     return _join(layers, f"{sum(value.numel() for value in own):,} parameters")
 
 

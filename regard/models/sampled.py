@@ -3,16 +3,18 @@
     L         = sum over rows and predictions of the cost c_t
     surrogate = sum over the sampled keys k of A_k (log p_k - stop_gradient(log p_k))        value 0
     A_k       = sum over the predictions t that k can change of (c_t - b_t)
-    b_t       = mean of c_t over the other rows of the batch that have a prediction t; 0 if there are none
+    b_t       = mean of c_t over the other rows of the batch that have a prediction t; 0 if there
+              are none
 
-so that grad E[L] = E[grad L + grad surrogate]: the second term is the score function estimator. The key that a decoder
-samples at step t changes the predictions from t on, keys sampled in the encoder change all of their row. A row's
-baseline does not depend on its own samples, so that it only reduces the variance; and it is a function of the batch
-alone, so that nothing is saved with a checkpoint. xu2015 subtract a moving average of the log-likelihood of past
-batches from that of the whole row, and add the entropy of the weights.
+so that grad E[L] = E[grad L + grad surrogate]: the second term is the score function estimator. The
+key that a decoder samples at step t changes the predictions from t on, keys sampled in the encoder
+change all of their row. A row's baseline does not depend on its own samples, so that it only
+reduces the variance; and it is a function of the batch alone, so that nothing is saved with a
+checkpoint. xu2015 subtract a moving average of the log-likelihood of past batches from that of the
+whole row, and add the entropy of the weights.
 
-Source: williams1992; xu2015, section 4.1; costs that a sample can change schulman2015, theorem 1; baseline of the other
-samples kool2019.
+Source: williams1992; xu2015, section 4.1; costs that a sample can change schulman2015, theorem 1;
+baseline of the other samples kool2019.
 """
 
 import torch
@@ -33,7 +35,8 @@ def step_wise_choices(model: nn.Module) -> set[Choice]:
 
 
 def advantages(costs: Padded) -> Tensor:
-    """Return c_t - b_t (rows, predictions), summed over this and the later predictions of the row."""
+    """Return c_t - b_t (rows, predictions), summed over this and the later predictions of the
+    row."""
     absent = torch.arange(costs.items.shape[1], device=costs.items.device) >= costs.lengths[:, None]
     own = costs.items.masked_fill(absent, 0)
     others = (~absent).sum(0) - 1
@@ -42,14 +45,18 @@ def advantages(costs: Padded) -> Tensor:
 
 
 def surrogate(samples: ReinforceSamples, costs: Padded, step_wise: set[Choice]) -> Tensor:
-    """Return the surrogate of all keys that were sampled, given the cost of each prediction (rows, predictions).
+    """Return the surrogate of all keys that were sampled, given the cost of each prediction (rows,
+    predictions).
 
-    step_wise: choices that sampled at the steps of a decoder, the last at the last prediction. Those of further reads
-               before the first step, such as that of an initial state, change every prediction.
+    step_wise: choices that sampled at the steps of a decoder, the last at the last prediction.
+               Those of further reads before the first step, such as that of an initial state,
+               change every prediction.
     """
     by_choice: dict[Choice, list[Tensor]] = {}
     for choice, log_prob in zip(samples.choices, samples.log_probs, strict=True):
-        by_choice.setdefault(choice, []).append(log_prob.flatten(1, -2).sum(1) if log_prob.dim() > 2 else log_prob)
+        by_choice.setdefault(choice, []).append(
+            log_prob.flatten(1, -2).sum(1) if log_prob.dim() > 2 else log_prob
+        )
     advantage = advantages(costs)
     total = advantage.new_zeros(())
     for choice, log_probs in by_choice.items():

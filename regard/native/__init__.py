@@ -1,1 +1,2 @@
-"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. See regard.ops.dispatch."""
+"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. See
+regard.ops.dispatch."""

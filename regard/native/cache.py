@@ -1,13 +1,16 @@
 """Disk cache of compiled functions, shared by all processes; damaged files are recompiled.
 
-numba's own cache key holds the pickled values of a closure. Compiled functions among them differ in each process, so
-that its cache would never hit; here they are keyed by their code and their own closures. numba also runs whatever
-machine code a file holds; here a file begins with a digest of its key and content.
+numba's own cache key holds the pickled values of a closure. Compiled functions among them differ in
+each process, so that its cache would never hit; here they are keyed by their code and their own
+closures. numba also runs whatever machine code a file holds; here a file begins with a digest of
+its key and content.
 
-    FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot be written
+    FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot
+                               be written
 
-A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at level INFO. Of several
-processes that miss the same function, one compiles it, and the others wait for its file.
+A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at
+level INFO. Of several processes that miss the same function, one compiles it, and the others wait
+for its file.
 
 Source: lam2015 (numba).
 """
@@ -43,24 +46,29 @@ from regard.system.lock import lock_file
 REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
-    raise UserError("NUMBA_DISABLE_JIT is set, but regard requires compilation: remove it from the environment")
+    raise UserError(
+        "NUMBA_DISABLE_JIT is set, but regard requires compilation: remove it from the environment"
+    )
 
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32
 _NAME_DIGITS = 12
 _PATIENCE = 120.0
-"""Maximum time to wait for another process that compiles a function, in seconds; it may have been suspended."""
+"""Maximum time to wait for another process that compiles a function, in seconds; it may have been
+suspended."""
 
 
 def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
-    """Return a function compiled and cached at its first call; `stamp` is a digest of the code of all callees."""
+    """Return a function compiled and cached at its first call; `stamp` is a digest of the code of
+    all callees."""
     compiled = build_function(function, options)
     _attach_cache(compiled, function, stamp)
     return compiled
 
 
 def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **options: Any) -> CFunc:
-    """Compile a C function, called by its address, and cache it; `stamp` is a digest of the code of all callees."""
+    """Compile a C function, called by its address, and cache it; `stamp` is a digest of the code of
+    all callees."""
     compiled = build_c_function(function, signature, options)
     _attach_cache(compiled, function, stamp)
     compiled.compile()
@@ -68,7 +76,8 @@ def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **option
 
 
 def is_cached(compiled: Any) -> bool:
-    """Return True if the compiled code of a function is cached on disk, False if each process recompiles it."""
+    """Return True if the compiled code of a function is cached on disk, False if each process
+    recompiles it."""
     return not isinstance(cache_of(compiled), _NoCache)
 
 
@@ -85,16 +94,21 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable, stamp: str):
         super().__init__(function)
         self._key = (stamp, _describe(function))
-        self._files = self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
+        self._files = self._cache_file = _Files(
+            Path(self._cache_path), self._impl.filename_base, stamp
+        )
         self._unlock: Callable[[], None] = lambda: None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached function, or None, upon which numba compiles it and calls `save_overload`."""
+        """Return the cached function, or None, upon which numba compiles it and calls
+        `save_overload`."""
         cached = super().load_overload(sig, target_context)
         if cached is None:
             _LOG.info("compiling %s for this machine, cached in %s", self._name, self.cache_path)
             self._unlock = self._files.lock(self._index_key(sig, target_context.codegen()))
-            cached = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
+            cached = super().load_overload(
+                sig, target_context
+            )  # another process may have compiled it meanwhile
             if cached is not None:
                 self._unlock()
         return cached
@@ -115,7 +129,10 @@ class _NoCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         """Return None, upon which numba compiles the function."""
-        _LOG.info("compiling for this process alone: no folder can be written to", extra={"remedy": REMEDY})
+        _LOG.info(
+            "compiling for this process alone: no folder can be written to",
+            extra={"remedy": REMEDY},
+        )
 
 
 class _Files(IndexDataCacheFile):
@@ -149,7 +166,8 @@ class _Files(IndexDataCacheFile):
                 unfinished.unlink(missing_ok=True)
 
     def lock(self, key: Any) -> Callable[[], None]:
-        """Wait until no other process compiles for this key, and return the function that lets the next one."""
+        """Wait until no other process compiles for this key, and return the function that lets the
+        next one."""
         return lock_file(self._path(key).with_suffix(".lock"), patience=_PATIENCE)
 
     def flush(self) -> None:
@@ -158,11 +176,15 @@ class _Files(IndexDataCacheFile):
             path.unlink(missing_ok=True)
 
     def files_of(self, stamp: str) -> list[Path]:
-        """Return the files of this version of the code, for any types and processor, including unfinished ones."""
+        """Return the files of this version of the code, for any types and processor, including
+        unfinished ones."""
         return list(self._folder.glob(f"{self._name}.{stamp[:_NAME_DIGITS]}.*"))
 
     def _path(self, key: Any) -> Path:
-        return self._folder / f"{self._name}.{self._stamp[:_NAME_DIGITS]}.{_digest(key, b'').hex()[:_NAME_DIGITS]}.nbc"
+        return (
+            self._folder
+            / f"{self._name}.{self._stamp[:_NAME_DIGITS]}.{_digest(key, b'').hex()[:_NAME_DIGITS]}.nbc"
+        )
 
 
 def _describe(value: Any) -> Any:

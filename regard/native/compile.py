@@ -1,4 +1,5 @@
-"""Compilation of all loops for CPUs with numba; entry points are cached on disk (regard.native.cache).
+"""Compilation of all loops for CPUs with numba; entry points are cached on disk
+(regard.native.cache).
 
 Called by other compiled functions:
 
@@ -7,8 +8,9 @@ Called by other compiled functions:
     jit_without_nan     assumes no NaN: maxima are vectorized only then
     jit_in_order        sums are not reordered, for values split into a large and a small part
 
-Entry points, compiled at their first use and cached with all their callees. Each is given as a function that returns it
-from a stamp, to which it must refer: numba then includes the stamp in the key of the cache.
+Entry points, compiled at their first use and cached with all their callees. Each is given as a
+function that returns it from a stamp, to which it must refer: numba then includes the stamp in the
+key of the cache.
 
     jit_entry           called from Python
     jit_worker          a C function of an address, of which each thread makes one call
@@ -36,7 +38,8 @@ from regard.native.cache import compile_cached, compile_cached_c
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 _SOURCES = sorted(Path(__file__).parent.rglob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
-"""Digest of the sources: numba only checks the file of the cached function, not the files of its callees."""
+"""Digest of the sources: numba only checks the file of the cached function, not the files of its
+callees."""
 
 _RUN = types.void(types.voidptr)
 _KINDS = {torch.float32: np.float32, torch.float64: np.float64, torch.bfloat16: np.uint16}
@@ -79,14 +82,17 @@ def jit_entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
 
 
 def jit_worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
-    """Return a function of a dtype, which returns the ctypes function that `make(dtype, STAMP)` returns.
+    """Return a function of a dtype, which returns the ctypes function that `make(dtype, STAMP)`
+    returns.
 
     bfloat16 is passed as uint16.
     """
 
     @functools.cache
     def compile_once(dtype: torch.dtype) -> Any:
-        return compile_cached_c(inspect.unwrap(make(_KINDS[dtype], STAMP)), _RUN, stamp=STAMP, **OPTIONS).ctypes
+        return compile_cached_c(
+            inspect.unwrap(make(_KINDS[dtype], STAMP)), _RUN, stamp=STAMP, **OPTIONS
+        ).ctypes
 
     return compile_once
 

@@ -7,9 +7,10 @@
     AT = offsets(SumJob)                      job[AT.rows], job[AT.items] in compiled code
     table = pack(SumJob(rows=3, items=x))
 
-A job is declared once, as a named tuple of typed fields; the table and the indices that the loops read follow from it.
-Threads that call a Python function wait for the interpreter lock; a compiled function of one pointer needs no Python.
-The first number of a table counts the tasks that were taken (`fetch_and_increment`).
+A job is declared once, as a named tuple of typed fields; the table and the indices that the loops
+read follow from it. Threads that call a Python function wait for the interpreter lock; a compiled
+function of one pointer needs no Python. The first number of a table counts the tasks that were
+taken (`fetch_and_increment`).
 """
 
 import functools
@@ -39,7 +40,8 @@ Numbers17 = Annotated[Sequence[int], 17]
 
 
 def offsets(job: Any) -> Any:
-    """Return the index of each field of a job in its table, by name; compiled code reads the result as constants."""
+    """Return the index of each field of a job in its table, by name; compiled code reads the result
+    as constants."""
     indices, length = {"counter": COUNTER}, 1
     for name, added in _fields(job):
         indices[name] = length
@@ -70,7 +72,8 @@ def pack(job: tuple) -> np.ndarray:
 
 @functools.cache
 def _fields(job: Any) -> tuple[tuple[str, str | int], ...]:
-    """Return the name of each field, and the name of the number after its address, or the count of its numbers."""
+    """Return the name of each field, and the name of the number after its address, or the count of
+    its numbers."""
     hints = get_type_hints(job, include_extras=True)
     return tuple((name, getattr(hints[name], "__metadata__", ("",))[0]) for name in job._fields)
 
@@ -94,7 +97,9 @@ def _fetch_add(context, table, index):
     def build(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         increment = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), increment, "monotonic")
+        return builder.atomic_rmw(
+            "add", builder.gep(array.data, [arguments[1]]), increment, "monotonic"
+        )
 
     return signature, build
 

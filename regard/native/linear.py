@@ -1,9 +1,12 @@
-"""Linear maps by oneDNN, forward and backward, on processors where it multiplies float32 faster than torch's default.
+"""Linear maps by oneDNN, forward and backward, on processors where it multiplies float32 faster
+than torch's default.
 
-    y = f(x W^T + b)        dx = dz W        dW = dz^T x        db = sum over rows of dz        dz = dy f'(y)
+    y = f(x W^T + b)        dx = dz W        dW = dz^T x        db = sum over rows of dz        dz =
+    dy f'(y)
 
-torch multiplies float32 with MKL, which uses only half of the vector lanes of non-Intel processors. oneDNN, which torch
-ships for its compiler, uses all of them and is twice as fast at the same precision.
+torch multiplies float32 with MKL, which uses only half of the vector lanes of non-Intel processors.
+oneDNN, which torch ships for its compiler, uses all of them and is twice as fast at the same
+precision.
 """
 
 import functools
@@ -17,7 +20,9 @@ from regard.compat.torch import onednn_operators
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Return x W^T + b, or its positive part if `relu`."""
-    needs_grad = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    needs_grad = (
+        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    )
     if torch.is_grad_enabled() and needs_grad:
         return _Product.apply(x, weight, bias, relu)
     return _multiply(x, weight, bias, relu=relu)
@@ -25,7 +30,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
 
 @functools.cache
 def is_onednn_faster() -> bool:
-    """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on non-Intel processors."""
+    """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on
+    non-Intel processors."""
     return (
         onednn_operators() is not None
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -61,7 +67,9 @@ class _Product(torch.autograd.Function):
         x, weight, _, out = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # gradients of gradients use torch's operators
-            return *_differentiable_gradients(gradient, x, weight, out, (needs_x, needs_weight, needs_bias)), None
+            return *_differentiable_gradients(
+                gradient, x, weight, out, (needs_x, needs_weight, needs_bias)
+            ), None
         if ctx.relu:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         rows = gradient.reshape(-1, weight.shape[0]).contiguous()

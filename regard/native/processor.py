@@ -1,4 +1,5 @@
-"""Vector registers and instructions of this processor, as far as the loops of the decoder use them."""
+"""Vector registers and instructions of this processor, as far as the loops of the decoder use
+them."""
 
 from llvmlite import binding
 
@@ -16,6 +17,8 @@ PAIR_PRODUCT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _DECLARATION = f"declare <16 x float> @{PAIR_PRODUCT}(<16 x float>, <16 x i32>, <16 x i32>)"
 # LLVM before 17 uses i32 where later versions use bfloat.
 HAS_PAIR_PRODUCTS = (
-    _IS_WIDE and bool(_FEATURES.get("avx512bf16")) and "bfloat" in str(binding.parse_assembly(_DECLARATION))
+    _IS_WIDE
+    and bool(_FEATURES.get("avx512bf16"))
+    and "bfloat" in str(binding.parse_assembly(_DECLARATION))
 )
 """True if processor and compiler support products of pairs of bfloat16."""

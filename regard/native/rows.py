@@ -1,11 +1,13 @@
-"""Compiled CPU loops over rows: conversion from and to bfloat16, exponentials, and the softmax of short rows.
+"""Compiled CPU loops over rows: conversion from and to bfloat16, exponentials, and the softmax of
+short rows.
 
-    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,    exp(r) by its Taylor polynomial of degree 6
+    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,    exp(r) by its Taylor
+    polynomial of degree 6
 
     p = exp(s - max s) / sum exp(s - max s)         ds = p (dp - sum dp p)
 
-Exponentials are computed for many short rows at once, so that vectors are full however short a row is. Loops compute
-in float32; bfloat16 is passed as uint16.
+Exponentials are computed for many short rows at once, so that vectors are full however short a row
+is. Loops compute in float32; bfloat16 is passed as uint16.
 """
 
 from typing import NamedTuple
@@ -55,7 +57,11 @@ def softmax_gradient(gradient: Tensor, out: Tensor) -> Tensor:
 
 def _run(tasks, scores: Tensor, *others: Tensor) -> None:
     columns = scores.shape[-1]
-    table = pack(SoftmaxJob(scores.numel() // columns, columns, max(1, _TASK_SIZE // columns), scores, *others))
+    table = pack(
+        SoftmaxJob(
+            scores.numel() // columns, columns, max(1, _TASK_SIZE // columns), scores, *others
+        )
+    )
     threads = min(torch.get_num_threads(), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
     run_on_threads(tasks(scores.dtype), table.ctypes.data, threads)
 
@@ -160,7 +166,10 @@ def _make_gradient(dtype, stamp):
         grad_scores = array_at(job, _AT.scores, (rows * columns,), dtype)
         out = array_at(job, _AT.out, (rows * columns,), dtype)
         grad = array_at(job, _AT.grad, (rows * columns,), dtype)
-        buffer, grad_buffer = np.empty(step * columns, np.float32), np.empty(step * columns, np.float32)
+        buffer, grad_buffer = (
+            np.empty(step * columns, np.float32),
+            np.empty(step * columns, np.float32),
+        )
         task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             first, last = task * step * columns, min(rows, task * step + step) * columns

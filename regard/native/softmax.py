@@ -1,4 +1,5 @@
-"""Softmax of many short rows on a CPU, with its gradients: loops that vectorize across rows (regard.native.rows)."""
+"""Softmax of many short rows on a CPU, with its gradients: loops that vectorize across rows
+(regard.native.rows)."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """The table of compiled operations: for each, the inputs that it accepts, and where it is.
 
-`accepts` depends on the machine and on types, sizes and settings alone (see regard.ops.dispatch). This module imports
-neither numba nor Triton: they are loaded with the first operation that runs.
+`accepts` depends on the machine and on types, sizes and settings alone (see regard.ops.dispatch).
+This module imports neither numba nor Triton: they are loaded with the first operation that runs.
 """
 
 import torch
@@ -12,17 +12,22 @@ from regard.ops.dispatch import Native
 from regard.ops.gru import product_dtype
 
 _MIN_PRODUCT_WITH_GRADIENTS = 6 << 20
-"""Number of multiplications from which a product with gradients is faster by oneDNN, call overhead included."""
+"""Number of multiplications from which a product with gradients is faster by oneDNN, call overhead
+included."""
 _MIN_PRODUCT = 1 << 21
 """Number of multiplications from which a product without gradients is faster by oneDNN."""
 _VECTOR = 64
-"""Bytes of a row from which torch vectorizes a softmax; below, it takes 5 to 15 times as long as the loops."""
+"""Bytes of a row from which torch vectorizes a softmax; below, it takes 5 to 15 times as long as
+the loops."""
 _MIN_SOFTMAX = 1 << 14
 """Number of elements from which a compiled softmax is faster, call overhead included."""
 
 
-def is_plain(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> bool:
-    """Return True if loops on a CPU can read these tensors: of these dtypes, not empty, without a subclass."""
+def is_plain(
+    *tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
+) -> bool:
+    """Return True if loops on a CPU can read these tensors: of these dtypes, not empty, without a
+    subclass."""
     return all(
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.device.type == "cpu"
@@ -34,8 +39,11 @@ def is_plain(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,
     )
 
 
-def _accepts_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, needs_grad: bool | None = None) -> bool:
-    """needs_grad: whether gradients are computed; by default, as these tensors and the grad mode say."""
+def _accepts_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, needs_grad: bool | None = None
+) -> bool:
+    """needs_grad: whether gradients are computed; by default, as these tensors and the grad mode
+    say."""
     size = x.numel() * weight.shape[0]
     if x.dtype != torch.float32 or size < _MIN_PRODUCT:
         return False
@@ -72,7 +80,9 @@ def _accepts_add_dropout(x: Tensor, f: Tensor, *norm: Tensor | None) -> bool:
 
 def _accepts_gru(*tensors: Tensor) -> bool:
     dtype = product_dtype()
-    return dtype in (torch.float32, torch.bfloat16) and is_plain(*tensors, dtypes=(torch.float32, dtype))
+    return dtype in (torch.float32, torch.bfloat16) and is_plain(
+        *tensors, dtypes=(torch.float32, dtype)
+    )
 
 
 def _accepts_gru_encode(lengths: Tensor, items: Tensor, *weights: Tensor) -> bool:
@@ -85,7 +95,13 @@ def _accepts_gru_encode(lengths: Tensor, items: Tensor, *weights: Tensor) -> boo
 
 
 def _accepts_gru_decode(
-    targets: Tensor, state: Tensor, context: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, *weights: Tensor
+    targets: Tensor,
+    state: Tensor,
+    context: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    *weights: Tensor,
 ) -> bool:
     rows = keys.shape[0]
     return (

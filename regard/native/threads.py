@@ -1,7 +1,8 @@
 """Threads for compiled loops: those of torch's own operators where available, else Python's.
 
-Between two operators torch's threads spin for a while, so other threads would compete with them for the cores. Torch's
-Linux builds use GNU OpenMP, whose entry point every compiled `omp parallel` calls.
+Between two operators torch's threads spin for a while, so other threads would compete with them for
+the cores. Torch's Linux builds use GNU OpenMP, whose entry point every compiled `omp parallel`
+calls.
 """
 
 import functools
@@ -13,7 +14,8 @@ from regard.compat.openmp import load_parallel
 
 
 def run_on_threads(function: Any, argument: int, threads: int) -> None:
-    """Call `function(argument)`, a C function of one pointer, on `threads` threads, including this one."""
+    """Call `function(argument)`, a C function of one pointer, on `threads` threads, including this
+    one."""
     parallel = load_parallel()
     if threads == 1:
         function(argument)
@@ -29,5 +31,6 @@ def run_on_threads(function: Any, argument: int, threads: int) -> None:
 
 @functools.cache
 def _thread_pool(process: int, count: int) -> ThreadPoolExecutor:
-    """Return a pool of threads that is kept between calls; a new one after a fork, which copies no threads."""
+    """Return a pool of threads that is kept between calls; a new one after a fork, which copies no
+    threads."""
     return ThreadPoolExecutor(count, thread_name_prefix=f"regard-{process}")

@@ -2,9 +2,9 @@
 
     z_v  ->  exp(z_v - max z)        and, for each row, max z and the sum of the exponentials
 
-The relative error is below 3e-7, plus the rounding of the difference. Exponents below -87 count as minus infinity. The
-sum of a row with NaN or plus infinity is NaN. bfloat16 is widened on load and rounded on store, so that scores need no
-second copy.
+The relative error is below 3e-7, plus the rounding of the difference. Exponents below -87 count as
+minus infinity. The sum of a row with NaN or plus infinity is NaN. bfloat16 is widened on load and
+rounded on store, so that scores need no second copy.
 """
 
 from typing import NamedTuple
@@ -46,7 +46,8 @@ _BLOCK = 2048
 
 
 def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace scores by exp(score - max); return the max and the sum of the exponentials of each row, (rows, 1)."""
+    """Replace scores by exp(score - max); return the max and the sum of the exponentials of each
+    row, (rows, 1)."""
     rows, columns = scores.shape
     stats = torch.empty(2, rows, 1, dtype=torch.float32)
     table = pack(ExponentiateJob(rows, columns, scores, stats))
@@ -57,7 +58,8 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def accumulate(total: Tensor, part: Tensor) -> None:
-    """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a bfloat16 part."""
+    """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a
+    bfloat16 part."""
     table = pack(AccumulateJob(total.numel(), total, part))
     threads = min(torch.get_num_threads(), 1 + total.numel() // _ELEMENTS_PER_TASK)
     run_on_threads(_accumulate_tasks(part.dtype), table.ctypes.data, threads)
@@ -92,7 +94,9 @@ def _make_exponentiate(dtype, stamp):
         buffer = np.empty(min(columns, _BLOCK), np.float32)
         task = fetch_and_increment(job, COUNTER)
         while task * _ROWS_PER_TASK < rows:
-            for row in range(task * _ROWS_PER_TASK, min(rows, task * _ROWS_PER_TASK + _ROWS_PER_TASK)):
+            for row in range(
+                task * _ROWS_PER_TASK, min(rows, task * _ROWS_PER_TASK + _ROWS_PER_TASK)
+            ):
                 check, most = np.float32(0), np.float32(-np.inf)
                 for first in range(0, columns, _BLOCK):
                     block = scores[row, first : min(columns, first + _BLOCK)]
@@ -128,7 +132,9 @@ def _make_accumulate(dtype, stamp):
         task = fetch_and_increment(job, COUNTER)
         while task * _ELEMENTS_PER_TASK < numbers:
             for first in range(
-                task * _ELEMENTS_PER_TASK, min(numbers, task * _ELEMENTS_PER_TASK + _ELEMENTS_PER_TASK), _BLOCK
+                task * _ELEMENTS_PER_TASK,
+                min(numbers, task * _ELEMENTS_PER_TASK + _ELEMENTS_PER_TASK),
+                _BLOCK,
             ):
                 target = total[first : min(numbers, first + _BLOCK)]
                 values = buffer[: target.shape[0]]

@@ -1,1 +1,2 @@
-"""Operations in plain torch, some with a compiled implementation in regard.native (see regard.ops.dispatch)."""
+"""Operations in plain torch, some with a compiled implementation in regard.native (see
+regard.ops.dispatch)."""

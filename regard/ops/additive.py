@@ -1,10 +1,13 @@
-"""The operator regard::additive_read: fused additive attention, known to autograd, torch.compile, export and vmap.
+"""The operator regard::additive_read: fused additive attention, known to autograd, torch.compile,
+export and vmap.
 
-    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values
+    lse[i] = logsumexp_j
 
-The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton kernels on a GPU
-(regard.native.additive.gpu). Both are imported on first use and take O((query + key) dim) memory, forward and backward.
-There are no second derivatives, and there is no plain form: `refusal` returns why the operator cannot be used.
+The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton
+kernels on a GPU (regard.native.additive.gpu). Both are imported on first use and take O((query +
+key) dim) memory, forward and backward. There are no second derivatives, and there is no plain form:
+`refusal` returns why the operator cannot be used.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -22,7 +25,8 @@ from regard.errors import UserError
 from regard.ops.dispatch import absence, find
 
 MAX_EXP_INPUT = 33.0
-"""Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any query."""
+"""Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any
+query."""
 _MAX_STEP_QUERIES = 4
 
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
@@ -52,27 +56,32 @@ def additive_read(
     diagonals: Float[Tensor, "#batch #head diagonal"] | None = None,
     exps: Float[Tensor, "batch key_head key dim"] | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
-    """Read the memory with additive scores, storing neither weights nor hidden units. Returns out and lse.
+    """Read the memory with additive scores, storing neither weights nor hidden units. Returns out
+    and lse.
 
-        score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]       M queries
-        out[i] = sum_j softmax_j(score)[i,j] values[j]    lse[i] = log sum_j e^score[i,j]
+        score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]       M
+        queries out[i] = sum_j softmax_j(score)[i,j] values[j]    lse[i] = log sum_j e^score[i,j]
 
-    Query head h reads key head h // (head / key_head). Row i may read the keys first[i] <= j < last[i] (clipped to the
-    keys) for which `allowed` is True and the bias is not -inf; loops run over these alone. A fully masked row gives
-    out = 0, lse = -inf and no gradient.
+    Query head h reads key head h // (head / key_head). Row i may read the keys first[i] <= j <
+    last[i] (clipped to the keys) for which `allowed` is True and the bias is not -inf; loops run
+    over these alone. A fully masked row gives out = 0, lse = -inf and no gradient.
 
-    exps = e^{2 keys}, given only if no |key| exceeds `MAX_EXP_INPUT`, make a step on a CPU faster (see `is_step`), as a
-    decoder reads the same keys at every step. Otherwise they are ignored.
+    exps = e^{2 keys}, given only if no |key| exceeds `MAX_EXP_INPUT`, make a step on a CPU faster
+    (see `is_step`), as a decoder reads the same keys at every step. Otherwise they are ignored.
 
     Gradients: of query, keys, values, v, bias and diagonals, once; lse is not differentiable.
-    Precision: inputs of half precision are computed in float32; lse is float32, or float64 for float64 inputs.
-    Cost:      time O(query * key * (dim + value_dim)) over allowed pairs, memory O((query + key) * dim).
+    Precision: inputs of half precision are computed in float32; lse is float32, or float64 for
+    float64 inputs.
+    Cost:      time O(query * key * (dim + value_dim)) over allowed pairs, memory O((query + key) *
+    dim).
     Raises:    ValueError for shapes that do not fit together, TypeError for dtypes that differ.
     Source:    bahdanau2015, appendix A.1.2; milakov2018 (online softmax).
     """
     _check(query, keys, values, v)
     if exps is not None and exps.shape != keys.shape:
-        raise ValueError(f"exps must have the shape of the keys {tuple(keys.shape)}, got {tuple(exps.shape)}")
+        raise ValueError(
+            f"exps must have the shape of the keys {tuple(keys.shape)}, got {tuple(exps.shape)}"
+        )
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
     inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
     if not _can_skip_dispatcher(query):
@@ -83,7 +92,8 @@ def additive_read(
 
 
 def is_step(query: Tensor, keys: Tensor) -> bool:
-    """Return True if too few queries read the same keys for tables of exponentials to pay off in one read."""
+    """Return True if too few queries read the same keys for tables of exponentials to pay off in
+    one read."""
     return query.shape[2] * query.shape[1] <= _MAX_STEP_QUERIES * keys.shape[1]
 
 
@@ -95,13 +105,19 @@ def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
     batch, heads, _, dim = query.shape
     key_heads, num_keys = keys.shape[1:3]
     if keys.shape != (batch, key_heads, num_keys, dim):
-        raise ValueError(f"keys must have batch {batch} and size {dim}, as the query, got shape {tuple(keys.shape)}")
+        raise ValueError(
+            f"keys must have batch {batch} and size {dim}, as the query, got shape "
+            f"{tuple(keys.shape)}"
+        )
     if values.shape[:3] != keys.shape[:3]:
         raise ValueError(
-            f"values must have the leading axes of the keys {tuple(keys.shape[:3])}, got {tuple(values.shape[:3])}"
+            f"values must have the leading axes of the keys {tuple(keys.shape[:3])}, got "
+            f"{tuple(values.shape[:3])}"
         )
     if key_heads == 0 or heads % key_heads != 0:
-        raise ValueError(f"query heads must be a multiple of the {key_heads} key heads, got {heads}")
+        raise ValueError(
+            f"query heads must be a multiple of the {key_heads} key heads, got {heads}"
+        )
     if v.dim() != 2 or v.shape[0] not in (1, heads) or v.shape[1] != dim:
         raise ValueError(f"v must have shape (1 or {heads}, {dim}), got {tuple(v.shape)}")
 
@@ -110,14 +126,23 @@ def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
     """Check that each axis of a mask or bias is 1 or full size."""
     batch, heads, num_queries, _ = query.shape
     num_keys = keys.shape[2]
-    pairs, diagonal_sizes = (batch, heads, num_queries, num_keys), (batch, heads, max(0, num_queries + num_keys - 1))
+    pairs, diagonal_sizes = (
+        (batch, heads, num_queries, num_keys),
+        (batch, heads, max(0, num_queries + num_keys - 1)),
+    )
     sizes = (pairs[:3], pairs[:3], pairs, pairs, diagonal_sizes)
-    for name, rule, size in zip(("first", "last", "allowed", "bias", "diagonals"), rules, sizes, strict=True):
+    for name, rule, size in zip(
+        ("first", "last", "allowed", "bias", "diagonals"), rules, sizes, strict=True
+    ):
         if rule is None:
             continue
-        fits = rule.dim() == len(size) and all(x in (1, y) for x, y in zip(rule.shape, size, strict=True))
+        fits = rule.dim() == len(size) and all(
+            x in (1, y) for x, y in zip(rule.shape, size, strict=True)
+        )
         if not fits or (name == "diagonals" and rule.shape[2] != size[2]):
-            raise ValueError(f"{name} must broadcast to {size} axis by axis, got shape {tuple(rule.shape)}")
+            raise ValueError(
+                f"{name} must broadcast to {size} axis by axis, got shape {tuple(rule.shape)}"
+            )
 
 
 def _can_skip_dispatcher(query: Tensor) -> bool:
@@ -133,7 +158,9 @@ def refusal(device: str) -> str | None:
 def _refusal(device: str) -> str | None:
     implementation = find(f"additive.{device}")
     return (
-        None if implementation is not None else f"it needs compiled code, but {absence() or 'triton is not installed'}"
+        None
+        if implementation is not None
+        else f"it needs compiled code, but {absence() or 'triton is not installed'}"
     )
 
 
@@ -143,7 +170,8 @@ _REFUSALS = {device: _refusal(device) for device in _DEVICES}
 
 @functools.cache
 def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Import forward and backward for a type of device; numba and Triton are loaded by the first read."""
+    """Import forward and backward for a type of device; numba and Triton are loaded by the first
+    read."""
     forward, backward = find(f"additive.{device}"), find(f"additive.{device}.backward")
     if forward is None or backward is None:
         raise UserError(f"additive_read: {refusal(device)}; use attend(..., kernel='reference')")
@@ -173,9 +201,13 @@ for _device in _DEVICES:
 
 
 @torch.library.register_fake(_READ)
-def _fake_read(query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *rules: Tensor | None) -> tuple[Tensor, Tensor]:
+def _fake_read(
+    query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *rules: Tensor | None
+) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return query.new_empty(*query.shape[:3], values.shape[3]), query.new_empty(query.shape[:3], dtype=wide)
+    return query.new_empty(*query.shape[:3], values.shape[3]), query.new_empty(
+        query.shape[:3], dtype=wide
+    )
 
 
 @torch.library.register_fake(_BACKWARD)
@@ -212,16 +244,22 @@ class _Read(torch.autograd.Function):
         diagonals: Tensor | None,
         exps: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        return torch.ops.regard.additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
+        return torch.ops.regard.additive_read(
+            query, keys, values, v, first, last, allowed, bias, diagonals, exps
+        )
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]
+    ) -> None:
         ctx.save_for_backward(*inputs, *output)
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx, grad_out: Tensor | None, grad_lse: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         return _gradients(ctx, grad_out, _Backward.apply)
 
 
@@ -239,13 +277,17 @@ class _DirectRead(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx, grad_out: Tensor | None, grad_lse: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         if grad_out is None or torch.is_grad_enabled() or not _can_skip_dispatcher(grad_out):
             return _gradients(ctx, grad_out, _Backward.apply)
         return _gradients(ctx, grad_out, _load_kernel(grad_out.device.type)[1])
 
 
-def _gradients(ctx, grad_out: Tensor | None, backward: Callable[..., Sequence]) -> tuple[Tensor | None, ...]:
+def _gradients(
+    ctx, grad_out: Tensor | None, backward: Callable[..., Sequence]
+) -> tuple[Tensor | None, ...]:
     """Return the gradient of each input, None for those without."""
     gradients: list[Tensor | None] = [None] * 10
     if grad_out is not None:
@@ -279,7 +321,20 @@ class _Backward(torch.autograd.Function):
         needs: list[bool],
     ) -> tuple[Tensor, ...]:
         return torch.ops.regard.additive_read_backward(
-            grad_out, query, keys, values, v, first, last, allowed, bias, diagonals, exps, out, lse, needs
+            grad_out,
+            query,
+            keys,
+            values,
+            v,
+            first,
+            last,
+            allowed,
+            bias,
+            diagonals,
+            exps,
+            out,
+            lse,
+            needs,
         )
 
     @staticmethod
@@ -288,18 +343,25 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients: Tensor | None) -> tuple[None, ...]:
-        raise RuntimeError("fused additive attention has no second derivatives; use attend(..., kernel='reference')")
+        raise RuntimeError(
+            "fused additive attention has no second derivatives; use attend(..., "
+            "kernel='reference')"
+        )
 
 
 # Direct calls of the operator, in an exported program for example, have gradients too.
 torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
 
-# Copies under vmap become heads, since each head may have its own queries, keys, v, masks and biases.
+# Copies under vmap become heads, since each head may have its own queries, keys, v, masks and
+# biases.
 _HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
 
 
-def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None) -> Tensor | None:
-    """Fold copies into the axis of heads, expanded to `heads` first; None keeps a shared axis of size 1."""
+def _as_heads(
+    x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None
+) -> Tensor | None:
+    """Fold copies into the axis of heads, expanded to `heads` first; None keeps a shared axis of
+    size 1."""
     if x is None:
         return None
     if dim is None:
@@ -316,7 +378,10 @@ def _as_heads(x: Tensor | None, dim: int | None, axis: int, copies: int, heads: 
 
 
 def _fold_inputs(info, dims: Sequence, inputs: Sequence, expand: bool) -> list[Tensor | None]:
-    query, keys = (x.movedim(dim, 0)[0] if dim is not None else x for x, dim in zip(inputs[:2], dims[:2], strict=True))
+    query, keys = (
+        x.movedim(dim, 0)[0] if dim is not None else x
+        for x, dim in zip(inputs[:2], dims[:2], strict=True)
+    )
     folded = []
     for index, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
         heads = keys.shape[1] if index in (1, 2, 9) else query.shape[1]
@@ -329,12 +394,16 @@ def _as_copies(x: Tensor, axis: int, copies: int) -> Tensor:
     return x.unflatten(axis, (copies, -1)).movedim(axis, 0)
 
 
-def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+def _read_copies(
+    info, dims: Sequence, *inputs: Tensor | None
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     out, lse = torch.ops.regard.additive_read(*_fold_inputs(info, dims, inputs, expand=False))
     return (_as_copies(out, 1, info.batch_size), _as_copies(lse, 1, info.batch_size)), (0, 0)
 
 
-def _backward_copies(info, dims: Sequence, *inputs) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+def _backward_copies(
+    info, dims: Sequence, *inputs
+) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
     copies, needs = info.batch_size, inputs[13]
     grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 11, 12))
     folded = _fold_inputs(info, dims[1:11], inputs[1:11], expand=True)

@@ -1,11 +1,13 @@
-"""The choice between torch and compiled code; besides regard.engines.compiled, only this module loads `regard.native`.
+"""The choice between torch and compiled code; besides regard.engines.compiled, only this module
+loads `regard.native`.
 
     implementation = native("softmax", scores)
     return scores.softmax(-1) if implementation is None else implementation.run(scores)
 
-An operation asks once, by its name and inputs. None means torch: where `regard.native` is slower or does not support
-the inputs (regard.native.table decides); under torch.compile, torch.export, torch.func, forward-mode AD and dispatch
-modes; without `regard.native` or numba; and with the environment variable REGARD_NATIVE=0 or NUMBA_DISABLE_JIT=1.
+An operation asks once, by its name and inputs. None means torch: where `regard.native` is slower or
+does not support the inputs (regard.native.table decides); under torch.compile, torch.export,
+torch.func, forward-mode AD and dispatch modes; without `regard.native` or numba; and with the
+environment variable REGARD_NATIVE=0 or NUMBA_DISABLE_JIT=1.
 """
 
 import functools
@@ -31,8 +33,9 @@ class Native:
     """A compiled implementation of an operation."""
 
     accepts: Callable[..., bool]
-    """Returns True if it supports these inputs and is faster than torch: by the machine, types, sizes and settings
-    alone, so that a resumed run computes what the uninterrupted one would have computed."""
+    """Returns True if it supports these inputs and is faster than torch: by the machine, types,
+    sizes and settings alone, so that a resumed run computes what the uninterrupted one would have
+    computed."""
     location: str
     """Module in `regard.native` and function, "module:function"; imported at the first run."""
     requires: str | None = None
@@ -66,11 +69,16 @@ def find(operation: str) -> Native | None:
         return None
     implementation = importlib.import_module("regard.native.table").OPERATIONS[operation]
     requires = implementation.requires
-    return None if requires is not None and importlib.util.find_spec(requires) is None else implementation
+    return (
+        None
+        if requires is not None and importlib.util.find_spec(requires) is None
+        else implementation
+    )
 
 
 def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:
-    """Return the compiled implementation that is faster for these inputs; None: compute with torch."""
+    """Return the compiled implementation that is faster for these inputs; None: compute with
+    torch."""
     if torch.compiler.is_compiling():  # before anything else, which torch.compile would trace
         return None
     implementation = find(operation)

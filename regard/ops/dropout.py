@@ -4,11 +4,12 @@
     add_dropout         x + dropout(f)
     add_dropout_norm    LayerNorm(x + dropout(f))
 
-On a CPU, torch draws one number per element, on one thread, which is a seventh of the training time of a small
-Transformer. Here an element takes 16 bits, so that p is rounded to a multiple of 1/65536, and the scale is that of the
-rounded p. Compiled loops (regard.native.dropout) take the bits from a hash of the element's index and of one draw of
-torch's generator: neither the sum nor the mask is stored, and backward recomputes both. Otherwise the bits are those of
-the generator. So with and without compiled code, the elements that are dropped differ.
+On a CPU, torch draws one number per element, on one thread, which is a seventh of the training time
+of a small Transformer. Here an element takes 16 bits, so that p is rounded to a multiple of
+1/65536, and the scale is that of the rounded p. Compiled loops (regard.native.dropout) take the
+bits from a hash of the element's index and of one draw of torch's generator: neither the sum nor
+the mask is stored, and backward recomputes both. Otherwise the bits are those of the generator. So
+with and without compiled code, the elements that are dropped differ.
 
 Source: srivastava2014; ba2016 (layer norm); steele2014 (the hash).
 """
@@ -24,7 +25,8 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Float[Tensor, "..."], p: float, *, training: bool) -> Float[Tensor, "..."]:
-    """Return x with elements zeroed with probability p and the others scaled by 1 / (1 - p); x itself in evaluation."""
+    """Return x with elements zeroed with probability p and the others scaled by 1 / (1 - p); x
+    itself in evaluation."""
     if not training or p == 0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
@@ -55,12 +57,17 @@ def add_dropout_norm(
     epsilon: float,
     training: bool,
 ) -> Float[Tensor, "*batch dim"]:
-    """Return LayerNorm(x + dropout(f)); under bfloat16 autocast, a bfloat16 copy may be attached to it."""
+    """Return LayerNorm(x + dropout(f)); under bfloat16 autocast, a bfloat16 copy may be attached to
+    it."""
     implementation = native("add_dropout_norm", x, f, weight, bias) if training else None
     if implementation is None:
-        return nn.functional.layer_norm(x + dropout(f, p, training=training), weight.shape, weight, bias, epsilon)
+        return nn.functional.layer_norm(
+            x + dropout(f, p, training=training), weight.shape, weight, bias, epsilon
+        )
     # Without dropout no seed is drawn, as in the plain form: what is drawn later stays the same.
-    return implementation.run(x, f, weight, bias, epsilon, draw_seed() if p > 0 else 0, to_threshold(p))
+    return implementation.run(
+        x, f, weight, bias, epsilon, draw_seed() if p > 0 else 0, to_threshold(p)
+    )
 
 
 def draw_seed() -> int:

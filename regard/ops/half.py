@@ -1,12 +1,15 @@
-"""The softmax of scores of half-precision queries and keys, with scores in float32 and weights in half precision.
+"""The softmax of scores of half-precision queries and keys, with scores in float32 and weights in
+half precision.
 
     S = scale Q K^T + mask           float32
     P = softmax(S)                   computed in float32, rounded for the product with the values
-    dS = P (dP - sum P dP)           computed in float32, rounded for the products with queries and keys
+    dS = P (dP - sum P dP)           computed in float32, rounded for the products with queries and
+    keys
 
-torch's half-precision products on a CPU return half precision. A second product recovers the rounding error of the
-first, because oneDNN adds to the output in float32 and rounds once: S = high + (scale Q K^T - high). On processors
-without half-precision products, torch computes them number by number, ten times slower than in float32.
+torch's half-precision products on a CPU return half precision. A second product recovers the
+rounding error of the first, because oneDNN adds to the output in float32 and rounds once: S = high
++ (scale Q K^T - high). On processors without half-precision products, torch computes them number by
+number, ten times slower than in float32.
 
 Source: the error of rounded scores, dao2022, section 3.1 (softmax statistics in float32).
 """
@@ -34,21 +37,26 @@ def has_half_products(dtype: torch.dtype) -> bool:
 
 
 def supports_half_softmax() -> bool:
-    """Return True if `half_softmax` can be used: outside compilation, vmap, tracing and forward-mode AD."""
+    """Return True if `half_softmax` can be used: outside compilation, vmap, tracing and
+    forward-mode AD."""
     return is_eager() and not is_forward_ad()
 
 
 def half_softmax(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float) -> Tensor:
-    """Return softmax(scale query keys + additive_mask) in the dtype of the queries, with scores in float32.
+    """Return softmax(scale query keys + additive_mask) in the dtype of the queries, with scores in
+    float32.
 
-    Shapes: query (rows, query, dim), keys (rows, dim, key), additive_mask (rows or 1, query, key) of float32.
+    Shapes: query (rows, query, dim), keys (rows, dim, key), additive_mask (rows or 1, query, key)
+            of float32.
     """
     return _HalfSoftmax.apply(query, keys, additive_mask, scale)
 
 
 class _HalfSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float) -> Tensor:
+    def forward(
+        ctx, query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float
+    ) -> Tensor:
         out = query.new_empty(len(query), query.shape[1], keys.shape[2])
         residual = torch.empty_like(out) if any(ctx.needs_input_grad) else None
         for part in _chunks(out):
@@ -85,7 +93,9 @@ class _HalfSoftmax(torch.autograd.Function):
 def _scores(query: Tensor, keys: Tensor, scale: float) -> Tensor:
     """Return scale query keys in float32, by two products."""
     high = torch.baddbmm(query.new_empty(1), query, keys, beta=0, alpha=scale)
-    low = torch.baddbmm(high, query, keys, alpha=-scale)  # high - scale query keys: the rounding error of high
+    low = torch.baddbmm(
+        high, query, keys, alpha=-scale
+    )  # high - scale query keys: the rounding error of high
     return high.float().sub_(low)
 
 

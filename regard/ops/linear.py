@@ -2,15 +2,15 @@
 
     y = f(x W^T + b)
 
-oneDNN multiplies float32 faster than torch's default on some processors (regard.native.linear). Everywhere else (other
-processors, devices and dtypes, autocast, compiled, mapped or traced functions, small products) this is
-torch.nn.functional.linear.
+oneDNN multiplies float32 faster than torch's default on some processors (regard.native.linear).
+Everywhere else (other processors, devices and dtypes, autocast, compiled, mapped or traced
+functions, small products) this is torch.nn.functional.linear.
 
-Under autocast every product takes its inputs in bfloat16. An operation that can round its result on the fly attaches
-the bfloat16 copy to it, and products use the copy. This saves a pass over memory for rounding, and two in backward,
-where the gradient of the copy is added as the gradient of the tensor is read. Results are the same as without;
-gradients of a tensor that several products use (the encoder output, by each block of the decoder) are summed in
-bfloat16 instead of float32.
+Under autocast every product takes its inputs in bfloat16. An operation that can round its result on
+the fly attaches the bfloat16 copy to it, and products use the copy. This saves a pass over memory
+for rounding, and two in backward, where the gradient of the copy is added as the gradient of the
+tensor is read. Results are the same as without; gradients of a tensor that several products use
+(the encoder output, by each block of the decoder) are summed in bfloat16 instead of float32.
 """
 
 import torch
@@ -32,7 +32,8 @@ def linear(
     *,
     relu: bool = False,
 ) -> Float[Tensor, "*batch out"]:
-    """Return x W^T + b, or its positive part if `relu`, by the faster kernel for these sizes on this machine."""
+    """Return x W^T + b, or its positive part if `relu`, by the faster kernel for these sizes on
+    this machine."""
     implementation = native("linear", x, weight, bias)
     if implementation is not None:
         return implementation.run(x, weight, bias, relu=relu)
@@ -41,9 +42,12 @@ def linear(
 
 
 def linears(
-    x: Float[Tensor, "*batch in"], weights: list[Float[Tensor, "_ in"]], biases: list[Float[Tensor, " _"] | None]
+    x: Float[Tensor, "*batch in"],
+    weights: list[Float[Tensor, "_ in"]],
+    biases: list[Float[Tensor, " _"] | None],
 ) -> tuple[Float[Tensor, "*batch _"], ...]:
-    """Return x W^T + b for each weight and bias; in training on a CPU, compute large ones as one product."""
+    """Return x W^T + b for each weight and bias; in training on a CPU, compute large ones as one
+    product."""
     added: list[Tensor] = [bias for bias in biases if bias is not None]
     if (
         len(added) not in (0, len(biases))

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from regard.compat.torch import is_eager, is_forward_ad
 
 
-def rms_norm(x: Float[Tensor, "*batch dim"], weight: Float[Tensor, " dim"], eps: float) -> Float[Tensor, "*batch dim"]:
+def rms_norm(
+    x: Float[Tensor, "*batch dim"], weight: Float[Tensor, " dim"], eps: float
+) -> Float[Tensor, "*batch dim"]:
     """Return x / sqrt(mean(x^2) + eps) * weight, computed in at least float32."""
     is_training = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     is_float32_cpu = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
@@ -37,7 +39,11 @@ class _RMSNorm(torch.autograd.Function):
             normed = x * _inverse(x, ctx.eps)
             products, scaled = gradient * normed, gradient * weight
             mean = (products * weight).mean(-1, keepdim=True)
-            return (scaled - normed * mean) * _inverse(x, ctx.eps), products.flatten(0, -2).sum(0), None
+            return (
+                (scaled - normed * mean) * _inverse(x, ctx.eps),
+                products.flatten(0, -2).sum(0),
+                None,
+            )
         normed = x * inverse  # in place from here on: fresh memory costs more than the computation
         products = gradient * normed
         to_weight = products.flatten(0, -2).sum(0)

@@ -1,4 +1,5 @@
-"""Softmax of each row; of many short rows on a CPU by compiled loops, as torch does not vectorize those.
+"""Softmax of each row; of many short rows on a CPU by compiled loops, as torch does not vectorize
+those.
 
     p = exp(s - max s) / sum exp(s - max s)
 

@@ -1,14 +1,18 @@
 """Output layer and cross-entropy, fused and chunked: the logits of all tokens never exist at once.
 
-    z = W h + b        p = softmax(z)        q = (1 - e) onehot(target) + e / V          (e: label smoothing)
-    loss = sum over tokens of  - sum_v q_v log p_v  =  (1 - e) (lse(z) - z_target) + e (lse(z) - mean(z))
+    z = W h + b        p = softmax(z)        q = (1 - e) onehot(target) + e / V          (e: label
+    smoothing) loss = sum over tokens of  - sum_v q_v log p_v  =  (1 - e) (lse(z) - z_target) + e
+    (lse(z) - mean(z))
 
-The logits (tokens, vocab) are by far the largest tensor of a small model: here they are computed for a few hundred
-tokens at a time, while they fit into the cache. The gradient is computed in the same pass, from exp(z - max):
+The logits (tokens, vocab) are by far the largest tensor of a small model: here they are computed
+for a few hundred tokens at a time, while they fit into the cache. The gradient is computed in the
+same pass, from exp(z - max):
 
-    dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h      s = sum_v exp(z_v - max)
+    dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h      s = sum_v exp(z_v
+    - max)
 
-so that p is not normalized element by element, and q W and q^T h need only row sums and one row per token.
+so that p is not normalized element by element, and q W and q^T h need only row sums and one row per
+token.
 
 Source: szegedy2016, section 7 (label smoothing).
 """
@@ -24,7 +28,8 @@ from regard.ops.dispatch import native
 from regard.ops.linear import linear
 
 _CHUNK_BYTES = 16 << 20
-"""Size of a chunk of logits: fits into the last-level cache, and is large enough for an efficient matrix product."""
+"""Size of a chunk of logits: fits into the last-level cache, and is large enough for an efficient
+matrix product."""
 
 
 class TokenLoss(NamedTuple):
@@ -44,15 +49,19 @@ def token_loss(
     *,
     smoothing: float = 0.0,
 ) -> TokenLoss:
-    """Return the cross-entropy of softmax(hidden weight^T + bias) with `target`, summed over tokens.
+    """Return the cross-entropy of softmax(hidden weight^T + bias) with `target`, summed over
+    tokens.
 
-    Differentiable once, in hidden, weight and bias. Raises ValueError if smoothing is not in [0, 1).
+    Differentiable once, in hidden, weight and bias. Raises ValueError if smoothing is not in [0,
+    1).
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, _LossInputs(target, smoothing, dtype)))
+    return TokenLoss(
+        *_ChunkedLoss.apply(hidden, weight, bias, _LossInputs(target, smoothing, dtype))
+    )
 
 
 class _LossInputs(NamedTuple):
@@ -65,11 +74,17 @@ class _LossInputs(NamedTuple):
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs) -> tuple[Tensor, Tensor]:
-        chunked_pass = _Pass(hidden, weight, bias, inputs, needs_gradients=any(ctx.needs_input_grad))
+    def forward(
+        ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs
+    ) -> tuple[Tensor, Tensor]:
+        chunked_pass = _Pass(
+            hidden, weight, bias, inputs, needs_gradients=any(ctx.needs_input_grad)
+        )
         totals = chunked_pass.run()
         if chunked_pass.gradients is not None:
-            of_hidden, of_weight, of_bias = chunked_pass.gradients.finish(inputs, chunked_pass.mean_row)
+            of_hidden, of_weight, of_bias = chunked_pass.gradients.finish(
+                inputs, chunked_pass.mean_row
+            )
             ctx.save_for_backward(of_hidden.to(hidden.dtype), of_weight.to(weight.dtype), of_bias)
         total, nll = totals.unbind()
         ctx.mark_non_differentiable(nll)
@@ -85,14 +100,24 @@ class _Pass:
     """One pass over the tokens, chunk by chunk: losses and gradients."""
 
     def __init__(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs, *, needs_gradients: bool
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        inputs: _LossInputs,
+        *,
+        needs_gradients: bool,
     ):
         self.hidden, self.table = hidden.to(inputs.dtype), weight.to(inputs.dtype)
         self.bias, self.inputs = bias, inputs
-        self.sum_dtype = torch.float32 if inputs.dtype in (torch.float16, torch.bfloat16) else inputs.dtype
+        self.sum_dtype = (
+            torch.float32 if inputs.dtype in (torch.float16, torch.bfloat16) else inputs.dtype
+        )
         self.mean_row = weight.mean(0)
         self.gradients = (
-            _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype) if needs_gradients else None
+            _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype)
+            if needs_gradients
+            else None
         )
 
     def run(self) -> Tensor:
@@ -130,7 +155,9 @@ class _Pass:
 class _Gradients:
     """Gradients of the loss, accumulated chunk by chunk."""
 
-    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, sum_dtype: torch.dtype):
+    def __init__(
+        self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, sum_dtype: torch.dtype
+    ):
         self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
         self.is_transposed = native("linear", hidden, table, needs_grad=True) is not None
@@ -138,7 +165,8 @@ class _Gradients:
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=sum_dtype)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
-        """Add the gradient of lse(z), where `exps` are exp(z - max) and `total` their sums (tokens, 1)."""
+        """Add the gradient of lse(z), where `exps` are exp(z - max) and `total` their sums (tokens,
+        1)."""
         inverse = total.reciprocal()
         if self.is_transposed:
             torch.mul(linear(exps, self.table.t()), inverse, out=self.hidden[chunk])
@@ -160,7 +188,8 @@ class _Gradients:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 
     def finish(self, inputs: _LossInputs, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Subtract the gradient of q (one row per token, and a constant) and return the gradients."""
+        """Subtract the gradient of q (one row per token, and a constant) and return the
+        gradients."""
         target, smoothing, confidence = inputs.target, inputs.smoothing, 1 - inputs.smoothing
         if self.is_transposed:
             self.weight = self.weight.t().contiguous()
@@ -172,5 +201,7 @@ class _Gradients:
             self.weight.sub_(self.source.sum(0, dtype=self.weight.dtype), alpha=share)
         if self.bias is not None:
             counts = torch.bincount(target, minlength=self.bias.shape[0]).to(self.bias.dtype)
-            self.bias.sub_(counts, alpha=confidence).sub_(smoothing * target.shape[0] / self.bias.shape[0])
+            self.bias.sub_(counts, alpha=confidence).sub_(
+                smoothing * target.shape[0] / self.bias.shape[0]
+            )
         return self.hidden, self.weight, self.bias

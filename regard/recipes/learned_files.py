@@ -1,9 +1,11 @@
-"""Record of the files that a recipe wrote before training, and of the data they were computed from. (no torch)
+"""Record of the files that a recipe wrote before training, and of the data they were computed from.
+(no torch)
 
-    learned.json   {"format", "version", "files": {NAME: fingerprint}, "data": {ROLE: digest}, "checksum"}
+    learned.json   {"format", "version", "files": {NAME: fingerprint}, "data": {ROLE: digest},
+                   "checksum"}
 
-Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed training requires the
-data it started with, wherever it is stored now (regard.system.fingerprints).
+Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed
+training requires the data it started with, wherever it is stored now (regard.system.fingerprints).
 """
 
 import json
@@ -41,14 +43,16 @@ class LearnedRecord(NamedTuple):
     """Digest of the data by role."""
 
     def can_compare(self, settings: Iterable[str]) -> bool:
-        """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
+        """Return True if the digests of the data of all these settings are recorded, so that paths
+        may change."""
         return all(is_recorded(self.data, setting) for setting in settings)
 
     def check_data(self, folder: Path, data: Mapping[str, Content]) -> None:
         """Raise UserError naming data whose content changed since the run in the folder started."""
         if change := self.describe_change(data):
             raise UserError(
-                f"{change}, so training in {folder} cannot be resumed exactly. Restore the data, or choose another "
+                f"{change}, so training in {folder} cannot be resumed exactly. Restore the data, "
+                f"or choose another "
                 "folder with --run"
             )
 
@@ -63,9 +67,14 @@ class LearnedRecord(NamedTuple):
 
 
 def learn(
-    folder: Path, write: Callable[[Path], None], *, claim: Callable[[], object], data: Mapping[str, Content]
+    folder: Path,
+    write: Callable[[Path], None],
+    *,
+    claim: Callable[[], object],
+    data: Mapping[str, Content],
 ) -> None:
-    """Let `write` create files in a temporary folder; if it succeeds, claim the run folder and move them there.
+    """Let `write` create files in a temporary folder; if it succeeds, claim the run folder and move
+    them there.
 
     data: digests of the data that was read (regard.system.fingerprints).
     """
@@ -74,7 +83,9 @@ def learn(
     stage.mkdir(parents=True)
     try:
         write(stage)
-        names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
+        names = sorted(
+            path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file()
+        )
         files = {name: file_fingerprint(stage / name) for name in names}
         claim()
         digests = {key: content.digest for key, content in data.items()}
@@ -89,7 +100,8 @@ def learn(
 
 
 def read_learned(folder: Path) -> LearnedRecord:
-    """Read the record of a folder. Raises UserError if it is missing, damaged, or of another version."""
+    """Read the record of a folder. Raises UserError if it is missing, damaged, or of another
+    version."""
     path = folder / FILE
     if not path.exists():
         raise UserError(f"{path} is missing: the run is not complete")
@@ -99,12 +111,22 @@ def read_learned(folder: Path) -> LearnedRecord:
     version = content.get("version")
     if type(version) is int and version != _VERSION:
         age = "an older" if version < _VERSION else "a newer"
-        raise UserError(f"{path} was written by {age} regard: its version is {version}, this one reads {_VERSION}")
+        raise UserError(
+            f"{path} was written by {age} regard: its version is {version}, this one reads "
+            f"{_VERSION}"
+        )
     content = verify_checksum(path, content)
     files, data = content.get("files"), content.get("data")
-    is_whole = content.get("format") == _FORMAT and version == _VERSION and _is_files(files) and _is_digests(data)
+    is_whole = (
+        content.get("format") == _FORMAT
+        and version == _VERSION
+        and _is_files(files)
+        and _is_digests(data)
+    )
     if not is_whole:
-        raise UserError(f"{path}: damaged: it must hold the fingerprints of files and the digests of data")
+        raise UserError(
+            f"{path}: damaged: it must hold the fingerprints of files and the digests of data"
+        )
     return LearnedRecord(content["files"], content["data"])
 
 
@@ -117,13 +139,16 @@ def check_learned(folder: Path) -> None:
         check_file(path)
         if not is_unchanged(path, expected):
             raise UserError(
-                f"{path}: damaged, or edited by hand: its fingerprint is {file_fingerprint(path)}, but training wrote "
-                f"{expected}. Restore the file; if the change was intended, enter the new value in {folder / FILE}"
+                f"{path}: damaged, or edited by hand: its fingerprint is {file_fingerprint(path)}, "
+                f"but training wrote "
+                f"{expected}. Restore the file; if the change was intended, enter the new value in "
+                f"{folder / FILE}"
             )
 
 
 def list_unchanged_files(folder: Path) -> list[str]:
-    """Return the recorded files that are in the folder itself and unmodified, by their fingerprints."""
+    """Return the recorded files that are in the folder itself and unmodified, by their
+    fingerprints."""
     files = read_learned(folder).files if (folder / FILE).exists() else {}
     return [
         name
@@ -134,7 +159,8 @@ def list_unchanged_files(folder: Path) -> list[str]:
 
 
 def discard(folder: Path) -> None:
-    """Remove the files that the recipe wrote, except modified ones and those behind symbolic links."""
+    """Remove the files that the recipe wrote, except modified ones and those behind symbolic
+    links."""
     for name in list_unchanged_files(folder):
         (folder / name).unlink()
     (folder / FILE).unlink(missing_ok=True)
@@ -148,11 +174,18 @@ def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Con
         return "its content has changed since the run started"
     role, _, ending = key.partition(":")
     endings = {
-        name.partition(":")[2] for name, digest in before.items() if digest == data[key].digest and f"{role}:" in name
+        name.partition(":")[2]
+        for name, digest in before.items()
+        if digest == data[key].digest and f"{role}:" in name
     }
     if len(endings) == 1 and (not ending or ending.startswith(".")):
-        form, other = (suffix.removeprefix(".").upper() or "text in columns" for suffix in (ending, endings.pop()))
-        return f"is read as {form} because of its name, but was read as {other} when the run started"
+        form, other = (
+            suffix.removeprefix(".").upper() or "text in columns"
+            for suffix in (ending, endings.pop())
+        )
+        return (
+            f"is read as {form} because of its name, but was read as {other} when the run started"
+        )
     return "is read now, but was not when the run started"
 
 

@@ -39,24 +39,29 @@ def load(
 ) -> TrainedRun:
     """Load the trained model of a run folder.
 
-    recipe:  the recipe of the run; the Entry of a recipe of your own must be given (docs/howto/write-your-own.md).
+    recipe:  the recipe of the run; the Entry of a recipe of your own must be given
+    (docs/howto/write-your-own.md).
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
-    engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
-             as in `TrainedRun.compile`.
+    engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as
+             int8) and workers as in `TrainedRun.compile`.
     notify:  called with a message where data is left out, or an input is unusual; warns by default.
     run:     content of run.json, if it was read before.
-    Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
-             newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
+    Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing,
+             damaged or from a newer version; and as `TrainedRun.compile`. Nothing that a file names
+             is imported.
     """
     folder = Path(folder)
     run = read_run(folder, None if recipe is None else get_entry(recipe)) if run is None else run
     weights = folder / "model.safetensors"
     if not weights.exists():
-        raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
+        raise UserError(
+            f"{weights} is missing: the run has no weights yet; `regard train` continues it"
+        )
     check_learned(folder)
     created = create_recipe(run, notify)
-    # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
-    # The random numbers of its initial state are not taken from those of the caller.
+    # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype
+    # and inference mode. The random numbers of its initial state are not taken from those of the
+    # caller.
     with (
         torch.inference_mode(mode=False),
         torch.device("cpu"),

@@ -1,11 +1,21 @@
-"""Presets: models of papers by name, with the recipes that take them (`--preset`). Importing them needs no torch."""
+"""Presets: models of papers by name, with the recipes that take them (`--preset`). Importing them
+needs no torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regard.errors import UserError
-from regard.models.presets import bahdanau, detr, gpt, lstmn, luong, transformer_tiny, vaswani_base, vit
+from regard.models.presets import (
+    bahdanau,
+    detr,
+    gpt,
+    lstmn,
+    luong,
+    transformer_tiny,
+    vaswani_base,
+    vit,
+)
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes
 from regard.settings.values import suggest
@@ -32,7 +42,8 @@ PRESETS = {
         model=vaswani_base,
         recipes=("translate",),
         source="vaswani2017, table 3",
-        sizes="6 + 6 blocks, width 512, 8 heads, feed-forward 2,048; 63.1 M with 37,000 joint subwords",
+        sizes="6 + 6 blocks, width 512, 8 heads, feed-forward 2,048; 63.1 M with 37,000 joint "
+        "subwords",
         settings={
             "tokenizer": {"vocab_size": 37_000},
             "train": {"lr": 7e-4, "warmup": 4000, "schedule": "inverse_sqrt"},
@@ -42,7 +53,8 @@ PRESETS = {
         model=transformer_tiny,
         recipes=("translate",),
         source="wu2021, section 3.2",
-        sizes="4 + 4 blocks, width 128, 4 heads, feed-forward 256; 2.6 M with 10,000 joint subwords",
+        sizes="4 + 4 blocks, width 128, 4 heads, feed-forward 256; 2.6 M with 10,000 joint "
+        "subwords",
         settings={"tokenizer": {"vocab_size": 10_000}},
     ),
     "bahdanau": Preset(
@@ -67,7 +79,8 @@ PRESETS = {
         model=gpt,
         recipes=("language",),
         source="radford2018, section 4.1",
-        sizes="12 blocks, width 768, 12 heads, feed-forward 3,072, context 512; 116.5 M with 40,478 subwords",
+        sizes="12 blocks, width 768, 12 heads, feed-forward 3,072, context 512; 116.5 M with "
+        "40,478 subwords",
         settings={
             "context": 512,
             "batch": 64,
@@ -104,6 +117,12 @@ def apply_preset(name: str, recipe: str, config: Any) -> Any:
     preset = PRESETS[name]
     if recipe not in preset.recipes:
         fitting = [other for other, entry in PRESETS.items() if recipe in entry.recipes]
-        which = f"the presets of {recipe} are {', '.join(fitting)}" if fitting else f"{recipe} has no preset"
-        raise UserError(f"preset {name} is for {' and '.join(preset.recipes)}, not {recipe}; {which}")
+        which = (
+            f"the presets of {recipe} are {', '.join(fitting)}"
+            if fitting
+            else f"{recipe} has no preset"
+        )
+        raise UserError(
+            f"preset {name} is for {' and '.join(preset.recipes)}, not {recipe}; {which}"
+        )
     return apply_changes(replace(config, model=preset.model()), preset.settings, called=option_name)

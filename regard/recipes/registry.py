@@ -26,7 +26,9 @@ NAMES = (
 )
 """Folders of the recipes, in the order in which they are listed."""
 
-RECIPES: dict[str, Entry] = {name: importlib.import_module(f"regard.recipes.{name}.config").ENTRY for name in NAMES}
+RECIPES: dict[str, Entry] = {
+    name: importlib.import_module(f"regard.recipes.{name}.config").ENTRY for name in NAMES
+}
 
 
 def register(own: Entry) -> None:
@@ -42,14 +44,18 @@ def register(own: Entry) -> None:
 def get_entry(name: str | Entry) -> Entry:
     """Return the entry of a recipe, by its name or as it is.
 
-    Raises: UserError with similar names, or all names, and for an own entry with the name of another recipe.
+    Raises: UserError with similar names, or all names, and for an own entry with the name of
+            another recipe.
     """
     if isinstance(name, Entry):
         if RECIPES.get(name.name, name) is not name:
             raise UserError(f"a recipe named {name.name!r} exists already; choose another name")
         return name
     if not isinstance(name, str):
-        raise TypeError(f"recipe must be a name or an Entry (docs/howto/write-your-own.md), got {type(name).__name__}")
+        raise TypeError(
+            f"recipe must be a name or an Entry (docs/howto/write-your-own.md), got "
+            f"{type(name).__name__}"
+        )
     if name not in RECIPES:
         hint = suggest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
         raise UserError(f"unknown recipe {name!r}{hint}")

@@ -1,7 +1,8 @@
 """Training of a run from its settings to its report.
 
     RUN/run.json                      settings
-    RUN/...                           files computed from the training data (vocabularies, labels, scales)
+    RUN/...                           files computed from the training data (vocabularies, labels,
+    scales)
     RUN/learned.json                  fingerprints of these files, and digests of the data
     RUN/model.safetensors             final parameters
     RUN/report.json                   test scores and some outputs, written when the run is finished
@@ -76,10 +77,11 @@ def train(
     quiet: bool = False,
     **settings: Any,
 ) -> TrainedRun:
-    """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the trained run.
+    """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the trained
+    run.
 
-        run = regard.train("reviews", "runs/films", data={"train": "films.tsv"}, train={"steps": 500})
-        run.predict(["what a lovely film"])
+        run = regard.train("reviews", "runs/films", data={"train": "films.tsv"}, train={"steps":
+        500}) run.predict(["what a lovely film"])
 
     recipe:   a name, or the Entry of a recipe of your own (docs/howto/write-your-own.md).
 
@@ -91,8 +93,9 @@ def train(
     quiet:    print nothing but warnings, and do not call `notify`.
     settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
     The number of threads and the random numbers of torch are as before when it returns.
-    Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range; TypeError for an
-              argument that does not exist; KeyboardInterrupt after a checkpoint is saved, if training is interrupted.
+    Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range;
+              TypeError for an argument that does not exist; KeyboardInterrupt after a checkpoint is
+              saved, if training is interrupted.
     """
     _Numbers(seed=seed, threads=threads)
     entry, start = get_entry(recipe), None
@@ -101,7 +104,8 @@ def train(
     if unknown := settings.keys() - field_kinds(type(config)).keys():
         known = *inspect.signature(train).parameters, *field_kinds(type(config))
         raise TypeError(
-            f"train has no argument {min(unknown)!r} with recipe {entry.name}{suggest(min(unknown), known)}"
+            f"train has no argument {min(unknown)!r} with recipe "
+            f"{entry.name}{suggest(min(unknown), known)}"
         )
     if init is not None:
         if preset is not None:
@@ -130,32 +134,46 @@ def _to_settings(value: Any) -> Any:
         return {name: _to_settings(below) for name, below in value.items()}
     if isinstance(value, list | tuple):
         return [_to_settings(below) for below in value]
-    return str(value) if isinstance(value, Path) else to_plain(value) if is_dataclass(value) else value
+    return (
+        str(value) if isinstance(value, Path) else to_plain(value) if is_dataclass(value) else value
+    )
 
 
 def train_run(
-    folder: str | Path, run: Run, *, threads: int | None = None, notify: Callable[[str], None] = print
+    folder: str | Path,
+    run: Run,
+    *,
+    threads: int | None = None,
+    notify: Callable[[str], None] = print,
 ) -> RunResult:
-    """Train a run in its folder, resuming from its last checkpoint if there is one, and evaluate it on its test data.
+    """Train a run in its folder, resuming from its last checkpoint if there is one, and evaluate it
+    on its test data.
 
-    The precision `auto` becomes the one the run started with, or else the faster one here; run.json records it.
+    The precision `auto` becomes the one the run started with, or else the faster one here; run.json
+    records it.
 
     threads: number of CPU threads; torch's default if None.
     notify:  called with progress messages, on the main process.
-    Raises:  UserError if the folder holds another run, another process trains in it, or the data is not usable or was
-             edited since the run started; DirectoryChangedError, after a save, if `folder` now names another directory;
-             Diverged at a NaN loss. A folder created for the run is removed if nothing was written to it.
+    Raises:  UserError if the folder holds another run, another process trains in it, or the data is
+             not usable or was edited since the run started; DirectoryChangedError, after a save, if
+             `folder` now names another directory; Diverged at a NaN loss. A folder created for the
+             run is removed if nothing was written to it.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
     get_entry(run.own or run.recipe).check(run.config)
-    with cache_named_pipes(), join_process_group(run.config.train.device) as world, ExitStack() as stack:
+    with (
+        cache_named_pipes(),
+        join_process_group(run.config.train.device) as world,
+        ExitStack() as stack,
+    ):
         notify = notify if world.is_main else _discard
         core = getattr(getattr(run.config, "model", None), "core", None)
         if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
             raise UserError(
-                "--model.core.kernel flex has no gradient on a CPU, so that it cannot train there: choose auto or "
+                "--model.core.kernel flex has no gradient on a CPU, so that it cannot train there: "
+                "choose auto or "
                 "another, or --train.device cuda"
             )
         resolve = partial(resolve_precision, run.config.train.precision, world.device)
@@ -164,14 +182,18 @@ def train_run(
         if own.report:
             if world.run_on_main(own.may_have_other_data):
                 world.run_on_main(partial(_check_same_data, own, notify))
-            return RunResult(own.report if world.is_main else None, is_interrupted=False, was_finished=True)
+            return RunResult(
+                own.report if world.is_main else None, is_interrupted=False, was_finished=True
+            )
         if own.is_resumed:
             notify(f"continuing the run in {folder}")
         check_data_files(own.run.recipe, own.run.config.data, is_resumed=own.is_resumed)
         result = _fit(own, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
-        report = _make_report(own.directory.path, own.run, result, device=str(world.device), notify=notify)
+        report = _make_report(
+            own.directory.path, own.run, result, device=str(world.device), notify=notify
+        )
         own.write_report(report)
         if own.run.config.train.keep_finished == "model":
             own.directory.write(_remove_checkpoints)
@@ -181,7 +203,10 @@ def train_run(
 def _check_same_data(own: RunFolder, notify: Callable[[str], None]) -> None:
     """Raise UserError if the data of a finished run is not that of its training."""
     paths = ", ".join(data_paths(own.run).values())
-    notify(f"the run in {own.directory.name} is finished: reading {paths} to check that its data is the same")
+    notify(
+        f"the run in {own.directory.name} is finished: reading {paths} to check that its data is "
+        f"the same"
+    )
     with record_digests() as digests:
         create_recipe(own.run, notify).check()
     own.check_same_data(digests, notify)
@@ -198,7 +223,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         recipe.check()
     if getattr(run.config.data, "train", None) and len(recipe.val) < recipe.least_val:
         notify(
-            f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too few to select a "
+            f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too "
+            f"few to select a "
             "checkpoint by, or to stop by: give more with --data.val, or a larger --data.val-share"
         )
     with report_slow(notify, "preparing vocabularies, labels and scales"):
@@ -224,7 +250,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     training = run.config.train
     if training.steps is not None and training.warmup >= training.steps:
         notify(
-            f"--train.warmup {training.warmup:,} is not shorter than the run of {training.steps:,} steps: the "
+            f"--train.warmup {training.warmup:,} is not shorter than the run of {training.steps:,} "
+            f"steps: the "
             "learning rate ends before or at its peak; a tenth of the steps is usual"
         )
     size = f"model with {sum(map(torch.numel, model.parameters())):,} parameters"
@@ -260,7 +287,9 @@ def _make_report(
     if trained.recipe.has_test():
         upper_bound = trained.recipe.upper_bound()
         with report_slow(notify, "evaluating on the test data"):
-            test = trained.evaluate() | ({} if upper_bound is None else {"upper_bound": upper_bound})
+            test = trained.evaluate() | (
+                {} if upper_bound is None else {"upper_bound": upper_bound}
+            )
     return {
         "recipe": run.recipe,
         "seed": run.seed,

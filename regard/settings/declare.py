@@ -1,11 +1,12 @@
-"""Declaration of settings: dataclasses whose values are checked against the annotations of their fields. (no torch)
+"""Declaration of settings: dataclasses whose values are checked against the annotations of their
+fields. (no torch)
 
     @settings
     class Coding:
         size: Annotated[int, Range(1, 1_000)] = 4
         form: Literal["soft", "hard"] = "soft"
-The same annotations determine the command-line option, its help, and the values read from YAML and run.json
-(regard.settings.values).
+The same annotations determine the command-line option, its help, and the values read from YAML and
+run.json (regard.settings.values).
 """
 
 import functools
@@ -23,8 +24,8 @@ ClassT = TypeVar("ClassT", bound=type)
 def settings(cls: ClassT) -> ClassT:
     """Make a class a frozen, keyword-only dataclass whose ranges, choices and booleans are checked.
 
-    A method `__post_init__` of the class runs after these checks. Instances raise UserError with the name of the field,
-    the rule and the value; a ValueError of `__post_init__` becomes one.
+    A method `__post_init__` of the class runs after these checks. Instances raise UserError with
+    the name of the field, the rule and the value; a ValueError of `__post_init__` becomes one.
     """
     own = cls.__dict__.get("__post_init__")
     if own is not None or not hasattr(cls, "__post_init__"):

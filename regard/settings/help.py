@@ -18,11 +18,17 @@ def page(usage: str, about: str, groups: Sequence[Group], *, ending: str = "") -
     for group in groups:
         first = _wrap(group.doc.partition("\n\n")[0], width - 2)
         title = f"{option_name(group.path)}.*: " if group.path else ""
-        rows = [(_format_option(setting), _format_description(setting)) for setting in group.settings]
+        rows = [
+            (_format_option(setting), _format_description(setting)) for setting in group.settings
+        ]
         if rows:
             parts.append(_wrap(title + first, width) + "\n" + two_columns(rows))
     parts.append(
-        _wrap("-h, --help; -q, --quiet: only warnings and errors; -v, --verbose: what is done, with times.", width)
+        _wrap(
+            "-h, --help; -q, --quiet: only warnings and errors; -v, --verbose: what is done, with "
+            "times.",
+            width,
+        )
     )
     if ending:
         parts.append(_wrap(ending, width))
@@ -30,7 +36,8 @@ def page(usage: str, about: str, groups: Sequence[Group], *, ending: str = "") -
 
 
 def two_columns(rows: Sequence[tuple[str, str]]) -> str:
-    """Format names on the left and wrapped descriptions on the right (below a name that is too long)."""
+    """Format names on the left and wrapped descriptions on the right (below a name that is too
+    long)."""
     lines = []
     for left, right in rows:
         # No line break inside a value such as self-attentive, so that it can be copied.
@@ -76,7 +83,9 @@ def _format_default(value: object) -> str:
 
 def _wrap(text: str, width: int) -> str:
     paragraphs = text.split("\n\n")
-    return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs)
+    return "\n\n".join(
+        textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs
+    )
 
 
 def _width() -> int:

@@ -1,9 +1,12 @@
-"""Command-line options generated from dataclasses: `--model.core.layers 3` sets the field layers of model.core.
+"""Command-line options generated from dataclasses: `--model.core.layers 3` sets the field layers of
+model.core.
 
-A command has its own options (a flat dataclass) and may also set a configuration (regard.settings.tree). The variant
-of a union is selected first, so that only its fields are options.
+A command has its own options (a flat dataclass) and may also set a configuration
+(regard.settings.tree). The variant of a union is selected first, so that only its fields are
+options.
 
-    --name value    --name=value    --names a b c    --switch    --no-switch    -- (no options after this)
+    --name value    --name=value    --names a b c    --switch    --no-switch    -- (no options after
+    this)
 
 Dashes and underscores in names are equivalent. The last value of a repeated option counts.
 """
@@ -49,7 +52,8 @@ def wants_help(argv: Sequence[str]) -> bool:
 
 
 def refuse_missing(message: str, argv: Sequence[str]) -> NoReturn:
-    """Raise UserError for a command line without its first argument; for a misspelled --help in its place."""
+    """Raise UserError for a command line without its first argument; for a misspelled --help in its
+    place."""
     hint = suggest(argv[0], ["--help"]) if argv else ""
     raise UserError(f"unknown option {argv[0]}{hint}" if hint else message)
 
@@ -60,10 +64,13 @@ def peek_option(argv: Sequence[str], name: str) -> str | None:
     return values[-1] if values else None
 
 
-def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, expected: str) -> Parsed[Own, Config]:
+def parse(
+    argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, expected: str
+) -> Parsed[Own, Config]:
     """Parse a command line. `expected` describes the positionals, for messages.
 
-    Raises UserError, naming the nearest option or value, for one that does not exist or is out of range.
+    Raises UserError, naming the nearest option or value, for one that does not exist or is out of
+    range.
     """
     config = apply_variants(config, argv)
     own_settings, settings = settings_by_path(own), settings_by_path(config)
@@ -71,7 +78,11 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     if len(positionals) > max_positionals:
         word = positionals[max_positionals]
         option = argv[argv.index(word) - 2] if argv.index(word) > 1 else ""
-        reason = f", since {option} takes one value" if option.startswith("--") and "=" not in option else ""
+        reason = (
+            f", since {option} takes one value"
+            if option.startswith("--") and "=" not in option
+            else ""
+        )
         raise UserError(f"{word!r} is an unexpected argument{reason}; expected {expected}")
     own_changes, changes = _nest(options, own_settings), _nest(options, settings)
     own = apply_changes(own, own_changes, called=option_name)
@@ -79,7 +90,8 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
 
 
 def apply_variants(config: Config, argv: Sequence[str]) -> Config:
-    """Return the configuration with the variants that the command line selects (`--model.core recurrent`).
+    """Return the configuration with the variants that the command line selects (`--model.core
+    recurrent`).
 
     Raises UserError for a variant that does not exist.
     """
@@ -87,7 +99,9 @@ def apply_variants(config: Config, argv: Sequence[str]) -> Config:
     return select_variants(config, values, called=option_name)
 
 
-def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) -> tuple[list[str], dict[str, Any]]:
+def _split(
+    argv: Sequence[str], settings: Mapping[str, Setting], config: Any
+) -> tuple[list[str], dict[str, Any]]:
     """Split a command line into positionals and the values of options by path."""
     positionals: list[str] = []
     options: dict[str, Any] = {}
@@ -98,9 +112,15 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
             return [*positionals, *rest], options
         if not word.startswith("--"):
             if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
-                raise UserError(f"unknown option {word}; did you mean -{word}? As an argument, put it after --")
+                raise UserError(
+                    f"unknown option {word}; did you mean -{word}? As an argument, put it after --"
+                )
             if re.fullmatch("-[A-Za-z]", word):
-                known = [path for path in settings if path.startswith(word[1:].lower()) and "." not in path]
+                known = [
+                    path
+                    for path in settings
+                    if path.startswith(word[1:].lower()) and "." not in path
+                ]
                 near = " or ".join(map(option_name, known))
                 hint = f"; did you mean {near}?" if near else "."
                 raise UserError(f"unknown option {word}{hint} As an argument, put it after --")
@@ -128,7 +148,11 @@ def _negated(path: str, settings: Mapping[str, Setting]) -> str:
     """
     above, dot, name = path.rpartition(".")
     forms = (above + dot + name.removeprefix("no_"), path.removeprefix("no_"))
-    switches = (form for form in forms if form != path and form in settings and settings[form].kind.bases == (bool,))
+    switches = (
+        form
+        for form in forms
+        if form != path and form in settings and settings[form].kind.bases == (bool,)
+    )
     return next(switches, "")
 
 
@@ -139,7 +163,9 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
         is_value = bool(rest) and rest[0].lower() in ("true", "false", "yes", "no", "on", "off")
         return rest.pop(0) if is_value else True
     values = []
-    while rest and not rest[0].startswith("--") and (kind.count is None or len(values) < kind.count):
+    while (
+        rest and not rest[0].startswith("--") and (kind.count is None or len(values) < kind.count)
+    ):
         values.append(rest.pop(0))
     if not values:
         raise UserError(f"{name} needs a value: {kind.label}")
@@ -147,7 +173,8 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
 
 
 def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name` inside its dict.
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name`
+    inside its dict.
 
     Options that are not among the settings are left out.
     """
@@ -168,12 +195,17 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
     if path in others:
         return UserError(f"option {name} needs {others[path]}, which is not selected")
     known = [option_name(known) for known in (*settings, "help")]
-    hint = _suggest_same_ending(path, settings) or _suggest_below(path, settings) or suggest(option_name(path), known)
+    hint = (
+        _suggest_same_ending(path, settings)
+        or _suggest_below(path, settings)
+        or suggest(option_name(path), known)
+    )
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 
 
 def _other_variants(config: Any) -> dict[str, str]:
-    """Return the options of variants that are not selected, each with the selection that would enable it."""
+    """Return the options of variants that are not selected, each with the selection that would
+    enable it."""
     options: dict[str, str] = {}
     for path, setting in settings_by_path(config).items():
         for name, variant in setting.variants.items():

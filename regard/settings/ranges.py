@@ -2,8 +2,9 @@
 
     layers: Annotated[int, Range(1, 1_000)] = 4
 
-A range is finite at both ends, so that no single setting asks for more than a machine can address. Whether a model fits
-into the memory of this machine is checked when it is built (regard.system.model_size).
+A range is finite at both ends, so that no single setting asks for more than a machine can address.
+Whether a model fits into the memory of this machine is checked when it is built
+(regard.system.model_size).
 """
 
 import re
@@ -30,11 +31,15 @@ class Range:
         return above and (value < self.most if self.is_open_above else value <= self.most)
 
     def __str__(self) -> str:
-        """Return the range as printed in messages and help: from 1 to 1,000; at least 0 and below 1."""
+        """Return the range as printed in messages and help: from 1 to 1,000; at least 0 and below
+        1."""
         least, most = _format_number(self.least), _format_number(self.most)
         if not (self.is_open_below or self.is_open_above):
             return f"from {least} to {most}"
-        above, below = "above" if self.is_open_below else "at least", "below" if self.is_open_above else "at most"
+        above, below = (
+            "above" if self.is_open_below else "at least",
+            "below" if self.is_open_above else "at most",
+        )
         return f"{above} {least} and {below} {most}"
 
 
@@ -61,7 +66,9 @@ def check_device(name: str) -> None:
     Raises: UserError with the valid names.
     """
     if not re.fullmatch(r"auto|cpu(:0)?|mps|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
-        raise UserError(f"device must be auto, cpu, cuda, cuda:1, mps or xpu, got {short_repr(name)}")
+        raise UserError(
+            f"device must be auto, cpu, cuda, cuda:1, mps or xpu, got {short_repr(name)}"
+        )
 
 
 def short_repr(value: object) -> str:

@@ -1,12 +1,13 @@
 """Configurations as trees of settings, shared by command-line options, the YAML file and run.json.
 
-A configuration is a frozen dataclass; each field is a value (regard.settings.values), another configuration, or
-a union of named variants (dataclasses with a class variable `name`), one of which is selected:
+A configuration is a frozen dataclass; each field is a value (regard.settings.values), another
+configuration, or a union of named variants (dataclasses with a class variable `name`), one of which
+is selected:
 
     model.core = "transformer"   and its fields   model.core.layers, model.core.width, ...
 
-`apply_changes` builds a new configuration only through the dataclasses, so their checks hold wherever the values come
-from, and nothing that a file names is imported or called.
+`apply_changes` builds a new configuration only through the dataclasses, so their checks hold
+wherever the values come from, and nothing that a file names is imported or called.
 """
 
 import ast
@@ -45,12 +46,14 @@ class Group:
 
     path: str
     doc: str
-    """Docstring of the field that holds the dataclass; of the class at the top level and for variants."""
+    """Docstring of the field that holds the dataclass; of the class at the top level and for
+    variants."""
     settings: tuple[Setting, ...]
 
 
 def collect_groups(config: Any, path: str = "") -> list[Group]:
-    """Return the settings of a configuration by dataclass, outermost first; of unions, the present variant."""
+    """Return the settings of a configuration by dataclass, outermost first; of unions, the present
+    variant."""
     docs, own, below = _docs(type(config)), [], []
     for name, kind in field_kinds(type(config)).items():
         value, at = getattr(config, name), _join(path, name)
@@ -68,12 +71,14 @@ def collect_groups(config: Any, path: str = "") -> list[Group]:
 
 
 def settings_by_path(config: Any) -> dict[str, Setting]:
-    """Return the settings of a configuration by dotted path; of unions, those of the present variant."""
+    """Return the settings of a configuration by dotted path; of unions, those of the present
+    variant."""
     return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`."""
+    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict
+    has a `name`."""
     out: dict[str, Any] = {}
     for name, kind in field_kinds(type(config)).items():
         value = getattr(config, name)
@@ -95,15 +100,19 @@ def apply_changes(
 ) -> C:
     """Return a copy with some values replaced, given in the form of `to_plain` or as text.
 
-    A variant is selected by its name or by a dict with `name`; its other fields have their defaults if the variant
-    changes. `called(path)` returns the name of a setting for messages. With `complete`, every field must be given.
+    A variant is selected by its name or by a dict with `name`; its other fields have their defaults
+    if the variant changes. `called(path)` returns the name of a setting for messages. With
+    `complete`, every field must be given.
 
-    Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a missing field.
+    Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a
+    missing field.
     """
     known = field_kinds(type(config))
     for name in changes:
         if name not in known:
-            raise UserError(f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}")
+            raise UserError(
+                f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}"
+            )
     missing = [name for name in known if name not in changes]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
@@ -121,13 +130,20 @@ def apply_changes(
     return _replace(config, new, called, path)
 
 
-def select_variants(config: C, names: Mapping[str, str], *, called: Callable[[str], str], path: str = "") -> C:
-    """Return the configuration with the variants of unions that `names` gives by dotted path. Raises as above."""
+def select_variants(
+    config: C, names: Mapping[str, str], *, called: Callable[[str], str], path: str = ""
+) -> C:
+    """Return the configuration with the variants of unions that `names` gives by dotted path.
+    Raises as above."""
     new: dict[str, Any] = {}
     for name, kind in field_kinds(type(config)).items():
         at, value = _join(path, name), getattr(config, name)
         try:
-            chosen = _choose_variant(kind, value, names[at])[0] if at in names and variants_of(kind) else value
+            chosen = (
+                _choose_variant(kind, value, names[at])[0]
+                if at in names and variants_of(kind)
+                else value
+            )
         except ValueError as error:
             raise UserError(f"{called(at)} {error}") from error
         if dataclasses.is_dataclass(chosen):
@@ -137,8 +153,11 @@ def select_variants(config: C, names: Mapping[str, str], *, called: Callable[[st
     return _replace(config, new, called, path)
 
 
-def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Return the differing values of two configurations in the form of `to_plain`, by dotted path: (first, second)."""
+def find_differences(
+    first: Mapping[str, Any], second: Mapping[str, Any], path: str = ""
+) -> dict[str, tuple[Any, Any]]:
+    """Return the differing values of two configurations in the form of `to_plain`, by dotted path:
+    (first, second)."""
     different: dict[str, tuple[Any, Any]] = {}
     for name in [*first, *(name for name in second if name not in first)]:
         a, b, at = first.get(name), second.get(name), _join(path, name)
@@ -152,13 +171,16 @@ def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: 
 def variants_of(kind: Kind) -> dict[str, Any]:
     """Return the named dataclasses of a union by name; empty for other kinds."""
     is_union = len(kind.bases) > 1 and all(map(dataclasses.is_dataclass, kind.bases))
-    return {base.name: base for base in kind.bases} if is_union else {}  # pyrefly: ignore[missing-attribute]
+    # pyrefly: ignore[missing-attribute]
+    return {base.name: base for base in kind.bases} if is_union else {}
 
 
 def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
-    """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is.
+    """Return an instance of the variant named by `given` and its settings, for a union; otherwise,
+    both as is.
 
-    Raises ValueError (`must ..., got ...`) for another name, or if a dataclass is given no settings by name.
+    Raises ValueError (`must ..., got ...`) for another name, or if a dataclass is given no settings
+    by name.
     """
     variants = variants_of(kind)
     if not variants and dataclasses.is_dataclass(now) and not isinstance(given, Mapping):
@@ -175,13 +197,15 @@ def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
 
 def _replace(config: C, new: Mapping[str, Any], called: Callable[[str], str], path: str) -> C:
     try:
-        return dataclasses.replace(config, **new) if new else config  # pyrefly: ignore[bad-specialization]
+        # pyrefly: ignore[bad-specialization]
+        return dataclasses.replace(config, **new) if new else config
     except ValueError as error:
         raise UserError(_name_settings(str(error), config, called, path)) from error
 
 
 def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
-    """Return the message of a check of a dataclass with the names of its settings as the user writes them.
+    """Return the message of a check of a dataclass with the names of its settings as the user
+    writes them.
 
     Names of one word are replaced only at the start, since they may be ordinary words.
     """
@@ -225,5 +249,7 @@ def _docs_by_class(module: str) -> dict[str, dict[str, str]]:
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for line, after in itertools.pairwise(node.body):
         match line, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
                 yield name, " ".join(text.split())

@@ -1,14 +1,15 @@
 """Kinds of values, read from type annotations, and the conversion of text and JSON to settings.
 
-    int, float, bool, str, Path     unions of these; numbers also in a range: Annotated[int, Range(1, 1_000)]
-    Literal["a", "b"]               choices
+    int, float, bool, str, Path     unions of these; numbers also in a range: Annotated[int,
+    Range(1, 1_000)] Literal["a", "b"]               choices
     KIND | None                     optional values
     tuple[KIND, ...]                any number of values; tuple[KIND, KIND]: exactly two
     a dataclass                     or a union of dataclasses
     dict[str, KIND]                 values by name, in JSON only
 
-Annotations are read here alone: by options and their help, by checks of settings (regard.settings.declare), and for
-JSON files (regard.settings.from_json). Nothing else can be set from outside, and nothing is imported by name.
+Annotations are read here alone: by options and their help, by checks of settings
+(regard.settings.declare), and for JSON files (regard.settings.from_json). Nothing else can be set
+from outside, and nothing is imported by name.
 """
 
 import dataclasses
@@ -30,7 +31,8 @@ class Kind:
     """Values that a setting accepts."""
 
     bases: tuple[type, ...]
-    """Types among int, float, bool, str and Path, tried in order; or dataclasses; or dict; or tuple."""
+    """Types among int, float, bool, str and Path, tried in order; or dataclasses; or dict; or
+    tuple."""
     choices: tuple[int | str, ...] = ()
     """Allowed values; any value of the bases if empty."""
     optional: bool = False
@@ -56,7 +58,9 @@ class Kind:
 
         Raises ValueError (`must be ..., got ...`) if that is not possible.
         """
-        if self.optional and (given is None or (isinstance(given, str) and given.lower() in ("none", "null"))):
+        if self.optional and (
+            given is None or (isinstance(given, str) and given.lower() in ("none", "null"))
+        ):
             return None
         if self.count == 1:
             return self._convert_item(given)
@@ -66,7 +70,8 @@ class Kind:
         return tuple(self._convert_item(item) for item in items)
 
     def find_broken_rule(self, value: object) -> str | None:
-        """Return the rule that a single value breaks, of ranges, choices and booleans; None if it breaks none."""
+        """Return the rule that a single value breaks, of ranges, choices and booleans; None if it
+        breaks none."""
         if value is None and self.optional:
             return None
         if self.choices:
@@ -83,7 +88,8 @@ class Kind:
         return f"a whole number {self.within}" if is_fraction else str(self.within)
 
     def _convert_item(self, given: object) -> Any:
-        # Bytes of a command line that are not UTF-8 arrive as lone surrogates, which cannot be written to a file.
+        # Bytes of a command line that are not UTF-8 arrive as lone surrogates, which cannot be
+        # written to a file.
         if isinstance(given, str) and any("\ud800" <= character <= "\udfff" for character in given):
             raise ValueError(f"must be text in UTF-8, got {short_repr(given)}")
         if self.choices:
@@ -103,7 +109,8 @@ class Kind:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """Return the kind of values of an annotation. Raises TypeError for annotations that are not supported."""
+    """Return the kind of values of an annotation. Raises TypeError for annotations that are not
+    supported."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         kinds = [kind_of(part) for part in inner if part is not type(None)]
@@ -121,8 +128,16 @@ def kind_of(annotation: Any) -> Kind:
     elif origin is tuple:
         item, count = kind_of(inner[0]), None if inner[-1] is Ellipsis else len(inner)
         is_value = item.count == 1 and not item.optional and item.bases[0] in _BASES
-        return dataclasses.replace(item, count=count) if is_value else Kind(bases=(tuple,), count=count, item=item)
-    elif annotation in _BASES or dataclasses.is_dataclass(annotation) or (origin is dict and inner[0] is str):
+        return (
+            dataclasses.replace(item, count=count)
+            if is_value
+            else Kind(bases=(tuple,), count=count, item=item)
+        )
+    elif (
+        annotation in _BASES
+        or dataclasses.is_dataclass(annotation)
+        or (origin is dict and inner[0] is str)
+    ):
         return Kind(bases=(origin or annotation,), item=kind_of(inner[1]) if inner else None)
     raise TypeError(f"a setting cannot be annotated {annotation}")
 
@@ -134,7 +149,8 @@ def no_choice(given: object, known: list[str]) -> ValueError:
 
 
 def suggest(given: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """Return `; did you mean A or B?` with the known names most similar to the given one, or an empty string."""
+    """Return `; did you mean A or B?` with the known names most similar to the given one, or an
+    empty string."""
     if len(given) > _LONGEST_NAME:  # the comparison is quadratic in the length
         return ""
     close = difflib.get_close_matches(given, list(known), n=2, cutoff=0.6)
@@ -169,7 +185,13 @@ def _parse_float(given: object) -> float | None:
 
 
 def _parse_bool(given: object) -> bool | None:
-    return given if isinstance(given, bool) else _BOOLEANS.get(given.lower()) if isinstance(given, str) else None
+    return (
+        given
+        if isinstance(given, bool)
+        else _BOOLEANS.get(given.lower())
+        if isinstance(given, str)
+        else None
+    )
 
 
 def _parse_text(given: object) -> str | None:
@@ -188,4 +210,5 @@ _BASES: dict[type, tuple[str, str, Callable[[object], Any]]] = {
     str: ("TEXT", "text", _parse_text),
     Path: ("PATH", "a path", _parse_path),
 }
-"""For each base type: its label in the help, its name in messages, and its converter (returns None on failure)."""
+"""For each base type: its label in the help, its name in messages, and its converter (returns None
+on failure)."""

@@ -1,11 +1,11 @@
 """YAML files of settings, restricted to mappings, lists, text, numbers, booleans and null.
 
-Aliases and merges (which can expand to billions of values), tags, duplicate keys, deep nesting and large files are
-refused.
+Aliases and merges (which can expand to billions of values), tags, duplicate keys, deep nesting and
+large files are refused.
 
-Numbers, booleans and null are the scalars on which YAML 1.1 and 1.2 agree. Any other scalar (yes, 1:30, 1_000,
-2001-01-01) is text, which the setting parses like an option of the command line. A whole number with a leading zero is
-refused: 010 is 8 in YAML 1.1 and 10 in YAML 1.2.
+Numbers, booleans and null are the scalars on which YAML 1.1 and 1.2 agree. Any other scalar (yes,
+1:30, 1_000, 2001-01-01) is text, which the setting parses like an option of the command line. A
+whole number with a leading zero is refused: 010 is 8 in YAML 1.1 and 10 in YAML 1.2.
 """
 
 import re
@@ -70,7 +70,9 @@ def read_settings(path: Path) -> SettingsFile:
             f"{path}{where}: not a valid YAML file of settings: {error.problem or error.context}"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a valid YAML file of settings: {' '.join(str(error).split())}") from error
+        raise UserError(
+            f"{path}: not a valid YAML file of settings: {' '.join(str(error).split())}"
+        ) from error
     finally:
         if loader is not None:
             loader.dispose()
@@ -88,7 +90,9 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise _error("an alias (*) is not allowed: write the value itself", self.peek_event().start_mark)
+            raise _error(
+                "an alias (*) is not allowed: write the value itself", self.peek_event().start_mark
+            )
         if self._depth == _MOST_DEPTH:
             raise _error(f"nested more than {_MOST_DEPTH} deep", self.peek_event().start_mark)
         self._depth += 1
@@ -128,7 +132,9 @@ def _construct_scalar(loader: _Loader, node: ScalarNode) -> Any:
     try:
         return loader.construct_object(node)
     except ValueError as error:  # a whole number of thousands of digits
-        raise _error(f"{short_repr(node.value)} cannot be read: {error}", node.start_mark) from error
+        raise _error(
+            f"{short_repr(node.value)} cannot be read: {error}", node.start_mark
+        ) from error
 
 
 def _error(problem: str, mark: Any) -> yaml.MarkedYAMLError:

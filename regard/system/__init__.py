@@ -1,1 +1,2 @@
-"""The operating system: files, locks, memory, pipes, signals and the terminal. Without torch, except where noted."""
+"""The operating system: files, locks, memory, pipes, signals and the terminal. Without torch,
+except where noted."""

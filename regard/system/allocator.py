@@ -1,7 +1,8 @@
-"""Setting of glibc's allocator that keeps freed memory in the process, which makes training steps on Linux faster.
+"""Setting of glibc's allocator that keeps freed memory in the process, which makes training steps
+on Linux faster.
 
-By default glibc returns every large block to the kernel when it is freed, and the kernel zeroes the pages of the next
-one. This takes a fifth to a third of a training step of a small model.
+By default glibc returns every large block to the kernel when it is freed, and the kernel zeroes the
+pages of the next one. This takes a fifth to a third of a training step of a small model.
 """
 
 import ctypes
@@ -15,7 +16,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 def keep_freed_memory() -> bool:
     """Make glibc keep freed memory in this process. Return True on success, False without glibc.
 
-    The process then keeps its peak memory until it ends. Call this before the first tensor is created.
+    The process then keeps its peak memory until it ends. Call this before the first tensor is
+    created.
     """
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False

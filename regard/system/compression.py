@@ -1,4 +1,5 @@
-"""Files compressed by gzip, bzip2 or xz: recognized by their first bytes, decompressed up to a limit. (no torch)"""
+"""Files compressed by gzip, bzip2 or xz: recognized by their first bytes, decompressed up to a
+limit. (no torch)"""
 
 import importlib
 import io
@@ -28,7 +29,9 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"this Python was built without {name}: unpack the file first ({error})") from error
+        raise UserError(
+            f"this Python was built without {name}: unpack the file first ({error})"
+        ) from error
 
 
 _FORMS = (
@@ -36,12 +39,25 @@ _FORMS = (
     _Form(
         "bzip2",
         ".bz2",
-        tuple(b"BZh%d" % level + block for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90")),
+        tuple(
+            b"BZh%d" % level + block
+            for level in range(1, 10)
+            for block in (b"1AY&SY", b"\x17rE8P\x90")
+        ),
         lambda: _module("bz2").BZ2Decompressor(),
     ),
-    _Form("xz", ".xz", (b"\xfd7zXZ\0",), lambda: _module("lzma").LZMADecompressor(memlimit=_MOST_DICTIONARY)),
+    _Form(
+        "xz",
+        ".xz",
+        (b"\xfd7zXZ\0",),
+        lambda: _module("lzma").LZMADecompressor(memlimit=_MOST_DICTIONARY),
+    ),
 )
-_OTHERS = (("zstd", ".zst", b"\x28\xb5\x2f\xfd"), ("zip", ".zip", b"PK\x03\x04"), ("7z", ".7z", b"7z\xbc\xaf\x27\x1c"))
+_OTHERS = (
+    ("zstd", ".zst", b"\x28\xb5\x2f\xfd"),
+    ("zip", ".zip", b"PK\x03\x04"),
+    ("7z", ".7z", b"7z\xbc\xaf\x27\x1c"),
+)
 UNSUPPORTED = {ending: name for name, ending, _ in _OTHERS}
 """Names of other compressions, by the suffix of the file."""
 ENDINGS = tuple(form.ending for form in _FORMS)
@@ -49,7 +65,8 @@ ENDINGS = tuple(form.ending for form in _FORMS)
 
 
 def plain_name(path: str | Path) -> str:
-    """Return the name of a file in lower case, without the suffix of its compression: A.TSV.gz is a.tsv."""
+    """Return the name of a file in lower case, without the suffix of its compression: A.TSV.gz is
+    a.tsv."""
     name = Path(path).name.lower()
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
 
@@ -60,7 +77,8 @@ def is_packed(content: bytes) -> bool:
 
 
 def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
-    """Decompress the content of a file if its first bytes are those of a compressed file; see `unpack_blocks`."""
+    """Decompress the content of a file if its first bytes are those of a compressed file; see
+    `unpack_blocks`."""
     if not is_packed(content):
         check_unpacked(path, content)
         return content
@@ -70,14 +88,16 @@ def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
     return output.getvalue()
 
 
-def unpack_blocks(path: Path, blocks: Iterable[bytes], *, limit: int, variable: str) -> Iterator[bytes]:
+def unpack_blocks(
+    path: Path, blocks: Iterable[bytes], *, limit: int, variable: str
+) -> Iterator[bytes]:
     """Decompress the blocks of a file if its first bytes are those of a compressed file.
 
     The result is counted during decompression: at most `limit` bytes.
 
     variable:  the environment variable that sets the limit, for messages.
-    Raises:    UserError naming the file if it is damaged, too large, compressed in an unsupported format, or not
-               compressed in spite of its name.
+    Raises:    UserError naming the file if it is damaged, too large, compressed in an unsupported
+               format, or not compressed in spite of its name.
     """
     blocks = iter(blocks)
     first = next(blocks, b"")
@@ -94,14 +114,22 @@ def check_unpacked(path: Path, start: bytes) -> None:
     """Raise UserError if a file that is not decompressed is compressed, or has such a name."""
     other = next((name for name, _, first in _OTHERS if start.startswith(first)), None)
     if other:
-        raise UserError(f"{path}: is compressed by {other}: decompress it first (gzip, bzip2 and xz are supported).")
+        raise UserError(
+            f"{path}: is compressed by {other}: decompress it first (gzip, bzip2 and xz are "
+            f"supported)."
+        )
     for form in _FORMS:
         if start and path.name.lower().endswith(form.ending):
             starts = f"it starts with {start[:2]!r}"
-            raise UserError(f"{path}: not a {form.name} file, although its name ends in {form.ending} ({starts}).")
+            raise UserError(
+                f"{path}: not a {form.name} file, although its name ends in {form.ending} "
+                f"({starts})."
+            )
 
 
-def _decompress(path: Path, blocks: Iterable[bytes], form: _Form, limit: int, variable: str) -> Iterator[bytes]:
+def _decompress(
+    path: Path, blocks: Iterable[bytes], form: _Form, limit: int, variable: str
+) -> Iterator[bytes]:
     stream, stored, written, line = form.decompressor(), 0, 0, 1
     for block in blocks:
         for start in range(0, len(block), _PART_BYTES):
@@ -122,8 +150,10 @@ def _decompress(path: Path, blocks: Iterable[bytes], form: _Form, limit: int, va
                 part, written = stream.unused_data, written + len(output)
                 if written > limit:
                     raise UserError(
-                        f"{path}: its first {stored:,} bytes of {form.name} unpack to more than the {limit:,} that are "
-                        f"read ({variable} raises this): unpack it first, then memory alone is the limit."
+                        f"{path}: its first {stored:,} bytes of {form.name} unpack to more than "
+                        f"the {limit:,} that are "
+                        f"read ({variable} raises this): unpack it first, then memory alone is the "
+                        f"limit."
                     )
                 line += output.count(b"\n")
                 if output:
@@ -134,5 +164,6 @@ def _decompress(path: Path, blocks: Iterable[bytes], form: _Form, limit: int, va
 
 def _format_error(path: Path, form: _Form, problem: str, size: int, line: int) -> UserError:
     return UserError(
-        f"{path}: the {form.name} file is {problem}; it can be read up to byte {size:,}, about line {line}."
+        f"{path}: the {form.name} file is {problem}; it can be read up to byte {size:,}, about "
+        f"line {line}."
     )

@@ -1,7 +1,8 @@
 """Reading of untrusted files with size limits, and atomic writing. (no torch)
 
-The size of a file is compared with a limit before anything is read. Data may also come through a pipe, which is read up
-to the same limit; the files of a run must be regular files. Devices, which never end, are refused.
+The size of a file is compared with a limit before anything is read. Data may also come through a
+pipe, which is read up to the same limit; the files of a run must be regular files. Devices, which
+never end, are refused.
 """
 
 import json
@@ -18,33 +19,50 @@ from regard.system.memory import available_memory, variable_limit
 from regard.system.pipes import read_pipe
 
 JSON_LIMIT = 64 << 20
-"""Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a quarter of it."""
+"""Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a
+quarter of it."""
 _MOST_PARTS = 10_000_000
 _DEFAULT_MIB = 1024
 _MOST_RATIO = 100
-"""Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd claim."""
+"""Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd
+claim."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _HINT = f" ({_VARIABLE} raises this)"
-_TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".txt", ".conll", ".conllu", ".bio", ".npz", ".npy")
+_TABLES = (
+    ".tsv",
+    ".tab",
+    ".csv",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".txt",
+    ".conll",
+    ".conllu",
+    ".bio",
+    ".npz",
+    ".npy",
+)
 """Suffixes of files of data, besides images, sounds and point clouds."""
 _SHOWN = 3
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def file_limit() -> int:
-    """Return the maximum size in bytes of content whose size is not known before it is read: 1 GiB by default.
+    """Return the maximum size in bytes of content whose size is not known before it is read: 1 GiB
+    by default.
 
-    More is read from pipes, compressed files and arrays as memory allows (`unpacked_limit`). The environment variable
-    REGARD_MAX_FILE_MIB sets another limit, which then applies to all files.
+    More is read from pipes, compressed files and arrays as memory allows (`unpacked_limit`). The
+    environment variable REGARD_MAX_FILE_MIB sets another limit, which then applies to all files.
     """
     return (variable_limit(_VARIABLE, "MiB") or _DEFAULT_MIB) << 20
 
 
 def unpacked_limit(stored: int | None) -> int:
-    """Return the maximum size in bytes of content that is decompressed from `stored` bytes, or comes through a pipe.
+    """Return the maximum size in bytes of content that is decompressed from `stored` bytes, or
+    comes through a pipe.
 
-    Half of the available memory, and at most 100 times the stored bytes (None: a pipe), which text and numbers do not
-    reach; but at least `file_limit()`. REGARD_MAX_FILE_MIB sets another limit.
+    Half of the available memory, and at most 100 times the stored bytes (None: a pipe), which text
+    and numbers do not reach; but at least `file_limit()`. REGARD_MAX_FILE_MIB sets another limit.
     """
     least = file_limit()
     if is_limit_set():
@@ -54,21 +72,27 @@ def unpacked_limit(stored: int | None) -> int:
 
 
 def is_limit_set() -> bool:
-    """Return True if REGARD_MAX_FILE_MIB is set, so that its limit also applies to files of known size."""
+    """Return True if REGARD_MAX_FILE_MIB is set, so that its limit also applies to files of known
+    size."""
     return bool(os.environ.get(_VARIABLE))
 
 
 def check_readable(path: Path) -> os.stat_result:
     """Check that a path is a readable file or pipe, and return its stat result.
 
-    Raises:  UserError naming the path if it is missing (with similar names), a folder, a device, or unreadable.
+    Raises:  UserError naming the path if it is missing (with similar names), a folder, a device, or
+             unreadable.
     """
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
-            raise UserError(f"{path}: is a link to a file that does not exist: {os.readlink(path)}.") from None
-        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or hint_similar_files(path)}") from None
+            raise UserError(
+                f"{path}: is a link to a file that does not exist: {os.readlink(path)}."
+            ) from None
+        raise UserError(
+            f"{path}: no such file.{_hint_closed_pipe(path) or hint_similar_files(path)}"
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}.") from error
     if stat.S_ISDIR(status.st_mode):
@@ -92,7 +116,10 @@ def check_file(path: Path) -> os.stat_result:
 def check_content(name: str | Path, start: bytes) -> None:
     """Raise UserError if a file that starts with these bytes is a Git LFS pointer."""
     if start.startswith(_LFS_POINTER):
-        raise UserError(f"{name}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads the file.")
+        raise UserError(
+            f"{name}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads "
+            f"the file."
+        )
 
 
 def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
@@ -106,7 +133,8 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """Return the content of a file or a pipe, decompressed if its first bytes are those of gzip, bzip2 or xz.
+    """Return the content of a file or a pipe, decompressed if its first bytes are those of gzip,
+    bzip2 or xz.
 
     Raises:  UserError as `read_bytes` and `regard.system.compression.unpack`.
     """
@@ -117,9 +145,11 @@ def read_unpacked(path: Path) -> bytes:
 
 
 class BlockReader:
-    """File that is read from its beginning in blocks, any number of times; only one block is in memory.
+    """File that is read from its beginning in blocks, any number of times; only one block is in
+    memory.
 
-    It is decompressed as by `read_unpacked`. The content of a pipe, which may be readable only once, stays in memory.
+    It is decompressed as by `read_unpacked`. The content of a pipe, which may be readable only
+    once, stays in memory.
     """
 
     def __init__(self, path: Path):
@@ -144,12 +174,15 @@ class BlockReader:
                 check_content(self.path, file.read(len(_LFS_POINTER)))
                 file.seek(0)
                 stored = self._unchanged_blocks(file)
-                yield from record_blocks(self.path, unpack_blocks(self.path, stored, limit=limit, variable=_VARIABLE))
+                yield from record_blocks(
+                    self.path, unpack_blocks(self.path, stored, limit=limit, variable=_VARIABLE)
+                )
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
 
     def _unchanged_blocks(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the blocks of the open file; each is that of the first time, since a change is looked for after it."""
+        """Yield the blocks of the open file; each is that of the first time, since a change is
+        looked for after it."""
         for block in read_blocks(file):
             if _version_of(os.fstat(file.fileno())) != _version_of(self._status):
                 raise UserError(f"{self.path}: was changed while it was read.")
@@ -164,33 +197,36 @@ def _version_of(status: os.stat_result) -> tuple[int, int, int, int]:
 def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     """Return the content of a JSON file.
 
-    Raises:  UserError as `check_file` and `read_bytes`, or naming the file if it is not valid JSON: not UTF-8,
-             malformed, nested too deeply, or an object with a duplicate key.
+    Raises:  UserError as `check_file` and `read_bytes`, or naming the file if it is not valid JSON:
+             not UTF-8, malformed, nested too deeply, or an object with a duplicate key.
     """
     check_file(path)
     return parse_json(read_bytes(path, limit=limit), origin=str(path))
 
 
 def parse_json(content: bytes | str, *, origin: str) -> Any:
-    """Return the value of a JSON document; messages name `origin`. Raises UserError as `read_json`."""
+    """Return the value of a JSON document; messages name `origin`. Raises UserError as
+    `read_json`."""
     return _parse(content, origin, _STRICT)
 
 
 def parse_data(content: bytes | str, *, origin: str) -> Any:
-    """Return the value of a JSON document of another program, which may have duplicate keys (`DifferentValues`)."""
+    """Return the value of a JSON document of another program, which may have duplicate keys
+    (`DifferentValues`)."""
     return _parse(content, origin, _LENIENT)
 
 
 def decode_json(text: str) -> Any:
-    """Decode JSON text as `parse_data` does. Raises ValueError (also for too many parts) or RecursionError."""
+    """Decode JSON text as `parse_data` does. Raises ValueError (also for too many parts) or
+    RecursionError."""
     return _decode(text, _LENIENT)
 
 
 class DifferentValues:
     """Differing values of a duplicate key in a JSON object.
 
-    JSON allows duplicate keys and does not define which value counts. This is not a text, number, list or object, so a
-    reader that uses the value refuses it.
+    JSON allows duplicate keys and does not define which value counts. This is not a text, number,
+    list or object, so a reader that uses the value refuses it.
     """
 
     def __init__(self, first: object, second: object):
@@ -236,12 +272,15 @@ def _hint_closed_pipe(path: Path) -> str:
     """Return a hint if the path is that of a shell's process substitution."""
     is_shell_pipe = str(path).startswith(("/dev/fd/", "/proc/"))
     return (
-        " The pipe of an earlier command is gone: give the data again, or write it to a file." if is_shell_pipe else ""
+        " The pipe of an earlier command is gone: give the data again, or write it to a file."
+        if is_shell_pipe
+        else ""
     )
 
 
 def hint_tables(folder: Path) -> str:
-    """Return a sentence that names tables and other files of data in a folder, or an empty text if it has none."""
+    """Return a sentence that names tables and other files of data in a folder, or an empty text if
+    it has none."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError:  # a folder that may be entered but not listed
@@ -252,7 +291,8 @@ def hint_tables(folder: Path) -> str:
 
 
 def hint_similar_files(path: Path) -> str:
-    """Return a sentence that suggests files of similar names in the folder of a missing file, or an empty text."""
+    """Return a sentence that suggests files of similar names in the folder of a missing file, or an
+    empty text."""
     try:
         if not path.parent.is_dir():
             return f" The folder {path.parent} does not exist."
@@ -263,7 +303,9 @@ def hint_similar_files(path: Path) -> str:
 
 def _parse(content: bytes | str, origin: str, decoder: json.JSONDecoder) -> Any:
     try:
-        return _decode(content if isinstance(content, str) else content.decode("utf-8-sig"), decoder)
+        return _decode(
+            content if isinstance(content, str) else content.decode("utf-8-sig"), decoder
+        )
     except RecursionError:
         raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
     except ValueError as error:
@@ -297,5 +339,7 @@ def _equal_or_both(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys)  # shared: `json.loads` would make one for each call
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys
+)  # shared: `json.loads` would make one for each call
 _LENIENT = json.JSONDecoder(object_pairs_hook=_equal_or_both)

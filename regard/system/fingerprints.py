@@ -3,7 +3,8 @@
 digest       the first 128 bits of the SHA-256 of some bytes, as 32 hexadecimal digits
 fingerprint  of a file: LENGTH:DIGEST
 checksum     of a JSON object, in the object itself: the digest of the rest
-data         the digest of each data file that is read, recorded by `record_digests` under the setting that names it
+data         the digest of each data file that is read, recorded by `record_digests` under the
+             setting that names it
 """
 
 import importlib
@@ -59,7 +60,10 @@ def file_fingerprint(path: Path) -> str:
 
 def is_unchanged(path: Path, expected: str) -> bool:
     """Return True if a file has this fingerprint. A file of another length is not read."""
-    return path.stat().st_size == int(expected.partition(":")[0]) and file_fingerprint(path) == expected
+    return (
+        path.stat().st_size == int(expected.partition(":")[0])
+        and file_fingerprint(path) == expected
+    )
 
 
 def is_fingerprint(value: object) -> bool:
@@ -73,13 +77,15 @@ def encode_canonically(content: object) -> bytes:
 
 
 def add_checksum(content: Any) -> dict[str, Any]:
-    """Return a JSON object with its checksum added, in the form in which it is read back from a file."""
+    """Return a JSON object with its checksum added, in the form in which it is read back from a
+    file."""
     content = json.loads(json.dumps(content))
     return {**content, _KEY: digest([encode_canonically(content)])}
 
 
 def verify_checksum(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the checksum of a JSON object that was read from `path`, and return the object without it.
+    """Check the checksum of a JSON object that was read from `path`, and return the object without
+    it.
 
     Raises:  UserError naming the file if the checksum does not match or is missing.
     """
@@ -93,8 +99,10 @@ def verify_checksum(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     if content[_KEY] != actual:
         stored = content[_KEY] if isinstance(content[_KEY], str) else type(content[_KEY]).__name__
         raise UserError(
-            f"{path}: damaged, or edited by hand: the checksum of its content is {actual}, but the file has "
-            f"{stored[:_DIGITS]!r}. Restore the original file; if the change was intended, set {_KEY!r} to {actual!r}"
+            f"{path}: damaged, or edited by hand: the checksum of its content is {actual}, but the "
+            f"file has "
+            f"{stored[:_DIGITS]!r}. Restore the original file; if the change was intended, set "
+            f"{_KEY!r} to {actual!r}"
         )
     return rest
 
@@ -118,7 +126,8 @@ def add_digest(name: object, content: bytes | memoryview) -> None:
 
 
 def record_blocks(name: object, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the blocks of a file, and record the digest of all of them after the last one, as `add_digest`."""
+    """Yield the blocks of a file, and record the digest of all of them after the last one, as
+    `add_digest`."""
     digests = _active.get()
     if digests is None:
         yield from blocks
@@ -147,16 +156,21 @@ class Content(NamedTuple):
 
 
 def summarize(
-    digests: Mapping[str, str], sources: Mapping[str, str], *, by_ending: bool = True, most: int = _MOST
+    digests: Mapping[str, str],
+    sources: Mapping[str, str],
+    *,
+    by_ending: bool = True,
+    most: int = _MOST,
 ) -> dict[str, Content]:
-    """Return the digests by role; above `most` files, one digest for all files with one suffix in a folder.
+    """Return the digests by role; above `most` files, one digest for all files with one suffix in a
+    folder.
 
     digests:   digests by path, in reading order.
     sources:   paths by the name of the setting that gives them.
     by_ending: the suffix of a source decides how it is read; False if the settings give the format.
 
-    The digest of a folder covers the relative names and the contents of the files that were read, and nothing else:
-    files that are never read may be added or removed.
+    The digest of a folder covers the relative names and the contents of the files that were read,
+    and nothing else: files that are never read may be added or removed.
     """
     keyed = _by_role(digests, sources, by_ending=by_ending)
     if len(keyed) <= most:
@@ -165,7 +179,9 @@ def summarize(
     for key in keyed:
         role, _, rest = key.partition(":")
         path = PurePath(rest)
-        groups.setdefault(f"{role}:{'*' if role == _LISTED else path.parent / f'*{path.suffix}'}", []).append(key)
+        groups.setdefault(
+            f"{role}:{'*' if role == _LISTED else path.parent / f'*{path.suffix}'}", []
+        ).append(key)
     if len(groups) > most:
         groups = {}
         for key in keyed:
@@ -174,12 +190,15 @@ def summarize(
     for group, keys in groups.items():
         path = PurePath(keyed[keys[0]].path)
         combined = Content(_digest_group(keyed, keys), str(path.parent / f"*{path.suffix}"))
-        contents[keys[0] if len(keys) == 1 else group] = keyed[keys[0]] if len(keys) == 1 else combined
+        contents[keys[0] if len(keys) == 1 else group] = (
+            keyed[keys[0]] if len(keys) == 1 else combined
+        )
     return contents
 
 
 def find_changes(before: Mapping[str, str], now: Mapping[str, Content]) -> list[str]:
-    """Return the keys whose digest changed, that are new, or that are missing; files named by settings come first.
+    """Return the keys whose digest changed, that are new, or that are missing; files named by
+    settings come first.
 
     If the suffix of a file named by a setting changed, only its present key is returned.
     """
@@ -196,11 +215,14 @@ def find_changes(before: Mapping[str, str], now: Mapping[str, Content]) -> list[
 
 
 def is_recorded(data: Mapping[str, str], setting: str) -> bool:
-    """Return True if a record contains the files of this setting, so that their content can be compared."""
+    """Return True if a record contains the files of this setting, so that their content can be
+    compared."""
     return any(key.startswith((f"{setting}:", f"{setting}.")) for key in data)
 
 
-def _by_role(digests: Mapping[str, str], sources: Mapping[str, str], *, by_ending: bool) -> dict[str, Content]:
+def _by_role(
+    digests: Mapping[str, str], sources: Mapping[str, str], *, by_ending: bool
+) -> dict[str, Content]:
     paths = {setting: str(PurePath(source)) for setting, source in sources.items()}
     contents: dict[str, Content] = {}
     listed = 0
@@ -215,7 +237,9 @@ def _by_role(digests: Mapping[str, str], sources: Mapping[str, str], *, by_endin
         elif below:
             nearest = max(below, key=len)
             rest = PurePath(name).relative_to(nearest).as_posix()
-            contents |= {f"{setting}:{rest}": content for setting, path in paths.items() if path == nearest}
+            contents |= {
+                f"{setting}:{rest}": content for setting, path in paths.items() if path == nearest
+            }
         else:
             contents[f"{_LISTED}:{listed:06d}"] = content
             listed += 1

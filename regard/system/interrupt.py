@@ -1,6 +1,7 @@
 """Handling of Ctrl-C, SIGTERM and SIGHUP (the terminal was closed). (no torch)
 
-a command        KeyboardInterrupt; within an import, which would leave modules half loaded, the process ends
+a command        KeyboardInterrupt; within an import, which would leave modules half loaded, the
+process ends
 a training run   stops after a step and saves, so that it can be resumed
 
 A signal that is ignored, as by nohup, stays ignored.
@@ -22,7 +23,8 @@ _IMPORTS = "<frozen importlib"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised by a signal in code that may be interrupted at once; see `Interruption.interruptible`."""
+    """Raised by a signal in code that may be interrupted at once; see
+    `Interruption.interruptible`."""
 
 
 class Interruption:
@@ -34,7 +36,8 @@ class Interruption:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise Interrupted within this context on a signal, also on an earlier one; for slow code without effects."""
+        """Raise Interrupted within this context on a signal, also on an earlier one; for slow code
+        without effects."""
         if self.is_requested:
             raise Interrupted
         self._is_interruptible = True
@@ -48,7 +51,9 @@ class Interruption:
         if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.is_requested:
-            _write(b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n")
+            _write(
+                b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n"
+            )
         self.is_requested = True
         if self._is_interruptible:
             self._is_interruptible = False
@@ -57,7 +62,8 @@ class Interruption:
 
 @contextmanager
 def handle_signals() -> Iterator[Interruption]:
-    """Turn the signals within this context into a request to stop; no effect outside the main thread."""
+    """Turn the signals within this context into a request to stop; no effect outside the main
+    thread."""
     interruption = Interruption()
     with _handler(interruption._receive):
         yield interruption
@@ -65,8 +71,8 @@ def handle_signals() -> Iterator[Interruption]:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on a signal within this context, or end the process within an import; no effect outside
-    the main thread.
+    """Raise KeyboardInterrupt on a signal within this context, or end the process within an import;
+    no effect outside the main thread.
     """
     with _handler(_raise_or_exit):
         yield
@@ -75,7 +81,9 @@ def interrupted_by_signals() -> Iterator[None]:
 @contextmanager
 def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = [number for number in _NUMBERS if is_main and signal.getsignal(number) is not signal.SIG_IGN]
+    numbers = [
+        number for number in _NUMBERS if is_main and signal.getsignal(number) is not signal.SIG_IGN
+    ]
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -95,6 +103,7 @@ def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
 
 
 def _write(message: bytes) -> None:
-    """Write to standard error, without print, which is not reentrant: the signal may arrive during another print."""
+    """Write to standard error, without print, which is not reentrant: the signal may arrive during
+    another print."""
     with suppress(OSError):  # the terminal may be closed
         os.write(2, message)

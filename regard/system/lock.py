@@ -1,11 +1,12 @@
 """Open and locked directory of a run.
 
-Training opens the directory of the run once, locks it, and derives every path it writes from the open directory. So
-redirecting a symbolic link to another run, or moving the directory, does not change where the run is saved. After
-each save the directory is compared (by device and inode) with the one at its path; if they differ, training stops.
+Training opens the directory of the run once, locks it, and derives every path it writes from the
+open directory. So redirecting a symbolic link to another run, or moving the directory, does not
+change where the run is saved. After each save the directory is compared (by device and inode) with
+the one at its path; if they differ, training stops.
 
-The lock is a system lock (flock) on the directory itself: it leaves no file behind and ends with the process. Reading
-a run needs no lock.
+The lock is a system lock (flock) on the directory itself: it leaves no file behind and ends with
+the process. Reading a run needs no lock.
 """
 
 import os
@@ -33,24 +34,28 @@ _LONGEST_PATH = 1024  # size of the buffer of F_GETPATH on macOS
 
 
 class DirectoryChangedError(UserError):
-    """Error for a path that no longer leads to the directory of the run; the message says where the run is now."""
+    """Error for a path that no longer leads to the directory of the run; the message says where the
+    run is now."""
 
 
 class RunDirectory:
     """Directory that is kept open, so that it is found after a move.
 
-    Linux and macOS report the current path of an open directory. On Windows the directory is not kept open, and one
-    that was moved counts as removed.
+    Linux and macOS report the current path of an open directory. On Windows the directory is not
+    kept open, and one that was moved counts as removed.
     """
 
     def __init__(self, name: Path):
         self.name = name
-        self._handle = None if os.name == "nt" else os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._handle = (
+            None if os.name == "nt" else os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        )
         self.close: Callable[[], object] = lambda: None
         if self._handle is not None:
             self.close = weakref.finalize(self, os.close, self._handle)
         self.stat = os.stat(name) if self._handle is None else os.fstat(self._handle)
-        # Links are resolved, so that redirecting one cannot change where files are saved; without links, as given.
+        # Links are resolved, so that redirecting one cannot change where files are saved; without
+        # links, as given.
         real = os.path.realpath(name)
         self._path = name if real == os.path.abspath(name) else Path(real)
 
@@ -60,29 +65,34 @@ class RunDirectory:
 
     @property
     def path(self) -> Path:
-        """Current path of the directory. Raises DirectoryChangedError if it was removed or cannot be found."""
+        """Current path of the directory. Raises DirectoryChangedError if it was removed or cannot
+        be found."""
         for path in (self._path, self._current_path()):
             if path is not None and self._is(path):
                 return path
         raise DirectoryChangedError(
-            f"{self.name} is no longer the directory this training started in. That directory was removed, or can no "
+            f"{self.name} is no longer the directory this training started in. That directory was "
+            f"removed, or can no "
             "longer be found; nothing more was saved."
         )
 
     def check(self, saved: str) -> None:
-        """Raise DirectoryChangedError unless its name still leads to the directory; `saved` is part of the message."""
+        """Raise DirectoryChangedError unless its name still leads to the directory; `saved` is part
+        of the message."""
         path = self.path
         if not self._is(self.name):
             raise DirectoryChangedError(
-                f"{self.name} is no longer the directory this training started in. That directory is now {path}; "
+                f"{self.name} is no longer the directory this training started in. That directory "
+                f"is now {path}; "
                 f"{saved}. Run the same command with that directory to resume."
             )
 
     def write(self, work: Callable[[Path], Item]) -> Item:
         """Return `work(root)`, where `root` leads to the directory even if it is moved meanwhile.
 
-        On Linux `root` is a path through the open directory, which renaming does not affect; error messages show the
-        current path instead. On other systems it is the current path, and work that a move interrupts is repeated.
+        On Linux `root` is a path through the open directory, which renaming does not affect; error
+        messages show the current path instead. On other systems it is the current path, and work
+        that a move interrupts is repeated.
         """
         path, root = self.path, Path(f"/proc/self/fd/{self._handle}")
         is_open = self._handle is not None and self._is(root)
@@ -101,7 +111,8 @@ class RunDirectory:
     def lock(self) -> None:
         """Lock the directory against training by other processes, until `close`.
 
-        Raises:  UserError with the directory and, if the system reports it, the process that trains in it.
+        Raises:  UserError with the directory and, if the system reports it, the process that trains
+                 in it.
         """
         if fcntl is None or self._handle is None:
             return
@@ -116,12 +127,14 @@ class RunDirectory:
                 owner = _lock_owner(self.stat)
                 process = f"process {owner}" if owner else "another process"
                 raise UserError(
-                    f"{self.name}: {process} trains in this folder; wait until it has ended, or choose another folder "
+                    f"{self.name}: {process} trains in this folder; wait until it has ended, or "
+                    f"choose another folder "
                     "with --run"
                 ) from None
             except OSError as error:  # some network file systems
                 return warnings.warn(
-                    f"{self.name} cannot be locked ({error.strerror}): make sure that no other process trains in it",
+                    f"{self.name} cannot be locked ({error.strerror}): make sure that no other "
+                    f"process trains in it",
                     stacklevel=5,
                 )
 
@@ -162,8 +175,8 @@ def lock_directory(folder: Path) -> Generator[RunDirectory, None, None]:
 def lock_file(path: Path, *, patience: float) -> Callable[[], None]:
     """Lock a file, which is created, and return the function that removes and unlocks it.
 
-    Waits at most `patience` seconds for another process. Without a lock after that, or where files cannot be locked,
-    the returned function does nothing.
+    Waits at most `patience` seconds for another process. Without a lock after that, or where files
+    cannot be locked, the returned function does nothing.
     """
     if fcntl is None:
         return lambda: None
@@ -191,11 +204,16 @@ def lock_file(path: Path, *, patience: float) -> Callable[[], None]:
 
 
 def _lock_owner(stat: os.stat_result) -> int | None:
-    """Return the process that holds the lock, as reported by Linux: `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`."""
+    """Return the process that holds the lock, as reported by Linux: `1: FLOCK ADVISORY WRITE 4711
+    fe:01:1234 0 EOF`."""
     inode = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return None
-    owners = [int(words[4]) for words in map(str.split, lines) if words[1:2] == ["FLOCK"] and words[5:6] == [inode]]
+    owners = [
+        int(words[4])
+        for words in map(str.split, lines)
+        if words[1:2] == ["FLOCK"] and words[5:6] == [inode]
+    ]
     return owners[0] if owners and owners[0] > 0 else None

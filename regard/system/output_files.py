@@ -1,8 +1,10 @@
-"""Protection of the files in a run folder: no symbolic links, and no other output among them. (no torch)
+"""Protection of the files in a run folder: no symbolic links, and no other output among them. (no
+torch)
 
-Training writes, truncates and removes files; a symbolic link in their place would let it do so elsewhere, so a file of
-a run that is a link is refused. A folder may be a link, such as checkpoints on a larger disk, if it is empty or belongs
-to the run: it then holds a file that names the run folder. Create that file, empty, when moving checkpoints there.
+Training writes, truncates and removes files; a symbolic link in their place would let it do so
+elsewhere, so a file of a run that is a link is refused. A folder may be a link, such as checkpoints
+on a larger disk, if it is empty or belongs to the run: it then holds a file that names the run
+folder. Create that file, empty, when moving checkpoints there.
 
     FOLDER/.regard-run.json    {"run": PATH}
 """
@@ -28,7 +30,8 @@ def check_no_link(folder: Path, name: str) -> None:
         path /= part
         if path.is_symlink():
             raise UserError(
-                f"{path} is a symbolic link to {path.readlink()}, and training writes only into the run itself: put "
+                f"{path} is a symbolic link to {path.readlink()}, and training writes only into "
+                f"the run itself: put "
                 "the file there in place of the link, or choose another folder with --run"
             )
 
@@ -48,13 +51,17 @@ def claim_folder(path: Path) -> None:
     owner = _read_owner(path)
     if owner is None and any(not file.name.startswith(".") for file in path.iterdir()):
         raise UserError(
-            f"{link}, which holds files that may not belong to this run: link to an empty folder, or, if they are this "
+            f"{link}, which holds files that may not belong to this run: link to an empty folder, "
+            f"or, if they are this "
             f"run's, create an empty file {path / _OWNER}"
         )
     if owner == run:
         return
     if owner and _leads_to(os.path.join(owner, path.name), path):
-        raise UserError(f"{link}, which belongs to the run in {owner}: link to an empty folder, or remove the link")
+        raise UserError(
+            f"{link}, which belongs to the run in {owner}: link to an empty folder, or remove the "
+            f"link"
+        )
     write_atomically(path / _OWNER, json.dumps({"run": run}) + "\n")
 
 
@@ -67,9 +74,12 @@ def check_output(path: Path) -> None:
     for location in (by_name, Path(os.path.realpath(path))):
         for folder in location.parents:
             first, *rest = location.relative_to(folder).parts
-            if os.path.exists(folder / _OWNER) or ((not rest or first in FOLDERS) and _is_run(folder)):
+            if os.path.exists(folder / _OWNER) or (
+                (not rest or first in FOLDERS) and _is_run(folder)
+            ):
                 raise UserError(
-                    f"{path} would lie among the files of the run in {folder}: choose another folder for it, such as "
+                    f"{path} would lie among the files of the run in {folder}: choose another "
+                    f"folder for it, such as "
                     f"{folder / 'looks'}"
                 )
 
@@ -87,7 +97,8 @@ def _is_run(folder: Path) -> bool:
 
 
 def _read_owner(folder: Path) -> str | None:
-    """Return the run folder that a linked folder names as its owner; "" if any run that links to it may claim it."""
+    """Return the run folder that a linked folder names as its owner; "" if any run that links to it
+    may claim it."""
     path = folder / _OWNER
     if not os.path.lexists(path):
         return None

@@ -1,7 +1,9 @@
-"""Pipes given in place of files, `<(zcat FILE.gz)` or named pipes: read to the end, up to a limit. (no torch)
+"""Pipes given in place of files, `<(zcat FILE.gz)` or named pipes: read to the end, up to a limit.
+(no torch)
 
-The content of an unnamed pipe can be read only once, so it is cached for programs that read their data again. A named
-pipe is opened again and waits for another writer, except inside `cache_named_pipes`.
+The content of an unnamed pipe can be read only once, so it is cached for programs that read their
+data again. A named pipe is opened again and waits for another writer, except inside
+`cache_named_pipes`.
 """
 
 import functools
@@ -26,7 +28,8 @@ _named: ContextVar[_Contents | None] = ContextVar("regard-named-pipes", default=
 
 @contextmanager
 def cache_named_pipes() -> Generator[None, None, None]:
-    """Cache the content of named pipes that are read in this block, so that each is written only once."""
+    """Cache the content of named pipes that are read in this block, so that each is written only
+    once."""
     token = _named.set({})
     try:
         yield
@@ -36,7 +39,9 @@ def cache_named_pipes() -> Generator[None, None, None]:
 
 def open_pipe(path: Path) -> BinaryIO:
     """Open a pipe once there is something to read; warns if that takes more than 3 seconds."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise opening a pipe without a writer blocks silently
+    handle = os.open(
+        path, os.O_RDONLY | os.O_NONBLOCK
+    )  # otherwise opening a pipe without a writer blocks silently
     file = os.fdopen(handle, "rb")
     if not select.select([handle], [], [], _PATIENCE)[0]:
         warnings.warn(f"{path}: waiting for a program that writes to this pipe.", stacklevel=2)
@@ -46,7 +51,8 @@ def open_pipe(path: Path) -> BinaryIO:
 
 
 def read_pipe(path: Path, status: os.stat_result, *, limit: int) -> bytes:
-    """Return the content of a pipe, from the cache if it was read before (unnamed pipes, or in `cache_named_pipes`).
+    """Return the content of a pipe, from the cache if it was read before (unnamed pipes, or in
+    `cache_named_pipes`).
 
     Raises:  UserError naming the path if there are more than `limit` bytes.
     """

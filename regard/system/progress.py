@@ -1,4 +1,5 @@
-"""Progress of long computations: `track` reports it, and `show_progress` displays it as bars or lines. (no torch)"""
+"""Progress of long computations: `track` reports it, and `show_progress` displays it as bars or
+lines. (no torch)"""
 
 import contextvars
 import importlib
@@ -44,7 +45,9 @@ def track(
         for part in parts:
             yield part
             done += size(part)
-            bar.update(task, completed=done, rate=f"{done / max(time.monotonic() - start, 1e-9):,.1f}/s")
+            bar.update(
+                task, completed=done, rate=f"{done / max(time.monotonic() - start, 1e-9):,.1f}/s"
+            )
     finally:
         bar.remove_task(task)
 
@@ -57,7 +60,8 @@ def format_time(seconds: float) -> str:
 
 
 class _Lines:
-    """Progress as lines on standard error, one each _EVERY seconds, with the interface of rich's Progress.
+    """Progress as lines on standard error, one each _EVERY seconds, with the interface of rich's
+    Progress.
 
     A line has all computations that run, the outermost first.
     """
@@ -77,7 +81,11 @@ class _Lines:
         self._texts[task] = self._format(task, completed, rate)
         if (now := time.monotonic()) - self._last >= _EVERY:
             self._last = now
-            print("; ".join(self._texts[number] for number in sorted(self._texts)), file=sys.stderr, flush=True)
+            print(
+                "; ".join(self._texts[number] for number in sorted(self._texts)),
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _format(self, task: int, completed: int, rate: str) -> str:
         noun, total, start = self._tasks[task]
@@ -95,7 +103,8 @@ class _Lines:
 
 @contextmanager
 def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
-    """Show bars with rate and remaining time on standard error while `track` reports; lines, if it is no terminal."""
+    """Show bars with rate and remaining time on standard error while `track` reports; lines, if it
+    is no terminal."""
     if not is_enabled or verbosity() == "quiet" or sys.stderr is None:
         yield
         return
@@ -116,7 +125,9 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
     )
     console = importlib.import_module("rich.console").Console(stderr=True)
     # Standard output may be a file; rich would redirect it to the console.
-    with rich.Progress(*columns, console=console, transient=True, refresh_per_second=2, redirect_stdout=False) as bar:
+    with rich.Progress(
+        *columns, console=console, transient=True, refresh_per_second=2, redirect_stdout=False
+    ) as bar:
         token = _bar.set(bar)
         try:
             yield
@@ -125,8 +136,11 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def report_slow(notify: Callable[[str], None], text: str, *, seconds: float = 2.0) -> Iterator[None]:
-    """Notify with a text if the context takes longer than some seconds; its duration is logged (--verbose)."""
+def report_slow(
+    notify: Callable[[str], None], text: str, *, seconds: float = 2.0
+) -> Iterator[None]:
+    """Notify with a text if the context takes longer than some seconds; its duration is logged
+    (--verbose)."""
     # A thread has a context of its own, where the verbosity is not set.
     timer = threading.Timer(seconds, contextvars.copy_context().run, [notify, text])
     timer.daemon = True

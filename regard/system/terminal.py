@@ -2,7 +2,8 @@
 
 text              control characters escaped, long messages shortened, rows as tables
 standard input    closed: `regard predict` reports it
-standard output   closed: treated as a broken pipe, so the first output ends the command; terminal: written escaped
+standard output   closed: treated as a broken pipe, so the first output ends the command; terminal:
+written escaped
 standard error    closed or full: messages are dropped, and the command continues
 """
 
@@ -25,7 +26,8 @@ _WIDE = 48
 
 
 def escape_text(text: str) -> str:
-    r"""Escape control and format characters, lone surrogates and line separators as \x1b, \u202e, ...
+    r"""Escape control and format characters, lone surrogates and line separators as \x1b, \u202e,
+    ...
 
     Line feeds, tabs and the two joiners are left as they are.
     """
@@ -35,7 +37,8 @@ def escape_text(text: str) -> str:
 
 
 def one_line(text: str, *, longest: int = _LONGEST) -> str:
-    """Return a message as one line of at most `longest` characters, with the middle of a longer message left out."""
+    """Return a message as one line of at most `longest` characters, with the middle of a longer
+    message left out."""
     line = escape_text(" ".join(text.split()))
     if len(line) <= longest:
         return line
@@ -49,11 +52,17 @@ def format_count(number: int, noun: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
+    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its
+    column."""
     rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
     columns = list(zip(*rows, strict=True))
-    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    widths = [
+        max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns
+    ]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
     return "\n".join(f"  {line.rstrip()}" for line in lines)
 
 
@@ -82,7 +91,8 @@ class OutputStream:
 
 
 class MessageStream:
-    """Wrapper of a stream that drops messages that cannot be written; other attributes are those of the stream."""
+    """Wrapper of a stream that drops messages that cannot be written; other attributes are those of
+    the stream."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -118,13 +128,15 @@ class _ClosedStream(io.StringIO):
 
 
 def usable_streams() -> contextlib.ExitStack:
-    """Replace standard output and standard error by streams that can be written, until the returned context ends."""
+    """Replace standard output and standard error by streams that can be written, until the returned
+    context ends."""
     if any(stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)):
         _occupy_descriptors()
     errors = MessageStream(sys.stderr or _LostStream())
     stack = contextlib.ExitStack()
     stack.enter_context(contextlib.redirect_stderr(cast("TextIO", errors)))
-    # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file or a pipe.
+    # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file
+    # or a pipe.
     output = _ClosedStream() if sys.stdout is None else OutputStream(sys.stdout)
     stack.enter_context(contextlib.redirect_stdout(cast("TextIO", output)))
     return stack
@@ -140,13 +152,18 @@ def _name_standard_output() -> Iterator[None]:
 
 
 def _escape_character(character: str) -> str:
-    if character in _ALLOWED or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
+    if (
+        character in _ALLOWED
+        or character in _JOINERS
+        or unicodedata.category(character) not in _HIDDEN
+    ):
         return character
     return character.encode("unicode_escape").decode("ascii")
 
 
 def _occupy_descriptors() -> None:
-    """Open the null device as each closed standard descriptor, so that no file of a run gets its number."""
+    """Open the null device as each closed standard descriptor, so that no file of a run gets its
+    number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,5 @@
-"""Verbosity of the command line: --quiet hides notices and progress, --verbose shows log records. (no torch)"""
+"""Verbosity of the command line: --quiet hides notices and progress, --verbose shows log records.
+(no torch)"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,12 @@ from typing import Literal
 Verbosity = Literal["quiet", "normal", "verbose"]
 
 _verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default="normal")
-_OPTIONS: dict[str, Verbosity] = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose"}
+_OPTIONS: dict[str, Verbosity] = {
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "-v": "verbose",
+    "--verbose": "verbose",
+}
 
 
 def verbosity() -> Verbosity:
@@ -18,15 +24,19 @@ def verbosity() -> Verbosity:
 
 
 def take_verbosity(words: Sequence[str]) -> tuple[list[str], Verbosity]:
-    """Return a command line without -q, --quiet, -v and --verbose (before --), and the last of them."""
+    """Return a command line without -q, --quiet, -v and --verbose (before --), and the last of
+    them."""
     end = list(words).index("--") if "--" in words else len(words)
     found = [_OPTIONS[word] for word in words[:end] if word in _OPTIONS]
-    return [*(word for word in words[:end] if word not in _OPTIONS), *words[end:]], found[-1] if found else "normal"
+    return [*(word for word in words[:end] if word not in _OPTIONS), *words[end:]], found[
+        -1
+    ] if found else "normal"
 
 
 @contextmanager
 def set_verbosity(value: Verbosity) -> Iterator[None]:
-    """Set the verbosity within the context; verbose prints the log records of this package to standard error."""
+    """Set the verbosity within the context; verbose prints the log records of this package to
+    standard error."""
     token, log = _verbosity.set(value), logging.getLogger("regard")
     level, handler = log.level, logging.StreamHandler()
     if value == "verbose":

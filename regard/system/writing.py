@@ -1,4 +1,5 @@
-"""Writing files whole: a file appears under its name only when its content is complete and flushed."""
+"""Writing files whole: a file appears under its name only when its content is complete and
+flushed."""
 
 import errno
 import os
@@ -16,10 +17,11 @@ _unfinished: set[Path] = set()
 
 @contextmanager
 def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
-    """Open a file for writing that appears at `path` when the block ends, flushed to disk; an error leaves no file.
+    """Open a file for writing that appears at `path` when the block ends, flushed to disk; an error
+    leaves no file.
 
-    Raises:  FileExistsError if the file exists and `overwrite` is False; UserError naming the path if the system cannot
-             write it (disk full, read-only folder).
+    Raises:  FileExistsError if the file exists and `overwrite` is False; UserError naming the path
+             if the system cannot write it (disk full, read-only folder).
     """
     unfinished = path.with_name(f".{path.name}.new")
     try:

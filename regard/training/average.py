@@ -1,4 +1,5 @@
-"""Averages of weights: the mean over the last validations, and an exponential moving average (EMA) over all steps.
+"""Averages of weights: the mean over the last validations, and an exponential moving average (EMA)
+over all steps.
 
     mean   w = (w_1 + ... + w_n) / n
     EMA    e <- b e + (1 - b) w    after each step, with b = min(decay, (1 + step) / (10 + step))
@@ -18,7 +19,8 @@ from regard.training.tensors import distribute_like, is_sharded, read_tensors, t
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights in files, summed in float64; integer tensors (counters) are the last file's."""
+    """Return the mean of the weights in files, summed in float64; integer tensors (counters) are
+    the last file's."""
     last = read_tensors(paths[-1])
     sums = {name: value.double() for name, value in last.items() if value.is_floating_point()}
     for path in paths[:-1]:
@@ -49,7 +51,9 @@ class MovingAverage:
     def load(self, tensors: Mapping[str, Tensor], *, origin: str) -> None:
         """Load averages that were saved as whole (unsharded) tensors."""
         if tensors.keys() != self.tensors.keys():
-            raise UserError(f"{origin} does not fit this model: its moving average has other parameters.")
+            raise UserError(
+                f"{origin} does not fit this model: its moving average has other parameters."
+            )
         for name, value in self.tensors.items():
             value.copy_(distribute_like(tensors[name], like=value))
 

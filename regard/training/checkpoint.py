@@ -3,16 +3,19 @@
     RUN/checkpoints/step-00001200/model.safetensors       parameters and buffers
                                   optimizer.safetensors   optimizer state
                                   ema.safetensors         moving average, if there is one
-                                  state.json              progress, settings, the fingerprint of each file and
-                                                          its own checksum
-    RUN/snapshots/step-00001000.safetensors               weights as validated: of the best validation, and of
-                                                          the last ones, which are averaged at the end
+                                  state.json              progress, settings, the fingerprint of
+                                                          each file and its own checksum
+    RUN/snapshots/step-00001000.safetensors               weights as validated: of the best
+    validation, and of
+                                                          the last ones, which are averaged at the
+                                                          end
 
-A checkpoint is written to a temporary folder, flushed to disk and renamed; older ones are removed only afterwards. So
-once there is a complete checkpoint, there always is one. A damaged checkpoint is skipped and kept as
-step-00001200.aside, with the snapshots it needs and the weights of the run (model.safetensors.aside); nothing is
-removed before an older one has been loaded. Files of other names in these folders are never touched; symbolic links in
-place of our files are refused. No file holds code: tensors are safetensors, everything else is JSON.
+A checkpoint is written to a temporary folder, flushed to disk and renamed; older ones are removed
+only afterwards. So once there is a complete checkpoint, there always is one. A damaged checkpoint
+is skipped and kept as step-00001200.aside, with the snapshots it needs and the weights of the run
+(model.safetensors.aside); nothing is removed before an older one has been loaded. Files of other
+names in these folders are never touched; symbolic links in place of our files are refused. No file
+holds code: tensors are safetensors, everything else is JSON.
 """
 
 import json
@@ -84,9 +87,11 @@ class CheckpointStore:
         return self._directory.path
 
     def open(self) -> Checkpoint | None:
-        """Remove what a killed process left partly written, and return the last checkpoint as `latest`.
+        """Remove what a killed process left partly written, and return the last checkpoint as
+        `latest`.
 
-        Raises: UserError for symbolic links; CheckpointError if there are weights, but no checkpoint.
+        Raises: UserError for symbolic links; CheckpointError if there are weights, but no
+                checkpoint.
         """
         check_no_link(self._folder, _WEIGHTS)
         claim_folder(self._folder / "tb")
@@ -94,7 +99,8 @@ class CheckpointStore:
         saved, weights = self.latest(), self._folder / _WEIGHTS
         if saved is None and weights.exists():
             raise CheckpointError(
-                f"{weights} holds trained weights, but there is no checkpoint to resume from. To start a new run, use "
+                f"{weights} holds trained weights, but there is no checkpoint to resume from. To "
+                f"start a new run, use "
                 "another run folder, or remove this file."
             )
         return saved
@@ -107,7 +113,8 @@ class CheckpointStore:
             if path.suffix != ".old" or self._is_complete(folder):
                 _remove(path)
             else:
-                # Killed between the two renames of `save`: the old one is complete and has no successor.
+                # Killed between the two renames of `save`: the old one is complete and has no
+                # successor.
                 _set_aside(folder)
                 path.rename(folder)
         for path in [*_list_paths(root / "snapshots", _TEMPORARY), root / f".{_WEIGHTS}.new"]:
@@ -117,8 +124,8 @@ class CheckpointStore:
     def latest(self) -> Checkpoint | None:
         """Return the last complete checkpoint, or None if there is none yet.
 
-        Damaged checkpoints are skipped with a warning. Raises CheckpointError if all are damaged, or if one has a
-        newer format.
+        Damaged checkpoints are skipped with a warning. Raises CheckpointError if all are damaged,
+        or if one has a newer format.
         """
         damage, damaged = None, []
         for folder in reversed(_checkpoints_in(self._folder)):
@@ -131,23 +138,36 @@ class CheckpointStore:
             if damage:
                 moved = f"{', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} kept as {damaged[0]}.aside"
                 more = " and so on" if len(damaged) > 1 else ""
-                more += f", {_WEIGHTS} as {_WEIGHTS}.aside" if (self._folder / _WEIGHTS).exists() else ""
-                warnings.warn(f"{damage} Resuming from {folder.name}; nothing is removed: {moved}{more}.", stacklevel=2)
+                more += (
+                    f", {_WEIGHTS} as {_WEIGHTS}.aside"
+                    if (self._folder / _WEIGHTS).exists()
+                    else ""
+                )
+                warnings.warn(
+                    f"{damage} Resuming from {folder.name}; nothing is removed: {moved}{more}.",
+                    stacklevel=2,
+                )
             self._fingerprints = fingerprints
             return saved
         if damage:
             raise CheckpointError(
-                f"{damage} No older checkpoint is complete; nothing was removed. Restore the file, or use another run "
+                f"{damage} No older checkpoint is complete; nothing was removed. Restore the file, "
+                f"or use another run "
                 "folder to start a new run."
             )
         return None
 
     def accept(self, saved: Checkpoint) -> None:
-        """Continue from a loaded checkpoint: set damaged later ones aside and remove files that are not needed."""
+        """Continue from a loaded checkpoint: set damaged later ones aside and remove files that are
+        not needed."""
 
         def set_aside(root: Path) -> None:
-            later = [folder for folder in _checkpoints_in(root) if _step_of(folder) > saved.progress.step]
-            if later:  # the weights first: if the process is killed here, the next call repeats this
+            later = [
+                folder for folder in _checkpoints_in(root) if _step_of(folder) > saved.progress.step
+            ]
+            if (
+                later
+            ):  # the weights first: if the process is killed here, the next call repeats this
                 _set_aside(root / _WEIGHTS)
             for folder in later:
                 _set_aside(folder)
@@ -161,8 +181,11 @@ class CheckpointStore:
         """Return the path of the weights that were validated after `step`."""
         return self._folder / _snapshot_name(step)
 
-    def save_snapshot(self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]) -> None:
-        """Save validated weights; they are removed with the first checkpoint that does not need them."""
+    def save_snapshot(
+        self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]
+    ) -> None:
+        """Save validated weights; they are removed with the first checkpoint that does not need
+        them."""
 
         def write(root: Path) -> str:
             path = root / _snapshot_name(step)
@@ -175,7 +198,8 @@ class CheckpointStore:
         self._fingerprints[_snapshot_name(step)] = self._directory.write(write)
 
     def publish(self, step: int) -> None:
-        """Make the weights that were validated after `step` the weights of the run (model.safetensors)."""
+        """Make the weights that were validated after `step` the weights of the run
+        (model.safetensors)."""
         self._directory.write(lambda root: publish(root / _snapshot_name(step), root / _WEIGHTS))
 
     def save(
@@ -187,20 +211,29 @@ class CheckpointStore:
         settings: Mapping[str, Any],
         log_bytes: int,
     ) -> None:
-        """Write a checkpoint of whole tensors, by file name; then remove those that are no longer needed.
+        """Write a checkpoint of whole tensors, by file name; then remove those that are no longer
+        needed.
 
         Raises: UserError if a file cannot be written; existing checkpoints stay as they are.
         """
-        state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings), "log_bytes": log_bytes}
+        state = {
+            "format": FORMAT,
+            "progress": progress.to_json(),
+            "settings": dict(settings),
+            "log_bytes": log_bytes,
+        }
         fingerprints = {name: self._fingerprints[name] for name in self._snapshots_of(progress)}
         name = f"step-{progress.step:08d}"
         self._directory.write(
-            lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, fingerprints=fingerprints)
+            lambda root: _save(
+                root / "checkpoints" / name, files, state, ties=ties, fingerprints=fingerprints
+            )
         )
         self.prune(progress.step)
 
     def prune(self, step: int) -> None:
-        """Remove all but the last checkpoints up to `step`, and the snapshots that no checkpoint needs.
+        """Remove all but the last checkpoints up to `step`, and the snapshots that no checkpoint
+        needs.
 
         Checkpoints that were set aside also keep the snapshots they need.
         """
@@ -221,8 +254,14 @@ class CheckpointStore:
             folder.rename(removed)
             _remove(removed)
         needed = {name for folder in folders[-self._keep :] for name in _files_of(folder) or ()}
-        aside = [path for path in sorted((root / "checkpoints").glob("step-*.aside*")) if path.is_dir()]
-        unknown = [int(match[1]) for path in aside if _files_of(path) is None and (match := _NAME.match(path.name))]
+        aside = [
+            path for path in sorted((root / "checkpoints").glob("step-*.aside*")) if path.is_dir()
+        ]
+        unknown = [
+            int(match[1])
+            for path in aside
+            if _files_of(path) is None and (match := _NAME.match(path.name))
+        ]
         needed |= {name for path in aside for name in _files_of(path) or ()}
         for path in _list_paths(root / "snapshots", _SNAPSHOT):
             # If the files that a checkpoint needs are unknown, keep all snapshots that it may need.
@@ -231,7 +270,8 @@ class CheckpointStore:
                 path.unlink()
 
     def _open(self, folder: Path) -> tuple[Checkpoint, dict[str, str]]:
-        """Return a checkpoint and the fingerprints of its files, after checking that they are as they were written."""
+        """Return a checkpoint and the fingerprints of its files, after checking that they are as
+        they were written."""
         path = folder / _STATE
         for name in _FILES:
             check_no_link(folder, name)
@@ -239,12 +279,14 @@ class CheckpointStore:
         version = state.get("format")
         if type(version) is int and version > FORMAT:
             raise CheckpointError(
-                f"{path} was written by a newer version of regard (format {version}, this one reads {FORMAT}): update "
+                f"{path} was written by a newer version of regard (format {version}, this one "
+                f"reads {FORMAT}): update "
                 "regard."
             )
         if version != FORMAT:
             raise _DamagedError(
-                f"{path} is damaged, or was written by an older version of regard: format must be {FORMAT}, "
+                f"{path} is damaged, or was written by an older version of regard: format must be "
+                f"{FORMAT}, "
                 f"got {version}."
             )
         try:
@@ -252,7 +294,11 @@ class CheckpointStore:
             if set(state) != {"format", "progress", "settings", "log_bytes", "files"}:
                 raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
-            settings, log_bytes, fingerprints = state["settings"], state["log_bytes"], state["files"]
+            settings, log_bytes, fingerprints = (
+                state["settings"],
+                state["log_bytes"],
+                state["files"],
+            )
             if not isinstance(settings, dict) or not isinstance(log_bytes, int) or log_bytes < 0:
                 raise ValueError("settings must be an object and log_bytes a length")
             if progress.step != _step_of(folder):
@@ -274,12 +320,17 @@ class CheckpointStore:
                 raise _DamagedError(f"{file} is damaged: {error}") from error
             if not is_intact:
                 raise _DamagedError(f"{file} is damaged: its length or checksum does not match.")
-        return Checkpoint(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), fingerprints
+        return Checkpoint(
+            folder=folder, progress=progress, settings=settings, log_bytes=log_bytes
+        ), fingerprints
 
     def _check_names(self, folder: Path, progress: Progress, fingerprints: Any) -> None:
-        """Raise ValueError unless there is a fingerprint of each file of a checkpoint, and of no other."""
+        """Raise ValueError unless there is a fingerprint of each file of a checkpoint, and of no
+        other."""
         own = {_relative_name(folder / f"{name}.safetensors") for name in _TENSORS}
-        needed = {*self._snapshots_of(progress), *own} - {_relative_name(folder / "ema.safetensors")}
+        needed = {*self._snapshots_of(progress), *own} - {
+            _relative_name(folder / "ema.safetensors")
+        }
         if not isinstance(fingerprints, dict) or not needed <= set(fingerprints) <= needed | own:
             raise ValueError(f"files must be {', '.join(sorted(needed))}")
         for name, value in fingerprints.items():
@@ -288,7 +339,10 @@ class CheckpointStore:
 
     def _snapshots_of(self, progress: Progress) -> list[str]:
         """Return the names of the snapshots that are needed to resume, in order."""
-        needed = {*progress.recent_validations, *([progress.best_step] if progress.best_step else [])}
+        needed = {
+            *progress.recent_validations,
+            *([progress.best_step] if progress.best_step else []),
+        }
         return [_snapshot_name(step) for step in sorted(needed)]
 
     def _is_complete(self, folder: Path) -> bool:
@@ -338,7 +392,10 @@ def _save(
             path = unfinished / f"{name}.safetensors"
             fingerprint = write_tensors(path, tensors, ties=ties if name == "model" else None)
             fingerprints[_relative_name(folder / path.name)] = fingerprint
-        write_atomically(unfinished / _STATE, json.dumps(add_checksum({**state, "files": fingerprints}), indent=1))
+        write_atomically(
+            unfinished / _STATE,
+            json.dumps(add_checksum({**state, "files": fingerprints}), indent=1),
+        )
         if _is_checkpoint(folder):
             folder.rename(old)
         _set_aside(folder)
@@ -369,7 +426,8 @@ def remove_checkpoints(root: Path) -> None:
 
 
 def _list_paths(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """Return the paths in a folder of the run whose names match, in order. Raises UserError for a symbolic link."""
+    """Return the paths in a folder of the run whose names match, in order. Raises UserError for a
+    symbolic link."""
     if not folder.is_dir():
         return []
     paths = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
@@ -392,12 +450,14 @@ def _step_of(path: Path) -> int:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    """Return True if a folder is a checkpoint, complete or not, and not an unrelated folder of that name."""
+    """Return True if a folder is a checkpoint, complete or not, and not an unrelated folder of that
+    name."""
     return folder.is_dir() and any((folder / name).exists() for name in _FILES)
 
 
 def _remove(folder: Path) -> None:
-    """Remove the files of a checkpoint; a folder that holds other files stays, under its own name."""
+    """Remove the files of a checkpoint; a folder that holds other files stays, under its own
+    name."""
     if not folder.is_dir():
         return
     for name in _FILES:
@@ -424,7 +484,8 @@ def _set_aside(path: Path) -> None:
 
 
 def _files_of(folder: Path) -> list[str] | None:
-    """Return the files that a checkpoint needs according to its state.json; None if that cannot be read."""
+    """Return the files that a checkpoint needs according to its state.json; None if that cannot be
+    read."""
     with suppress(CheckpointError):
         files = _read_state(folder / _STATE).get("files")
         return list(files) if isinstance(files, dict) else None

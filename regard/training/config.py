@@ -1,4 +1,5 @@
-"""Settings of the training loop. Imports no torch, so that the command line shows its help quickly."""
+"""Settings of the training loop. Imports no torch, so that the command line shows its help
+quickly."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -7,10 +8,19 @@ from regard.errors import UserError
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 
-# Settings that may change when a run is resumed: its limits, when it validates, what it writes, and where it computes.
+# Settings that may change when a run is resumed: its limits, when it validates, what it writes, and
+# where it computes.
 _CHANGEABLE = {
     *("steps", "epochs", "minutes", "patience"),
-    *("validate_every", "log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep", "keep_finished"),
+    *(
+        "validate_every",
+        "log_every",
+        "tensorboard",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "keep",
+        "keep_finished",
+    ),
     *("compile", "shard", "device"),
 }
 
@@ -29,8 +39,8 @@ class TrainConfig:
     """Stop after this many epochs."""
 
     minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
-    """Stop after this many minutes, including validations and the time before interruptions. The result then
-    depends on the speed of the machine, not only on the seed."""
+    """Stop after this many minutes, including validations and the time before interruptions. The
+    result then depends on the speed of the machine, not only on the seed."""
 
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: no limit."""
@@ -39,11 +49,12 @@ class TrainConfig:
     """Batch size in tokens of the longer side, including padding."""
 
     accumulate: Annotated[int, Range(1, 100_000)] = 1
-    """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their target tokens,
-    as if they were one batch."""
+    """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their
+    target tokens, as if they were one batch."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
-    """Optimizer. adamw: decoupled weight decay; adam: weight decay added to the gradient (L2 penalty)."""
+    """Optimizer. adamw: decoupled weight decay; adam: weight decay added to the gradient (L2
+    penalty)."""
 
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
@@ -61,27 +72,31 @@ class TrainConfig:
     """Maximum norm of the gradient over all parameters (gradient clipping); 0: no clipping."""
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at the end of the run
-    (cosine, linear), or constant. The end of the run is given by steps, else epochs, else minutes."""
+    """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at
+    the end of the run (cosine, linear), or constant. The end of the run is given by steps, else
+    epochs, else minutes."""
 
     warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
-    """Number of warm-up steps, in which the learning rate increases linearly from zero to its peak."""
+    """Number of warm-up steps, in which the learning rate increases linearly from zero to its
+    peak."""
 
     label_smoothing: FractionBelowOne = 0.1
-    """Label smoothing: fraction of each target's probability that is spread over the whole vocabulary."""
+    """Label smoothing: fraction of each target's probability that is spread over the whole
+    vocabulary."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32; auto: the faster of
-    the two, so results differ between machines. On a CPU with bfloat16 instructions both are timed once per machine
-    (under 0.2 s); on CUDA it is bfloat16 if that is native; elsewhere it is float32. A run records its precision and
-    resumes with it."""
+    """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32;
+    auto: the faster of the two, so results differ between machines. On a CPU with bfloat16
+    instructions both are timed once per machine (under 0.2 s); on CUDA it is bfloat16 if that is
+    native; elsewhere it is float32. A run records its precision and resumes with it."""
 
     compile: bool = False
-    """Compile the loss with torch.compile, which takes minutes at the start and makes steps faster on some machines."""
+    """Compile the loss with torch.compile, which takes minutes at the start and makes steps faster
+    on some machines."""
 
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
-    """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds a shard of every
-    parameter; none: only one process is allowed."""
+    """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds
+    a shard of every parameter; none: only one process is allowed."""
 
     device: str = "auto"
     """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
@@ -90,12 +105,13 @@ class TrainConfig:
     """Steps between validations; 0: after each epoch."""
 
     average: Annotated[int, Range(0, 1_000)] = 5
-    """Number of last validations whose parameters are averaged at the end; the average is used if it scores at least
-    as well as the best parameters, and with equal scores has no higher loss. 0: no average."""
+    """Number of last validations whose parameters are averaged at the end; the average is used if
+    it scores at least as well as the best parameters, and with equal scores has no higher loss. 0:
+    no average."""
 
     ema: FractionBelowOne = 0.0
-    """Decay of an exponential moving average (EMA) of the parameters, which is then validated and saved; 0: no EMA;
-    0.999 is usual."""
+    """Decay of an exponential moving average (EMA) of the parameters, which is then validated and
+    saved; 0: no EMA; 0.999 is usual."""
 
     log_every: Count = 50
     """Steps between lines of the log."""
@@ -104,7 +120,8 @@ class TrainConfig:
     """Write curves for TensorBoard to the folder tb of the run."""
 
     checkpoint_every: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Steps between checkpoints, in addition to one after each validation; 0: no additional ones."""
+    """Steps between checkpoints, in addition to one after each validation; 0: no additional
+    ones."""
 
     checkpoint_minutes: Annotated[float, Range(0, 1e7)] = 5.0
     """Maximum minutes of training between two checkpoints; 0: no limit."""
@@ -113,18 +130,22 @@ class TrainConfig:
     """Number of last checkpoints to keep."""
 
     keep_finished: Literal["model", "checkpoints"] = "model"
-    """What a finished run keeps: model: its parameters, report and logs; checkpoints: its last checkpoints, too, which
-    take several times the memory of the model, so that it can be trained longer."""
+    """What a finished run keeps: model: its parameters, report and logs; checkpoints: its last
+    checkpoints, too, which take several times the memory of the model, so that it can be trained
+    longer."""
 
     def __post_init__(self) -> None:
         check_device(self.device)
         ends = [self.steps, self.epochs, self.minutes]
         if not any(ends) and self.schedule in ("cosine", "linear"):
-            raise UserError(f"schedule {self.schedule} needs an end of the run: set steps, epochs or minutes.")
+            raise UserError(
+                f"schedule {self.schedule} needs an end of the run: set steps, epochs or minutes."
+            )
         if not any(ends) and not self.patience:
             raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
 
     def training_fingerprint(self) -> dict[str, Any]:
-        """Return the settings that determine the weights, as JSON; a resumed run must not change them."""
+        """Return the settings that determine the weights, as JSON; a resumed run must not change
+        them."""
         values = {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
         return values | {"betas": list(self.betas)}

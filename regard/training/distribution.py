@@ -1,7 +1,8 @@
 """Distributed training of one model by several processes (DDP or FSDP2).
 
-`torchrun --nproc-per-node N` starts N copies of the program. Each process computes a part of every batch; after each
-step all hold the same weights (DDP) or their shard of them (FSDP2). Without torchrun the world size is 1.
+`torchrun --nproc-per-node N` starts N copies of the program. Each process computes a part of every
+batch; after each step all hold the same weights (DDP) or their shard of them (FSDP2). Without
+torchrun the world size is 1.
 """
 
 import copy
@@ -25,7 +26,8 @@ from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
 
-# The other processes wait while the main process validates, so this limits the time of a validation.
+# The other processes wait while the main process validates, so this limits the time of a
+# validation.
 _TIMEOUT = timedelta(hours=4)
 
 
@@ -59,7 +61,8 @@ class World:
         return box[0]
 
     def run_on_main(self, work: Callable[[], Item]) -> Item:
-        """Run `work` on the main process and return its result, or raise its error, on every process."""
+        """Run `work` on the main process and return its result, or raise its error, on every
+        process."""
         if self.size == 1:
             return work()
         item, error = None, None
@@ -82,9 +85,13 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0]  # the rest lists all backends of torch
+        reason = (
+            str(error).splitlines()[0].partition(". ")[0]
+        )  # the rest lists all backends of torch
         raise UserError(f"device {name} cannot be used here: {reason}") from error
-    return torch.device("cpu") if device.type == "cpu" else device  # cpu:0 does not compare equal to cpu
+    return (
+        torch.device("cpu") if device.type == "cpu" else device
+    )  # cpu:0 does not compare equal to cpu
 
 
 @contextmanager
@@ -92,7 +99,9 @@ def join_process_group(device: str = "auto") -> Iterator[World]:
     """Join the process group of torchrun, or a world of size 1 without torchrun. Can be nested."""
     own_device = pick_device(device)
     if dist.is_initialized():
-        yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=_local_device(own_device))
+        yield World(
+            rank=dist.get_rank(), size=dist.get_world_size(), device=_local_device(own_device)
+        )
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World(device=own_device)
@@ -101,7 +110,9 @@ def join_process_group(device: str = "auto") -> Iterator[World]:
     backend = "gloo"
     if own_device.type != "cpu":
         # Counts and decisions are exchanged between CPUs, so they do not wait for the accelerator.
-        backend = f"cpu:gloo,{own_device.type}:{dist.get_default_backend_for_device(own_device.type)}"
+        backend = (
+            f"cpu:gloo,{own_device.type}:{dist.get_default_backend_for_device(own_device.type)}"
+        )
         torch.accelerator.set_device_index(own_device)
     dist.init_process_group(backend, timeout=_TIMEOUT)
     try:
@@ -115,12 +126,15 @@ class Replica:
 
     def __init__(self, model: nn.Module, world: World, *, shard: str, compiled: bool = False):
         if not (callable(getattr(model, "loss", None)) and callable(getattr(model, "count", None))):
-            raise TypeError(f"model must have loss(batch) and count(batch), got {type(model).__name__}.")
+            raise TypeError(
+                f"model must have loss(batch) and count(batch), got {type(model).__name__}."
+            )
         if world.size > 1 and shard == "none":
             raise UserError(f"shard must be ddp or fsdp for {world.size} processes, got none.")
         self.world = world
         self.is_sharded = world.size > 1 and shard == "fsdp"
-        # Decoding calls parts of the model that FSDP does not wrap, so it uses a whole copy of the model.
+        # Decoding calls parts of the model that FSDP does not wrap, so it uses a whole copy of the
+        # model.
         self._whole = copy.deepcopy(model) if self.is_sharded and world.is_main else model
         self.model = model.to(world.device)
         self._objective: nn.Module = _Objective(model)
@@ -138,13 +152,15 @@ class Replica:
         return int(cast("Trainable", self.model).count(batch))
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return the context for the backward pass of one batch of a step; DDP synchronizes after the last one only."""
+        """Return the context for the backward pass of one batch of a step; DDP synchronizes after
+        the last one only."""
         if isinstance(self._objective, DistributedDataParallel) and not last:
             return self._objective.no_sync()
         return nullcontext()
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole copies of tensors or shards, on the CPU of the main process; an empty dict on the others."""
+        """Return whole copies of tensors or shards, on the CPU of the main process; an empty dict
+        on the others."""
         copies = {}
         for name, value in tensors.items():
             full = value.full_tensor() if is_sharded(value) else value
@@ -154,10 +170,11 @@ class Replica:
 
     @contextmanager
     def evaluation_model(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[nn.Module]:
-        """Yield the whole model in eval mode on the main process, with its current weights or with `tensors`.
+        """Yield the whole model in eval mode on the main process, with its current weights or with
+        `tensors`.
 
-        For a sharded model, `tensors` must be given, even if they are the current weights (see `gather`). The model is
-        restored afterwards.
+        For a sharded model, `tensors` must be given, even if they are the current weights (see
+        `gather`). The model is restored afterwards.
         """
         model, before = self._whole, None
         if tensors is not None and not self.is_sharded:

@@ -23,13 +23,21 @@ from regard.training.progress import Progress
 
 
 class Log:
-    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it discards everything.
+    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it
+    discards everything.
 
     unit: what the loss is a mean over, for rates: tokens, images ...
     """
 
     def __init__(
-        self, folder: Path, *, is_enabled: bool, tensorboard: bool, step: int, log_bytes: int, unit: str = "tokens"
+        self,
+        folder: Path,
+        *,
+        is_enabled: bool,
+        tensorboard: bool,
+        step: int,
+        log_bytes: int,
+        unit: str = "tokens",
     ):
         self._is_enabled, self._unit = is_enabled, unit
         is_shown = is_enabled and verbosity() != "quiet"
@@ -62,7 +70,10 @@ class Log:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
         if self._is_enabled:
@@ -100,7 +111,9 @@ class Log:
                 if self._board and isinstance(value, int | float) and not isinstance(value, bool):
                     self._board.add_scalar(f"{kind}/{name}", value, progress.step)
         except OSError as failure:
-            raise UserError(f"{self._path}: cannot be written: {failure.strerror or failure}.") from failure
+            raise UserError(
+                f"{self._path}: cannot be written: {failure.strerror or failure}."
+            ) from failure
 
     def record_step(
         self,
@@ -115,8 +128,8 @@ class Log:
     ) -> None:
         """Record a step of `count` tokens, or images ..., that took `seconds`.
 
-        Updates the progress bar. If `is_line`, writes a line with the means since the last line, and also prints it if
-        there is no progress bar.
+        Updates the progress bar. If `is_line`, writes a line with the means since the last line,
+        and also prints it if there is no progress bar.
 
         fraction: completed fraction of the run, from which the remaining time is estimated.
         """
@@ -125,11 +138,17 @@ class Log:
         self._count, self._seconds = self._count + count, self._seconds + seconds
         loss, nll, total_count = progress.log_sums
         rate = self._count / max(self._seconds, 1e-9)
-        remaining = f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
+        remaining = (
+            f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left"
+            if 0 < fraction < 1
+            else ""
+        )
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
         numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  {_format_rate(rate)} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
-        self._bar.update(self._task, description=position, completed=fraction, total=total, numbers=numbers)
+        self._bar.update(
+            self._task, description=position, completed=fraction, total=total, numbers=numbers
+        )
         if not is_line:
             return
         self._count, self._seconds = 0, 0.0
@@ -165,9 +184,11 @@ def _format_rate(rate: float) -> str:
 
 
 class TensorBoardWriter:
-    """Scalar curves in a new event file of a folder, written at once. TensorBoard drops older points from `step` on.
+    """Scalar curves in a new event file of a folder, written at once. TensorBoard drops older
+    points from `step` on.
 
-    torch's SummaryWriter writes in a background thread, where a full disk shows late and as a traceback.
+    torch's SummaryWriter writes in a background thread, where a full disk shows late and as a
+    traceback.
     """
 
     def __init__(self, folder: Path, *, step: int):
@@ -179,11 +200,15 @@ class TensorBoardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         # A file of this name can exist if the clock was set back.
-        number = next(number for number in range(1 << 20) if not (folder / f"{stem}.{number}").exists())
+        number = next(
+            number for number in range(1 << 20) if not (folder / f"{stem}.{number}").exists()
+        )
         self._file = (folder / f"{stem}.{number}").open("xb")
         self._records = RecordWriter(self._file)
         self._add(file_version="brain.Event:2")
-        self._add(step=step, session_log=self._protocol.SessionLog(status=self._protocol.SessionLog.START))
+        self._add(
+            step=step, session_log=self._protocol.SessionLog(status=self._protocol.SessionLog.START)
+        )
 
     def close(self) -> None:
         """Close the file."""

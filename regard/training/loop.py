@@ -1,8 +1,9 @@
 """Training loop: step, validate and save until a limit is reached.
 
-A run that is killed at any moment and resumed ends with the same weights as one that never stopped, bit for bit on a
-CPU: the order of the data and all random numbers are pure functions of seed, epoch and step, and a checkpoint holds
-everything else. (Except with a limit in minutes, or a schedule that ends with it.)
+A run that is killed at any moment and resumed ends with the same weights as one that never stopped,
+bit for bit on a CPU: the order of the data and all random numbers are pure functions of seed, epoch
+and step, and a checkpoint holds everything else. (Except with a limit in minutes, or a schedule
+that ends with it.)
 """
 
 import math
@@ -26,7 +27,12 @@ from regard.training.checkpoint import Checkpoint, CheckpointStore, check_settin
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, join_process_group
 from regard.training.log import Log
-from regard.training.optimizer import build_optimizer, learning_rate, load_optimizer_tensors, optimizer_tensors
+from regard.training.optimizer import (
+    build_optimizer,
+    learning_rate,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
 from regard.training.progress import Progress
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
@@ -43,7 +49,8 @@ from regard.training.validation import Validation
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration
-    """Error for a loss, gradient or weight that is not finite; the message names the step and the rows or weight."""
+    """Error for a loss, gradient or weight that is not finite; the message names the step and the
+    rows or weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +58,11 @@ class Result:
     """Result of a run."""
 
     stop_reason: str
-    """Limit that ended the run: steps, epochs, minutes or patience; or interrupted (by a signal, can be resumed)."""
+    """Limit that ended the run: steps, epochs, minutes or patience; or interrupted (by a signal,
+    can be resumed)."""
     selected: str
-    """Weights in model.safetensors: best, ema (the best of the moving average), average (of the last validations) or
-    none."""
+    """Weights in model.safetensors: best, ema (the best of the moving average), average (of the
+    last validations) or none."""
     metrics: dict[str, float]
     """Validation metrics of these weights."""
     progress: Progress
@@ -81,34 +89,49 @@ def fit(
     fingerprint: Mapping[str, Any] | None = None,
     unit: str = "tokens",
 ) -> Result:
-    """Train `model`, or resume a run that was stopped in the same folder. The model ends with the selected weights.
+    """Train `model`, or resume a run that was stopped in the same folder. The model ends with the
+    selected weights.
 
-    model        must have loss(batch) and count(batch), see regard.training.protocols; for FSDP also blocks(), the
-                 modules that its loss calls one after the other. It is moved to the device of `config`.
-    folder       receives model.safetensors (the best weights so far, at the end the selected ones), checkpoints/,
-                 snapshots/, log.jsonl and tb/. All processes must see it, and only one run may train in it at a time.
-                 A RunDirectory is one that the caller has locked.
-    validate     returns the metrics of a model in eval mode, without gradients; called on the main process only.
+    model        must have loss(batch) and count(batch), see regard.training.protocols; for FSDP
+                 also blocks(), the modules that its loss calls one after the other. It is moved to
+                 the device of `config`.
+    folder       receives model.safetensors (the best weights so far, at the end the selected ones),
+                 checkpoints/, snapshots/, log.jsonl and tb/. All processes must see it, and only
+                 one run may train in it at a time. A RunDirectory is one that the caller has
+                 locked.
+    validate     returns the metrics of a model in eval mode, without gradients; called on the main
+    process only.
     metric       the metric that selects the best weights; larger is better if `maximize`.
-    fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is resumed. Its entries
-                 "seed" and "train" are replaced by `seed` and the settings in `config` that determine the weights.
-    unit         what rates in the log count: tokens, which `count` of the model counts, or a name of the examples
+    fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is
+                 resumed. Its entries "seed" and "train" are replaced by `seed` and the settings in
+                 `config` that determine the weights.
+    unit         what rates in the log count: tokens, which `count` of the model counts, or a name
+                 of the examples
 
-    At the end, the mean of the weights of the last validations is selected if it scores at least as well as the best
-    weights, else the best weights.
+    At the end, the mean of the weights of the last validations is selected if it scores at least as
+    well as the best weights, else the best weights.
 
-    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged, newer than this
-             version, or belongs to a run with other settings; DirectoryChangedError, after saving, if the path of
-             `folder` leads to another directory; UserError if the device or a batch cannot be used, another process
-             trains in the folder, or a file of the run is a symbolic link.
+    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged,
+             newer than this version, or belongs to a run with other settings;
+             DirectoryChangedError, after saving, if the path of `folder` leads to another
+             directory; UserError if the device or a batch cannot be used, another process trains in
+             the folder, or a file of the run is a symbolic link.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
-    settings["native"] = absence() is None  # with and without compiled code, dropout draws other bits
-    with join_process_group(config.device) as world, handle_signals() as interruption, ExitStack() as stack:
+    settings["native"] = (
+        absence() is None
+    )  # with and without compiled code, dropout draws other bits
+    with (
+        join_process_group(config.device) as world,
+        handle_signals() as interruption,
+        ExitStack() as stack,
+    ):
         if isinstance(folder, Path):
             folder = world.run_on_main(partial(stack.enter_context, lock_directory(folder)))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
-        validation = Validation(validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption)
+        validation = Validation(
+            validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption
+        )
         parts = {"batches": batches, "config": config, "directory": folder, "unit": unit}
         run = _Run(replica, validation, **parts, seed=seed, settings=settings)
         with run.log:
@@ -158,9 +181,14 @@ class _Run:
         return self.directory.path / "model.safetensors"
 
     def check_directory(self) -> None:
-        """Stop after saving if the path of the run leads to another directory, which does not belong to this run."""
+        """Stop after saving if the path of the run leads to another directory, which does not
+        belong to this run."""
         step = self.saved[0]
-        saved = f"it holds this training as saved after step {step}" if step else "nothing has been saved yet"
+        saved = (
+            f"it holds this training as saved after step {step}"
+            if step
+            else "nothing has been saved yet"
+        )
         self.world.run_on_main(lambda: self.directory.check(saved))
 
     def run(self) -> Result:
@@ -185,7 +213,8 @@ class _Run:
         return result or self.pause()
 
     def is_stopping(self) -> bool:
-        """Return True if a signal requested a stop; with several processes, after all have agreed."""
+        """Return True if a signal requested a stop; with several processes, after all have
+        agreed."""
         return self.stopping or (self.world.size == 1 and self.interruption.is_requested)
 
     def step(self) -> None:
@@ -205,7 +234,9 @@ class _Run:
             precision=config.precision,
         )
         clock = self.clock() if self.world.is_main else 0.0
-        reduced = self.world.sum([*sums.totals, sums.nll, float(self.interruption.is_requested), clock])
+        reduced = self.world.sum(
+            [*sums.totals, sums.nll, float(self.interruption.is_requested), clock]
+        )
         *totals, nll, stop_requests, seconds = reduced
         norm = self.clip()
         if not all(map(math.isfinite, [*totals, norm])):
@@ -239,7 +270,10 @@ class _Run:
         if self.epoch_plan[0] != epoch:
             self.epoch_plan = (epoch, self.batches.plan(epoch))
         if not self.epoch_plan[1]:
-            raise UserError(f"training data must have at least one batch per epoch, got no batch in epoch {epoch + 1}.")
+            raise UserError(
+                f"training data must have at least one batch per epoch, got no batch in epoch "
+                f"{epoch + 1}."
+            )
         return self.epoch_plan[1]
 
     def clip(self) -> float:
@@ -250,16 +284,26 @@ class _Run:
             clip_grads_with_norm_(weights, self.config.clip, norm)
         return float(norm.full_tensor() if is_sharded(norm) else norm)
 
-    def stop_diverged(self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float) -> NoReturn:
-        """Raise Diverged for a step whose loss or gradient is not finite; the checkpoints stay as they are."""
-        bad = [group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)] or rows
+    def stop_diverged(
+        self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
+    ) -> NoReturn:
+        """Raise Diverged for a step whose loss or gradient is not finite; the checkpoints stay as
+        they are."""
+        bad = [
+            group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)
+        ] or rows
         indices = sorted(index for group in bad for index in group)
         what = f"the loss is {sum(totals)}" if bad is not rows else f"the gradient's norm is {norm}"
         step, epoch = self.progress.step + 1, self.progress.epoch + 1
-        self.log.record("diverged", self.progress, {"failed_step": step, "indices": indices, "what": what})
-        first = ", ".join(map(str, indices[:10])) + (f" ... ({len(indices)} in all)" if len(indices) > 10 else "")
+        self.log.record(
+            "diverged", self.progress, {"failed_step": step, "indices": indices, "what": what}
+        )
+        first = ", ".join(map(str, indices[:10])) + (
+            f" ... ({len(indices)} in all)" if len(indices) > 10 else ""
+        )
         raise Diverged(
-            f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are {first} "
+            f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are "
+            f"{first} "
             f"(all of them in {self.directory.path / 'log.jsonl'}). {self.divergence_advice()}"
         )
 
@@ -274,20 +318,30 @@ class _Run:
 
         The loss of a step is that of the weights before it, so it does not show this.
         """
-        if bad := self.world.broadcast(find_nonfinite(self.model, tensors) if self.world.is_main else None):
-            self.log.record("diverged", self.progress, {"failed_step": self.progress.step, "what": bad})
+        if bad := self.world.broadcast(
+            find_nonfinite(self.model, tensors) if self.world.is_main else None
+        ):
+            self.log.record(
+                "diverged", self.progress, {"failed_step": self.progress.step, "what": bad}
+            )
             raise Diverged(
-                f"training stopped after step {self.progress.step} of epoch {self.progress.epoch + 1}: {bad}. "
+                f"training stopped after step {self.progress.step} of epoch "
+                f"{self.progress.epoch + 1}: {bad}. "
                 f"{self.divergence_advice()}"
             )
 
     def validate(self) -> None:
-        """Validate the weights or their moving average, save them as a snapshot, and write a checkpoint."""
+        """Validate the weights or their moving average, save them as a snapshot, and write a
+        checkpoint."""
         progress, log = self.progress, self.log
         log.show_status("validating")
-        weights = self.replica.gather(self.average.weights() if self.average else tensors_of(self.model))
+        weights = self.replica.gather(
+            self.average.weights() if self.average else tensors_of(self.model)
+        )
         self.check_finite(weights)
-        metrics = self.validation.measure(weights if self.average or self.replica.is_sharded else None)
+        metrics = self.validation.measure(
+            weights if self.average or self.replica.is_sharded else None
+        )
         progress.seconds = self.world.broadcast(self.clock())
         if metrics is None:
             self.stopping = True
@@ -308,13 +362,22 @@ class _Run:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        files = {"model": tensors_of(self.model), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+        files = {
+            "model": tensors_of(self.model),
+            "optimizer": optimizer_tensors(self.optimizer, self.model),
+        }
         if self.average:
             files["ema"] = self.average.tensors
         whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}
         self.check_finite(whole["model"])
         if self.world.is_main:
-            self.store.save(self.progress, whole, ties=self.ties, settings=self.settings, log_bytes=self.log.size())
+            self.store.save(
+                self.progress,
+                whole,
+                ties=self.ties,
+                settings=self.settings,
+                log_bytes=self.log.size(),
+            )
         self.saved = (self.progress.step, self.progress.seconds)
 
     def resume(self, saved: Checkpoint) -> tuple[Progress, int]:
@@ -324,7 +387,9 @@ class _Run:
         saved = replace(saved, folder=self.directory.path / "checkpoints" / saved.folder.name)
         origin = str(saved.folder)
         load_tensors(self.model, saved.tensors("model"), origin=origin)
-        load_optimizer_tensors(self.optimizer, self.model, saved.tensors("optimizer"), origin=origin)
+        load_optimizer_tensors(
+            self.optimizer, self.model, saved.tensors("optimizer"), origin=origin
+        )
         if self.average:
             self.average.load(saved.tensors("ema"), origin=origin)
         self.world.broadcast(None)  # nothing is removed before all processes have loaded it
@@ -338,7 +403,9 @@ class _Run:
             self.save()
         self.check_directory()
         self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
-        return self.result("interrupted", self.best_kind() if progress.best_step else "none", progress.best)
+        return self.result(
+            "interrupted", self.best_kind() if progress.best_step else "none", progress.best
+        )
 
     def finish(self, limit: str) -> Result | None:
         """Select the final weights; return None if a signal interrupts that."""
@@ -351,22 +418,32 @@ class _Run:
             mean, mean_metrics = self.validation.measure_mean(paths)
             if mean_metrics is None:
                 return None
-            self.log.note(f"average of the last {len(paths)} validations  {_format_metrics(mean_metrics)}")
+            self.log.note(
+                f"average of the last {len(paths)} validations  {_format_metrics(mean_metrics)}"
+            )
             if self.validation.is_at_least(mean_metrics, metrics):
                 selected, metrics = "average", mean_metrics
         if selected == "none":
             raise Diverged(
-                f"training ended after step {progress.step}, but {self.validation.metric} was NaN in every validation, "
+                f"training ended after step {progress.step}, but {self.validation.metric} was NaN "
+                f"in every validation, "
                 f"so no weights can be selected. {self.divergence_advice()}"
             )
         if self.world.is_main and selected == "average":
-            self.directory.write(lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties))
+            self.directory.write(
+                lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties)
+            )
         elif self.world.is_main:
             self.store.publish(progress.best_step)
         self.check_directory()  # the other processes wait here until the file exists
         self.log.record("end", progress, {"stop_reason": limit, "selected": selected, **metrics})
-        description = f"average of the last {len(paths)} validations" if selected == "average" else selected
-        self.log.note(f"Done after step {progress.step} ({limit}); selected: {description}  {_format_metrics(metrics)}")
+        description = (
+            f"average of the last {len(paths)} validations" if selected == "average" else selected
+        )
+        self.log.note(
+            f"Done after step {progress.step} ({limit}); selected: {description}  "
+            f"{_format_metrics(metrics)}"
+        )
         load_tensors(self.model, read_tensors(self.weights), origin=str(self.weights))
         self.model.eval()
         return self.result(limit, selected, metrics)
@@ -375,7 +452,11 @@ class _Run:
         """Return the result of `fit`."""
         progress = Progress.from_json(asdict(self.progress))
         return Result(
-            stop_reason=stop_reason, selected=selected, metrics=dict(metrics), progress=progress, weights=self.weights
+            stop_reason=stop_reason,
+            selected=selected,
+            metrics=dict(metrics),
+            progress=progress,
+            weights=self.weights,
         )
 
     def best_kind(self) -> str:

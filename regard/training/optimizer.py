@@ -16,8 +16,11 @@ _KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
-    """Return Adam or AdamW over the parameters of a model; weight decay applies to matrices other than embeddings."""
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    """Return Adam or AdamW over the parameters of a model; weight decay applies to matrices other
+    than embeddings."""
+    embeddings = {
+        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
+    }
     decaying: list[Tensor] = []
     other: list[Tensor] = []
     for parameter in _trainable_parameters(model).values():
@@ -33,7 +36,8 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
 
 
 def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of the optimizer as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty before a step."""
+    """Return the state of the optimizer as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty
+    before a step."""
     return {
         f"{kind}/{name}": value
         for name, parameter in _trainable_parameters(model).items()
@@ -44,7 +48,8 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
 def load_optimizer_tensors(
     optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
 ) -> None:
-    """Load the state that `optimizer_tensors` returned, sharded like the parameters of the model."""
+    """Load the state that `optimizer_tensors` returned, sharded like the parameters of the
+    model."""
     names = {id(parameter): name for name, parameter in _trainable_parameters(model).items()}
     loaded: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
     for key, value in tensors.items():
@@ -83,4 +88,6 @@ def learning_rate(config: TrainConfig, *, step: int, done: float, warmup_end: fl
 
 def _trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters that require gradients, by name, tied ones once."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }

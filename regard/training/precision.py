@@ -1,18 +1,20 @@
 """Precision of training: float32, bfloat16, or the faster of the two.
 
-On a CPU with bfloat16 instructions `auto` is decided by a measurement, because some CPUs multiply bfloat16 more slowly
-than float32:
+On a CPU with bfloat16 instructions `auto` is decided by a measurement, because some CPUs multiply
+bfloat16 more slowly than float32:
 
     y = x W^T + b, forward and backward, as training computes it in each type
     bfloat16 if its fastest time is at most 4/5 of float32's, else float32
 
-The margin covers the cost of bfloat16 outside of products. The measurement takes less than 0.2 s. Its result is saved
-in the user's cache folder, one file for each combination of processor, number of threads and software versions:
+The margin covers the cost of bfloat16 outside of products. The measurement takes less than 0.2 s.
+Its result is saved in the user's cache folder, one file for each combination of processor, number
+of threads and software versions:
 
     CACHE/regard/precision-KEY.json    {"machine", "seconds", "checksum"}
 
-If the file is missing, damaged or of another machine, the measurement is repeated; a file that cannot be written is
-not an error. On CUDA, `auto` is bfloat16 if the device multiplies it natively. On all other devices it is float32.
+If the file is missing, damaged or of another machine, the measurement is repeated; a file that
+cannot be written is not an error. On CUDA, `auto` is bfloat16 if the device multiplies it natively.
+On all other devices it is float32.
 """
 
 import json
@@ -42,7 +44,8 @@ _IN, _OUT = 128, 512
 """Sizes of the weight: those of the feed-forward layer of the recipe `dates`."""
 _LEAST_ROWS, _MOST_ROWS = 256, 4096
 _LEAST_ROUNDS = 3
-"""Minimum rounds of a valid measurement; there are fewer only if the machine is busy or the products are very slow."""
+"""Minimum rounds of a valid measurement; there are fewer only if the machine is busy or the
+products are very slow."""
 _BUDGET = 0.12
 """Time limit of the measurement in seconds."""
 _MARGIN = 0.8
@@ -61,24 +64,33 @@ class Precision(NamedTuple):
     """Reason for the choice of `auto`; empty if the setting was not auto."""
 
 
-def resolve_precision(setting: Literal["auto", "float32", "bfloat16"], device: torch.device) -> Precision:
+def resolve_precision(
+    setting: Literal["auto", "float32", "bfloat16"], device: torch.device
+) -> Precision:
     """Return the precision for a setting (float32, bfloat16 or auto) on this device."""
     if setting != "auto":
         return Precision(setting, "")
     is_native = has_native_bfloat16(device)
     if device.type != "cpu" or not is_native:
         kind = "processor" if device.type == "cpu" else f"{device.type} device"
-        return Precision(PRECISIONS[is_native], f"the {kind} has {'' if is_native else 'no '}instructions for bfloat16")
+        return Precision(
+            PRECISIONS[is_native],
+            f"the {kind} has {'' if is_native else 'no '}instructions for bfloat16",
+        )
     seconds, origin = _seconds(_machine())
     if seconds is None:
         return Precision("float32", origin)
     ratio = seconds["bfloat16"] / seconds["float32"]
     name = PRECISIONS[ratio <= _MARGIN]
-    return Precision(name, f"a bfloat16 product takes {ratio:.2f} times as long as a float32 product here ({origin})")
+    return Precision(
+        name,
+        f"a bfloat16 product takes {ratio:.2f} times as long as a float32 product here ({origin})",
+    )
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Return True if the device has bfloat16 instructions. On a CPU they may be slower than those for float32."""
+    """Return True if the device has bfloat16 instructions. On a CPU they may be slower than those
+    for float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
@@ -101,14 +113,17 @@ class Measurement:
     @property
     def gflops(self) -> dict[str, float]:
         """GFLOP/s of the fastest product, forward and backward."""
-        return {name: 3 * 2e-9 * self.rows * _IN * _OUT / seconds for name, seconds in self.seconds.items()}
+        return {
+            name: 3 * 2e-9 * self.rows * _IN * _OUT / seconds
+            for name, seconds in self.seconds.items()
+        }
 
 
 def measure_products(time_product: Callable[[str, int], float] | None = None) -> Measurement:
     """Measure the time of a product in each precision.
 
-    The number of rows is doubled up to 4,096 while time allows. Both precisions are measured alternately until the time
-    limit, so that other load on the machine slows both.
+    The number of rows is doubled up to 4,096 while time allows. Both precisions are measured
+    alternately until the time limit, so that other load on the machine slows both.
 
     time_product: function (precision, rows) that returns the seconds of one product; for tests.
     """
@@ -138,7 +153,10 @@ def cache_folder() -> Path | None:
     if sys.platform == "win32":
         variable, default = "LOCALAPPDATA", "~/AppData/Local"
     else:
-        variable, default = "XDG_CACHE_HOME", "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+        variable, default = (
+            "XDG_CACHE_HOME",
+            "~/Library/Caches" if sys.platform == "darwin" else "~/.cache",
+        )
     folder = Path(os.environ.get(variable) or os.path.expanduser(default), "regard")
     return folder if folder.is_absolute() else None
 
@@ -174,7 +192,9 @@ def _machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "regard": __version__,
-        "environment": {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)},
+        "environment": {
+            name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)
+        },
     }
     return json.loads(json.dumps(properties, default=str))
 
@@ -198,18 +218,29 @@ def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
         return seconds, "measured now, not saved: the user has no cache folder"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(add_checksum({"machine": machine, "seconds": seconds}), indent=1) + "\n")
+        write_atomically(
+            path,
+            json.dumps(add_checksum({"machine": machine, "seconds": seconds}), indent=1) + "\n",
+        )
     except (UserError, OSError) as error:
         return seconds, f"measured now, not saved: {error}"
     return seconds, f"measured now, saved in {path}"
 
 
 def _read(path: Path, machine: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds saved in a file. Raises ValueError if it is damaged or of another machine."""
+    """Return the seconds saved in a file. Raises ValueError if it is damaged or of another
+    machine."""
     content = read_json(path, limit=_LIMIT)
     seconds = verify_checksum(path, content).get("seconds") if isinstance(content, dict) else None
-    if not isinstance(seconds, dict) or content.get("machine") != machine or set(seconds) != set(PRECISIONS):
+    if (
+        not isinstance(seconds, dict)
+        or content.get("machine") != machine
+        or set(seconds) != set(PRECISIONS)
+    ):
         raise UserError(f"{path}: must hold this machine and the seconds of each precision")
-    if not all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in seconds.values()):
+    if not all(
+        isinstance(value, float) and math.isfinite(value) and value > 0
+        for value in seconds.values()
+    ):
         raise UserError(f"{path}: seconds must be positive numbers")
     return seconds

@@ -1,4 +1,5 @@
-"""Progress of a run: the part of a checkpoint that is not tensors, and the decisions that follow from it."""
+"""Progress of a run: the part of a checkpoint that is not tensors, and the decisions that follow
+from it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +36,8 @@ class Progress:
     validations_since_best: int = 0
     """Number of validations since the best one."""
     log_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the log."""
+    """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the
+    log."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Progress":
@@ -48,10 +50,13 @@ class Progress:
                 raise ValueError(f"progress.{name} must be {rule}, got {str(values[name])[:60]}")
         steps = [*values["recent_validations"], values["best_step"], values["last_validation"]]
         if max(steps) > values["step"]:
-            raise ValueError(f"progress must hold no validation after step {values['step']}, got {max(steps)}")
+            raise ValueError(
+                f"progress must hold no validation after step {values['step']}, got {max(steps)}"
+            )
         if values["recent_validations"] != sorted(set(values["recent_validations"])):
             raise ValueError(
-                f"progress.recent_validations must be in increasing order, got {str(values['recent_validations'])[:60]}"
+                f"progress.recent_validations must be in increasing order, got "
+                f"{str(values['recent_validations'])[:60]}"
             )
         return cls(**{name: values[name] for name in names})
 
@@ -74,16 +79,25 @@ class Progress:
         return fractions
 
     def completed_fraction(self, config: TrainConfig, *, batches: int) -> float:
-        """Return the completed fraction of the run by steps, else epochs, else minutes; 0.0 if none is set.
+        """Return the completed fraction of the run by steps, else epochs, else minutes; 0.0 if none
+        is set.
 
-        The learning rate schedule depends on it, and so on the clock only if minutes is the only limit.
+        The learning rate schedule depends on it, and so on the clock only if minutes is the only
+        limit.
         """
         return next(iter(self.fractions(config, batches=batches).values()), 0.0)
 
     def advance(
-        self, config: TrainConfig, *, used: int, batches: int, sums: tuple[float, float, int], seconds: float
+        self,
+        config: TrainConfig,
+        *,
+        used: int,
+        batches: int,
+        sums: tuple[float, float, int],
+        seconds: float,
     ) -> None:
-        """Count a step that used the next `used` of the `batches` batches of the epoch, and ended after `seconds`.
+        """Count a step that used the next `used` of the `batches` batches of the epoch, and ended
+        after `seconds`.
 
         sums: its loss, negative log-likelihood and number of target tokens, as in `log_sums`.
         """
@@ -110,11 +124,13 @@ class Progress:
         """Return True if a validation is due before the next step."""
         if self.step == self.last_validation:
             return False
-        return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
+        return (
+            self.step % config.validate_every == 0 if config.validate_every else self.position == 0
+        )
 
     def is_checkpoint_due(self, config: TrainConfig, *, saved: tuple[int, float]) -> bool:
-        """Return True if the steps or minutes between checkpoints have passed since `saved`, the step and seconds of
-        the last one."""
+        """Return True if the steps or minutes between checkpoints have passed since `saved`, the
+        step and seconds of the last one."""
         step, seconds = saved
         if step == self.step:
             return False
@@ -122,8 +138,11 @@ class Progress:
             return True
         return 0 < 60 * config.checkpoint_minutes <= self.seconds - seconds
 
-    def record_validation(self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int) -> bool:
-        """Record a validation of the current weights. Return True if they are the best so far; NaN never is.
+    def record_validation(
+        self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int
+    ) -> bool:
+        """Record a validation of the current weights. Return True if they are the best so far; NaN
+        never is.
 
         Of equal scores the later weights are the best (trained longer), but patience is not reset.
         The steps of the last `window` validations stay in `recent_validations`.
@@ -157,12 +176,26 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and _is_number(value) and 0 <= value < math.inf
 
 
-_COUNTS = ("step", "epoch", "position", "tokens", "last_validation", "best_step", "validations_since_best")
+_COUNTS = (
+    "step",
+    "epoch",
+    "position",
+    "tokens",
+    "last_validation",
+    "best_step",
+    "validations_since_best",
+)
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(_COUNTS, (_is_count, "a whole number of at least 0")),
     **dict.fromkeys(("seconds", "warmup_end"), (_is_time, "a finite number of at least 0")),
-    "recent_validations": (lambda value: isinstance(value, list) and all(map(_is_count, value)), "a list of steps"),
-    "best": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by name"),
+    "recent_validations": (
+        lambda value: isinstance(value, list) and all(map(_is_count, value)),
+        "a list of steps",
+    ),
+    "best": (
+        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        "numbers by name",
+    ),
     "log_sums": (
         lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
         "a list of three numbers",

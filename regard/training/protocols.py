@@ -18,7 +18,8 @@ class TrainingLoss(Protocol):
 
     @property
     def nll(self) -> Tensor:
-        """Loss to report: sum of -log p over the target tokens, without label smoothing; 0-d, detached."""
+        """Loss to report: sum of -log p over the target tokens, without label smoothing; 0-d,
+        detached."""
         ...
 
 
@@ -54,7 +55,8 @@ class TrainingBatches(Protocol):
     """Training data in batches, in a reproducible order."""
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
-        """Return the row indices of each batch of an epoch, a pure function of the data's seed and the epoch."""
+        """Return the row indices of each batch of an epoch, a pure function of the data's seed and
+        the epoch."""
         ...
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> TrainingBatch:

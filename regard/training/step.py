@@ -2,8 +2,9 @@
 
     loss = sum of the losses of all batches and processes / sum of their target tokens
 
-so the target tokens of all batches are counted before the first backward pass. Random numbers (dropout) depend only on
-the seed, the step, the index of the batch in the step and the rank, so no generator state needs to be saved.
+so the target tokens of all batches are counted before the first backward pass. Random numbers
+(dropout) depend only on the seed, the step, the index of the batch in the step and the rank, so no
+generator state needs to be saved.
 """
 
 from collections.abc import Sequence
@@ -42,17 +43,23 @@ def add_gradients(
     seed: int,
     precision: str,
 ) -> StepSums:
-    """Compute the gradient of step number `step`, whose batches hold the rows in `plan`, and add it to `.grad`.
+    """Compute the gradient of step number `step`, whose batches hold the rows in `plan`, and add it
+    to `.grad`.
 
-    Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows computes the first row
-    with weight zero, as it must take part in the synchronization of gradients.
+    Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows
+    computes the first row with weight zero, as it must take part in the synchronization of
+    gradients.
     """
     world = replica.world
-    own_batches = [_own_batch(batches, epoch, rows, rank=world.rank, size=world.size) for rows in plan]
+    own_batches = [
+        _own_batch(batches, epoch, rows, rank=world.rank, size=world.size) for rows in plan
+    ]
     own_count = sum(replica.count(batch) for batch, weight in own_batches if weight)
     count = round(world.sum([own_count])[0])
     if count == 0:
-        raise UserError(f"a batch has no target token: its rows are {list(plan[0])[:10]} in epoch {epoch + 1}.")
+        raise UserError(
+            f"a batch has no target token: its rows are {list(plan[0])[:10]} in epoch {epoch + 1}."
+        )
     sums: list[Tensor] = []
     weights = [weight for _, weight in own_batches for _ in ("total", "nll")]
     for number, (batch, weight) in enumerate(own_batches):
@@ -64,14 +71,17 @@ def add_gradients(
             (loss.total * (weight * world.size / count)).backward()
         sums += [loss.total.detach().float(), loss.nll.detach().float()]
     # One transfer per step, after all work is queued on the device.
-    values = [value * weight for value, weight in zip(torch.stack(sums).tolist(), weights, strict=True)]
+    values = [
+        value * weight for value, weight in zip(torch.stack(sums).tolist(), weights, strict=True)
+    ]
     return StepSums(totals=values[::2], nll=sum(values[1::2]), count=count)
 
 
 def _own_batch(
     batches: TrainingBatches, epoch: int, rows: tuple[int, ...], *, rank: int, size: int
 ) -> tuple[TrainingBatch, int]:
-    """Return the rows of a batch that a process computes, and their weight: 0 if it has no rows of its own."""
+    """Return the rows of a batch that a process computes, and their weight: 0 if it has no rows of
+    its own."""
     own = rows[rank::size]
     return batches.collate(epoch, own or rows[:1]), int(bool(own))
 
@@ -79,4 +89,8 @@ def _own_batch(
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
-    return nullcontext() if precision == "float32" else torch.autocast(device.type, dtype=torch.bfloat16)
+    return (
+        nullcontext()
+        if precision == "float32"
+        else torch.autocast(device.type, dtype=torch.bfloat16)
+    )

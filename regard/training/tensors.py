@@ -1,6 +1,8 @@
-"""Tensors of modules and optimizers: read from and written to safetensors files, and loaded into modules.
+"""Tensors of modules and optimizers: read from and written to safetensors files, and loaded into
+modules.
 
-Files are written whole, with a checksum that is verified when they are read. Tied tensors are stored once.
+Files are written whole, with a checksum that is verified when they are read. Tied tensors are
+stored once.
 """
 
 import json
@@ -43,7 +45,9 @@ _MAX_HEADER = 100_000_000  # limit of the safetensors library
 _START = 100
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> str:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None
+) -> str:
     """Write CPU tensors to a file, atomically and flushed to disk. Return its fingerprint.
 
     Raises: UserError naming the file if it cannot be written.
@@ -56,7 +60,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[st
             raise UserError(f"{path}: {name} has dtype {value.dtype}, which cannot be written.")
         parts.append(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
         end = offset + parts[-1].nbytes
-        entries[name] = {"dtype": _DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [offset, end]}
+        entries[name] = {
+            "dtype": _DTYPES[value.dtype],
+            "shape": list(value.shape),
+            "data_offsets": [offset, end],
+        }
         offset = end
     metadata = {_CHECKSUM: digest([encode_canonically(entries), *parts])}
     if ties:
@@ -73,7 +81,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[st
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file, tied ones once, on the CPU.
 
-    Raises:  UserError naming the file if it is missing, not a regular file, damaged, or not a safetensors file.
+    Raises:  UserError naming the file if it is missing, not a regular file, damaged, or not a
+             safetensors file.
     """
     if not path.exists():
         raise UserError(f"{path} is missing.")
@@ -84,22 +93,34 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except UserError:
         raise
-    except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OSError,
+    ) as error:
         raise UserError(
             f"{path} is damaged or not a safetensors file: {str(error) or type(error).__name__}."
         ) from error
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
-    """Save the parameters and buffers of a model to `path` (.safetensors), replacing an existing file atomically."""
-    write_tensors(path, {name: value.detach().cpu() for name, value in tensors_of(model).items()}, ties=ties_of(model))
+    """Save the parameters and buffers of a model to `path` (.safetensors), replacing an existing
+    file atomically."""
+    write_tensors(
+        path,
+        {name: value.detach().cpu() for name, value in tensors_of(model).items()},
+        ties=ties_of(model),
+    )
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Load the weights that `save_weights` or `fit` wrote into a model.
 
-    Raises UserError naming the file if it is missing, damaged, does not fit the model, or holds a weight that is not
-    finite.
+    Raises UserError naming the file if it is missing, damaged, does not fit the model, or holds a
+    weight that is not finite.
     """
     load_tensors(model, read_tensors(path), origin=str(path))
     if bad := find_nonfinite(model):
@@ -116,20 +137,23 @@ def ties_of(model: nn.Module) -> dict[str, str]:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and saved buffers of a model, tied ones once; they share storage with the model."""
+    """Return the parameters and saved buffers of a model, tied ones once; they share storage with
+    the model."""
     ties = ties_of(model)
     return {name: value for name, value in model.state_dict().items() if name not in ties}
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Return True for a tensor of which each process holds a part (FSDP2)."""
-    # Not imported at the top: that takes 0.7 s, and a DTensor exists only if its module is imported.
+    # Not imported at the top: that takes 0.7 s, and a DTensor exists only if its module is
+    # imported.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def distribute_like(whole: Tensor, *, like: Tensor) -> Tensor:
-    """Return a whole tensor on the device of `like`, or this process's shard of it if `like` is sharded."""
+    """Return a whole tensor on the device of `like`, or this process's shard of it if `like` is
+    sharded."""
     whole = whole.to(like.device)
     if not is_sharded(like):
         return whole
@@ -140,7 +164,8 @@ def distribute_like(whole: Tensor, *, like: Tensor) -> Tensor:
 
 
 def find_nonfinite(model: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> str | None:
-    """Return which weight holds NaN or infinity, as text for an error message; None if all are finite.
+    """Return which weight holds NaN or infinity, as text for an error message; None if all are
+    finite.
 
     tensors: tensors to check instead of those of the model, by their names in the model.
     """
@@ -160,7 +185,8 @@ def find_nonfinite(model: nn.Module, tensors: Mapping[str, Tensor] | None = None
 
 
 def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """Copy whole tensors into a model, sharded or not. `origin` names their source in error messages."""
+    """Copy whole tensors into a model, sharded or not. `origin` names their source in error
+    messages."""
     own = tensors_of(model)
     errors = [f"{name} is missing" for name in own if name not in tensors]
     errors += [f"{name} is not in the model" for name in tensors if name not in own]
@@ -185,8 +211,8 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
 def publish(source: Path, path: Path) -> None:
     """Replace `path` atomically by a copy of the file `source`.
 
-    A hard link is not used, as writing to `path` would then change `source`. File systems with copy-on-write share the
-    blocks of both files.
+    A hard link is not used, as writing to `path` would then change `source`. File systems with
+    copy-on-write share the blocks of both files.
     """
     with source.open("rb") as file, open_atomically(path) as copy:
         if not _copy_file_range(file, copy):

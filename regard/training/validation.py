@@ -30,29 +30,39 @@ class Validation:
         self.interruption = interruption
 
     def measure(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
-        """Return the metrics of the model with its current weights, or with `weights`; None if interrupted by a signal.
+        """Return the metrics of the model with its current weights, or with `weights`; None if
+        interrupted by a signal.
 
         The main process validates, the others wait for its result.
         """
         metrics = None
         if self._replica.world.is_main:
             try:
-                with self._replica.evaluation_model(weights) as model, self.interruption.interruptible():
+                with (
+                    self._replica.evaluation_model(weights) as model,
+                    self.interruption.interruptible(),
+                ):
                     metrics = {name: float(value) for name, value in self._measure(model).items()}
             except Interrupted:
                 metrics = None
         metrics = self._replica.world.broadcast(metrics)
         if metrics is not None and self.metric not in metrics:
-            raise ValueError(f"validate must return the metric {self.metric}, got {', '.join(metrics) or 'none'}.")
+            raise ValueError(
+                f"validate must return the metric {self.metric}, got "
+                f"{', '.join(metrics) or 'none'}."
+            )
         return metrics
 
-    def measure_mean(self, paths: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, float] | None]:
+    def measure_mean(
+        self, paths: Sequence[Path]
+    ) -> tuple[dict[str, Tensor], dict[str, float] | None]:
         """Return the mean of the weights in files (on the main process), and its metrics."""
         mean = average_weights(paths) if self._replica.world.is_main else {}
         return mean, self.measure(mean)
 
     def is_at_least(self, metrics: Mapping[str, float], other: Mapping[str, float]) -> bool:
-        """Return True if the metrics are at least as good as others; any value except NaN is better than none.
+        """Return True if the metrics are at least as good as others; any value except NaN is better
+        than none.
 
         Of equal metrics, those with the lower loss (`nll`) are better.
         """

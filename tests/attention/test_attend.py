@@ -21,11 +21,17 @@ def test_attend_reads_by_hand():
     keys, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     share = math.e / (1 + math.e)
     close(attention_weights(query, (keys, values), score=Dot()), torch.tensor([[1 - share, share]]))
-    close(attend(query, (keys, values), score=Dot()), torch.tensor([[10 * (1 - share), 10 * share]]))
+    close(
+        attend(query, (keys, values), score=Dot()), torch.tensor([[10 * (1 - share), 10 * share]])
+    )
 
 
 def test_attend_supports_leading_axes_and_unequal_sizes():
-    query, keys, values = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13), torch.randn(2, 3, 11, 17)
+    query, keys, values = (
+        torch.randn(2, 3, 5, 7),
+        torch.randn(2, 3, 11, 13),
+        torch.randn(2, 3, 11, 17),
+    )
     score = Additive(7, 13, 19)
     assert attend(query, (keys, values), score=score).shape == (2, 3, 5, 17)
     assert attention_weights(query, (keys, values), score=score).shape == (2, 3, 5, 11)
@@ -35,7 +41,11 @@ def test_attend_supports_leading_axes_and_unequal_sizes():
 def test_queries_keys_and_values_of_three_sizes_are_read_by_the_formula(kind):
     score = kind(3, 5, 7).double()
     query, keys, values = (torch.randn(n, size).double() for n, size in ((2, 3), (6, 5), (6, 4)))
-    weight = score.weight if isinstance(score, Concat) else torch.cat((score.query_weight, score.key_weight), 1)
+    weight = (
+        score.weight
+        if isinstance(score, Concat)
+        else torch.cat((score.query_weight, score.key_weight), 1)
+    )
     rows = []
     for q in query:
         if isinstance(score, General):
@@ -91,7 +101,8 @@ def test_keys_are_mapped_once_for_many_reads():
     close(attend(query, mapped, score=score), attend(query, memory, score=score))
     assert mapped.map_keys_with(score) is mapped
     with pytest.raises(
-        ValueError, match="score must be the General that mapped the keys of this memory, got another score"
+        ValueError,
+        match="score must be the General that mapped the keys of this memory, got another score",
     ):
         attend(query, mapped, score=General(5, 7))
 
@@ -99,7 +110,9 @@ def test_keys_are_mapped_once_for_many_reads():
 def test_growing_memory_equals_fixed_memory():
     keys, values = torch.randn(2, 3, 11, 7), torch.randn(2, 3, 11, 5)
     memory = Memory(keys[..., :4, :], values[..., :4, :])
-    memory = memory.extend(keys[..., 4:5, :], values[..., 4:5, :]).extend(keys[..., 5:, :], values[..., 5:, :])
+    memory = memory.extend(keys[..., 4:5, :], values[..., 4:5, :]).extend(
+        keys[..., 5:, :], values[..., 5:, :]
+    )
     assert torch.equal(memory.keys, keys)
     assert torch.equal(memory.values, values)
     assert torch.equal(memory.crop(4).keys, keys[..., :4, :])
@@ -122,13 +135,19 @@ def test_attend_refuses_inputs_that_do_not_fit():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     with pytest.raises(ValueError, match="4 keys and 3 values"):
         attend(query, (keys, values[:3]))
-    with pytest.raises(TypeError, match=r"values must have the query's dtype torch\.float32, got torch\.float64"):
+    with pytest.raises(
+        TypeError, match=r"values must have the query's dtype torch\.float32, got torch\.float64"
+    ):
         attend(query, (keys, values.double()))
-    with pytest.raises(TypeError, match=r"mask must be a Mask, such as causal\(\) or dense\(tensor\), got Tensor"):
+    with pytest.raises(
+        TypeError, match=r"mask must be a Mask, such as causal\(\) or dense\(tensor\), got Tensor"
+    ):
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"bias must be floating point, got torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="mask Dense must have at most the 2 axes of the read, got 3"):
+    with pytest.raises(
+        ValueError, match="mask Dense must have at most the 2 axes of the read, got 3"
+    ):
         attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))
     for kernel in ("auto", "sdpa", "reference"):
         with pytest.raises(ValueError, match="must have equal sizes, got 5 and 4"):
@@ -155,7 +174,10 @@ def test_masks_and_biases_of_other_kinds_are_refused_with_the_way_to_write_them(
     for combine in (lambda a, b: a & b, lambda a, b: b & a, lambda a, b: a | b, lambda a, b: b | a):
         with pytest.raises(TypeError, match=r"got Tensor; wrap tensors in regard.dense"):
             combine(torch.ones(3, 3, dtype=torch.bool), causal())
-    with pytest.raises(TypeError, match=r"bias must be a Bias or a floating-point tensor, got the class Alibi: write"):
+    with pytest.raises(
+        TypeError,
+        match=r"bias must be a Bias or a floating-point tensor, got the class Alibi: write",
+    ):
         attend(x, (x, x), bias=Alibi)
 
 
@@ -163,10 +185,13 @@ def test_kernel_by_name_is_never_swapped():
     query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
     with pytest.raises(
         ValueError,
-        match=r"'sdpa' does not support this read: score Additive is not an inner product. Use reference, additive",
+        match=r"'sdpa' does not support this read: score Additive is not an inner product. Use "
+        r"reference, additive",
     ):
         attend(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
-    with pytest.raises(ValueError, match=r"kernel must be auto or one of additive, .*sdpa, got 'flash'"):
+    with pytest.raises(
+        ValueError, match=r"kernel must be auto or one of additive, .*sdpa, got 'flash'"
+    ):
         attend(query, memory, kernel="flash")
     with pytest.raises(ValueError, match="'sdpa' does not support this read"):
         attention_weights(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
@@ -215,8 +240,13 @@ def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel)
     monkeypatch.setattr(selection, "has_half_products", lambda dtype: has_products)
     (queries, keys), used = sizes, []
     for name, module in KERNELS.items():
-        monkeypatch.setattr(module, "read", lambda _, name=name: used.append(name) or torch.zeros(queries, 2))
-    attend(torch.randn(queries, 5, dtype=dtype), (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)))
+        monkeypatch.setattr(
+            module, "read", lambda _, name=name: used.append(name) or torch.zeros(queries, 2)
+        )
+    attend(
+        torch.randn(queries, 5, dtype=dtype),
+        (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)),
+    )
     assert used == [kernel]
 
 
@@ -225,11 +255,15 @@ def test_nan_is_reported_with_its_index(kernel):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     invalid = keys.clone()
     invalid[1, 2, 3] = math.nan
-    with pytest.raises(ValueError, match=r"keys must be finite where not masked, got nan at \(1, 2, 3\) \(1 such"):
+    with pytest.raises(
+        ValueError, match=r"keys must be finite where not masked, got nan at \(1, 2, 3\) \(1 such"
+    ):
         attend(query, (invalid, values), kernel=kernel)
     invalid_values = values.clone()
     invalid_values[0, 3, 1] = math.nan
-    with pytest.raises(ValueError, match=r"values must be finite where not masked, got nan at \(0, 3, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"values must be finite where not masked, got nan at \(0, 3, 1\)"
+    ):
         attend(query, (keys, invalid_values), kernel=kernel)
 
 
@@ -271,7 +305,10 @@ def test_empty_reads_give_zeros_or_empty_outputs(kernel, score, query, keys, val
 
 @each_kernel
 def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score):
-    query, options = torch.full((3, 4, 5), torch.inf, requires_grad=True), {"score": score(), "kernel": kernel}
+    query, options = (
+        torch.full((3, 4, 5), torch.inf, requires_grad=True),
+        {"score": score(), "kernel": kernel},
+    )
     learned = [query, *options["score"].parameters()]
     for read in (attend, attention_weights):
         out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **options)
@@ -281,7 +318,11 @@ def test_empty_reads_have_gradients_of_zero_whatever_their_numbers(kernel, score
 
 @each_kernel
 def test_values_of_size_zero_do_not_change_weights(kernel, score):
-    query, keys, options = torch.randn(2, 3, 5), torch.randn(2, 4, 5), {"score": score(), "kernel": kernel}
+    query, keys, options = (
+        torch.randn(2, 3, 5),
+        torch.randn(2, 4, 5),
+        {"score": score(), "kernel": kernel},
+    )
     weights = attention_weights(query, (keys, torch.empty(2, 4, 0)), **options)
     close(weights, attention_weights(query, (keys, torch.randn(2, 4, 6)), **options))
     assert weights.std() > 0
@@ -290,14 +331,19 @@ def test_values_of_size_zero_do_not_change_weights(kernel, score):
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
 def test_products_of_masked_keys_may_overflow(kernel):
     query = torch.randn(2, 3, 5).index_fill(1, torch.tensor([2]), 1e30).requires_grad_()
-    keys, values = torch.randn(2, 4, 5).index_fill(1, torch.tensor([3]), 1e30).requires_grad_(), torch.randn(2, 4, 2)
+    keys, values = (
+        torch.randn(2, 4, 5).index_fill(1, torch.tensor([3]), 1e30).requires_grad_(),
+        torch.randn(2, 4, 2),
+    )
     allowed = torch.tensor([True, True, True, False]).expand(3, 4).clone()
     allowed[2] = False
     out = attend(query, (keys, values), mask=dense(allowed), kernel=kernel)
     gradients = torch.autograd.grad(out.square().sum(), (query, keys))
     unmasked = attend(query[:, :2], (keys[:, :3], values[:, :3]), kernel="reference")
     close(out[:, :2], unmasked)
-    for gradient, expected in zip(gradients, torch.autograd.grad(unmasked.square().sum(), (query, keys)), strict=True):
+    for gradient, expected in zip(
+        gradients, torch.autograd.grad(unmasked.square().sum(), (query, keys)), strict=True
+    ):
         close(gradient, expected)
 
 
@@ -311,7 +357,12 @@ def test_masked_keys_and_values_have_no_effect_whatever_their_numbers(kernel, sc
     bias = torch.randn(2, 3, 4).masked_fill(~allowed, torch.inf)
     tensors = [tensor.requires_grad_() for tensor in (query, keys, values, bias)]
     plain = [tensor.detach().nan_to_num(0, 0, 0).requires_grad_() for tensor in tensors]
-    options = {"score": score(), "choice": Soft(1.5, learn=True), "mask": dense(allowed), "kernel": kernel}
+    options = {
+        "score": score(),
+        "choice": Soft(1.5, learn=True),
+        "mask": dense(allowed),
+        "kernel": kernel,
+    }
     outs = [attend(q, (k, v), bias=b, **options) for q, k, v, b in (tensors, plain)]
     assert not outs[0][1, 0].any()
     close(*outs)
@@ -329,15 +380,23 @@ def test_numbers_that_are_read_must_be_finite(kernel, score):
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     options = {"score": score(), "mask": causal(), "kernel": kernel}
     invalid = values.index_fill(0, torch.tensor([3]), torch.inf)
-    with pytest.raises(ValueError, match=r"values must be finite where not masked, got inf at \(3, 0\)"):
+    with pytest.raises(
+        ValueError, match=r"values must be finite where not masked, got inf at \(3, 0\)"
+    ):
         attend(query, (keys, invalid), **options)
-    with pytest.raises(ValueError, match=r"query must be finite where not masked, got nan at \(0, 0\)"):
+    with pytest.raises(
+        ValueError, match=r"query must be finite where not masked, got nan at \(0, 0\)"
+    ):
         attend(query * torch.nan, (keys, values), **options)
-    with pytest.raises(ValueError, match=r"bias must be finite, or -inf to hide a pair, .* got inf at \(1, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"bias must be finite, or -inf to hide a pair, .* got inf at \(1, 2\)"
+    ):
         attend(
             query,
             (keys, values),
-            bias=torch.zeros(3, 4).index_put((torch.tensor(1), torch.tensor(2)), torch.tensor(torch.inf)),
+            bias=torch.zeros(3, 4).index_put(
+                (torch.tensor(1), torch.tensor(2)), torch.tensor(torch.inf)
+            ),
             **options,
         )
 
@@ -345,21 +404,31 @@ def test_numbers_that_are_read_must_be_finite(kernel, score):
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
 def test_scores_that_overflow_are_refused(kernel):
     query, keys, values = torch.full((3, 5), 1e30), torch.full((4, 5), 1e30), torch.randn(4, 2)
-    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
+    with pytest.raises(
+        ValueError, match=r"the output must be finite, but overflows torch\.float32"
+    ):
         attend(query, (keys, values), kernel=kernel)
 
 
 def test_capped_scores_that_overflow_are_refused():
-    """An overflowing score may have the wrong sign: 2e38 + 2e38 - 3e38 - 3e38 < 0, but is +inf if summed in order."""
-    query, keys = torch.full((1, 4), 1e19), torch.tensor([[2e19, 2e19, -3e19, -3e19], [0.0, 0.0, 0.0, 0.0]])
-    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
+    """An overflowing score may have the wrong sign: 2e38 + 2e38 - 3e38 - 3e38 < 0, but is +inf if
+    summed in order."""
+    query, keys = (
+        torch.full((1, 4), 1e19),
+        torch.tensor([[2e19, 2e19, -3e19, -3e19], [0.0, 0.0, 0.0, 0.0]]),
+    )
+    with pytest.raises(
+        ValueError, match=r"the output must be finite, but overflows torch\.float32"
+    ):
         attend(query, (keys, torch.randn(2, 3)), score=SoftCap(Dot(), 2.0))
 
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_attend_refuses_arguments_that_are_not_a_memory():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
-    with pytest.raises(TypeError, match=r"memory must be a Memory or a pair \(keys, values\), got Tensor"):
+    with pytest.raises(
+        TypeError, match=r"memory must be a Memory or a pair \(keys, values\), got Tensor"
+    ):
         attend(query, keys)
     with pytest.raises(TypeError, match="got tuple of 3"):
         attend(query, (keys, values, values))
@@ -369,15 +438,24 @@ def test_attend_refuses_arguments_that_are_not_a_memory():
         attend(query, (keys[0], values))
     with pytest.raises(TypeError, match=r"values must be floating point, got dtype torch\.int64"):
         attend(query, (keys, values.long()))
-    with pytest.raises(ValueError, match=r"the last axis of query must not be empty, got shape \(3, 0\)"):
+    with pytest.raises(
+        ValueError, match=r"the last axis of query must not be empty, got shape \(3, 0\)"
+    ):
         attend(query[:, :0], (keys[:, :0], values))
-    with pytest.raises(ValueError, match=r"beta must broadcast to the rows of the read, \(3, 1\), got shape \(2, 1\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"beta must broadcast to the rows of the read, \(3, 1\), got shape \(2, 1\)",
+    ):
         attend(query, (keys, values), choice=Soft(torch.ones(2, 1)))
-    with pytest.raises(ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"
+    ):
         attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))
 
 
 def test_unknown_argument_is_named_with_the_known_ones() -> None:
     items = torch.ones(1, 2, 3)
-    with pytest.raises(TypeError, match=r"attend has no argument 'choose'; its arguments are query, .*choice"):
+    with pytest.raises(
+        TypeError, match=r"attend has no argument 'choose'; its arguments are query, .*choice"
+    ):
         attend(items, (items, items), choose=None)  # pyrefly: ignore

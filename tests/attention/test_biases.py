@@ -18,7 +18,9 @@ QUERY = torch.zeros(3, 1)
 def test_tensor_bias_is_the_tensor():
     tensor = torch.randn(3, 5)
     assert TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU)) is tensor
-    assert torch.equal(TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU).tile(1, 3)), tensor[1:3])
+    assert torch.equal(
+        TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU).tile(1, 3)), tensor[1:3]
+    )
 
 
 def test_sum_aligns_axes_from_the_left():
@@ -49,7 +51,12 @@ def test_select_selects_rows_of_biases_with_rows():
     assert torch.equal(table.select(index).materialize(QUERY, Positions(3, 5, CPU)), tensor[index])
     assert TensorBias(tensor[:1]).select(index).tensor.shape == (1, 1, 5)
     assert alibi.select(index) is alibi
-    assert (table + alibi).select(index).materialize(QUERY, Positions(3, 5, CPU)).shape == (4, 2, 3, 5)
+    assert (table + alibi).select(index).materialize(QUERY, Positions(3, 5, CPU)).shape == (
+        4,
+        2,
+        3,
+        5,
+    )
 
 
 def test_tensors_are_added_on_either_side():
@@ -67,7 +74,10 @@ def test_parameters_of_a_sum_are_those_of_both():
 def test_wrong_biases_are_refused():
     with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got list"):
         TensorBias([[0.0]])
-    with pytest.raises(TypeError, match=r"bias must be floating point, got torch.bool; pass .* as mask=regard.dense"):
+    with pytest.raises(
+        TypeError,
+        match=r"bias must be floating point, got torch.bool; pass .* as mask=regard.dense",
+    ):
         TensorBias(torch.ones(2, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), got shape \(2,\)"):
         TensorBias(torch.zeros(2))
@@ -76,7 +86,9 @@ def test_wrong_biases_are_refused():
 
 
 def test_tensor_bias_refuses_another_size_or_device():
-    with pytest.raises(ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), got \(3, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), got \(3, 5\)"
+    ):
         TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 4, CPU))
     with pytest.raises(ValueError, match="bias must be on the query's device meta, got cpu"):
         TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 5, torch.device("meta")))
@@ -92,7 +104,13 @@ def test_masked_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
     outs = [
         attend(
-            query, memory, score=score, choice=choice, mask=dense(allowed & (bias > -torch.inf)), bias=b, kernel=kernel
+            query,
+            memory,
+            score=score,
+            choice=choice,
+            mask=dense(allowed & (bias > -torch.inf)),
+            bias=b,
+            kernel=kernel,
         )
         for b in (bias, None)
     ]

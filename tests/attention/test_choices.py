@@ -27,7 +27,9 @@ CHOICES = {
     "top-all": TopK(99, beta=0.5),
 }
 every = pytest.mark.parametrize("choice", [pytest.param(c, id=name) for name, c in CHOICES.items()])
-fixed = pytest.mark.parametrize("choice", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random])
+fixed = pytest.mark.parametrize(
+    "choice", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random]
+)
 
 
 def make_scores(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -45,7 +47,9 @@ def make_allowed() -> torch.Tensor:
 
 def weights_and_gradient(choice: Choice, scores: torch.Tensor, allowed: torch.Tensor | None):
     """Return the weights, and the gradient of a weighted sum of them; zeros where there is none."""
-    scores = scores.detach().requires_grad_(not (choice.is_random and getattr(choice, "gradient", "") == "reinforce"))
+    scores = scores.detach().requires_grad_(
+        not (choice.is_random and getattr(choice, "gradient", "") == "reinforce")
+    )
     weights = choice(scores, allowed)
     if not weights.requires_grad:
         return weights, torch.zeros_like(scores)
@@ -71,7 +75,9 @@ def test_fully_masked_rows_have_zero_weights_and_no_gradient(choice):
     assert weights[:, 1].abs().max() == 0
     assert not gradient.isnan().any()
     assert gradient[:, 1].abs().max() == 0
-    weights, gradient = weights_and_gradient(choice, make_scores(), torch.zeros(1, 1, dtype=torch.bool))
+    weights, gradient = weights_and_gradient(
+        choice, make_scores(), torch.zeros(1, 1, dtype=torch.bool)
+    )
     assert weights.abs().max() == gradient.abs().max() == 0
 
 
@@ -90,7 +96,10 @@ def test_masking_a_key_equals_removing_it(choice):
     unmasked = [0, 1, 2, 4, 6]
     scores, allowed = make_scores(), torch.tensor([j in unmasked for j in range(KEYS)])
     weighting = torch.randn(KEYS, dtype=torch.float64)
-    hidden, removed = scores.clone().requires_grad_(), scores[..., unmasked].clone().requires_grad_()
+    hidden, removed = (
+        scores.clone().requires_grad_(),
+        scores[..., unmasked].clone().requires_grad_(),
+    )
     masked_weights, removed_weights = choice(hidden, allowed[None]), choice(removed, None)
     close(masked_weights[..., unmasked], removed_weights)
     if removed_weights.requires_grad:
@@ -143,7 +152,9 @@ def test_is_random_is_true_for_random_choices_only():
     assert not any(Hard(gradient).eval().is_random for gradient in GRADIENTS)
 
 
-@pytest.mark.parametrize("limit", [Soft(1e5), Sparse(1.0, beta=1e5), Sparse(2.0, beta=1e5), Sparse(200.0), TopK(1)])
+@pytest.mark.parametrize(
+    "limit", [Soft(1e5), Sparse(1.0, beta=1e5), Sparse(2.0, beta=1e5), Sparse(200.0), TopK(1)]
+)
 def test_every_choice_tends_to_hard(limit):
     scores, allowed = make_scores(), make_allowed()
     close(limit(scores, allowed), Hard()(scores, allowed))
@@ -157,7 +168,12 @@ def test_top_k_of_all_keys_and_sparse_of_alpha_one_are_soft():
         close(Sparse(1, beta=beta)(scores, allowed), soft)
 
 
-MAKERS = {"soft": Soft, "sparse": partial(Sparse, 1.5), "sparse-1": partial(Sparse, 1), "top": partial(TopK, 3)}
+MAKERS = {
+    "soft": Soft,
+    "sparse": partial(Sparse, 1.5),
+    "sparse-1": partial(Sparse, 1),
+    "top": partial(TopK, 3),
+}
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)

@@ -17,7 +17,10 @@ def test_elu_plus_one_equals_its_formula_and_stays_positive():
     x = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
     out = elu_plus_one(x)
     close(out, torch.tensor([math.exp(-1), 1.0, 3.0], dtype=torch.float64))
-    close(torch.autograd.grad(out.sum(), x)[0], torch.tensor([math.exp(-1), 1.0, 1.0], dtype=torch.float64))
+    close(
+        torch.autograd.grad(out.sum(), x)[0],
+        torch.tensor([math.exp(-1), 1.0, 1.0], dtype=torch.float64),
+    )
     close(elu_plus_one(x), nn.functional.elu(x) + 1)
     assert (elu_plus_one(torch.tensor([-80.0, -20.0])) > 0).all()
 
@@ -32,10 +35,17 @@ def test_score_is_the_product_of_features(phi):
 
 def test_parameters_of_a_feature_module_get_gradients():
     score = FeatureMap(nn.Sequential(nn.Linear(7, 13), nn.Softplus()))
-    out = attend(torch.randn(5, 7), (torch.randn(11, 7), torch.randn(11, 2)), score=score, choice=Proportional())
+    out = attend(
+        torch.randn(5, 7),
+        (torch.randn(11, 7), torch.randn(11, 2)),
+        score=score,
+        choice=Proportional(),
+    )
     out.square().sum().backward()
     assert len(list(score.parameters())) == 2
-    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in score.parameters())
+    assert all(
+        weight.grad is not None and weight.grad.abs().max() > 0 for weight in score.parameters()
+    )
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -51,14 +61,18 @@ def test_features_refuse_negative_numbers_and_unequal_sizes():
         RandomFeatures(7, 3)(query, keys[:, :5])
     with pytest.raises(TypeError, match="must not be float16"):
         RandomFeatures(7, 3)(query.half(), keys.half())
-    with pytest.raises(ValueError, match="num_features of RandomFeatures must be at least 1, got 0"):
+    with pytest.raises(
+        ValueError, match="num_features of RandomFeatures must be at least 1, got 0"
+    ):
         RandomFeatures(7, 0)
 
 
 def test_random_features_estimate_the_exponential_of_scaled_products():
     dim = 3
     query, keys = torch.randn(5, dim).double() / 2, torch.randn(7, dim).double() / 2
-    scores = torch.stack([RandomFeatures(dim, 20_000, seed=seed).double()(query, keys) for seed in range(5)]).mean(0)
+    scores = torch.stack(
+        [RandomFeatures(dim, 20_000, seed=seed).double()(query, keys) for seed in range(5)]
+    ).mean(0)
     # Determined up to a factor per query, which the first key fixes.
     exact = (query @ keys.T / math.sqrt(dim)).exp()
     ratio = (scores / scores[:, :1]) / (exact / exact[:, :1])
@@ -72,7 +86,9 @@ def test_error_decreases_with_the_number_of_random_features():
     def error(count: int) -> float:
         scores = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
         estimates = [
-            attention_weights(query, (keys, keys), score=score, choice=Proportional(), mask=causal())
+            attention_weights(
+                query, (keys, keys), score=score, choice=Proportional(), mask=causal()
+            )
             for score in scores
         ]
         return float(torch.stack([(weights - exact).abs().mean() for weights in estimates]).mean())
@@ -94,7 +110,9 @@ def test_orthogonal_directions_have_a_smaller_error_than_independent_ones():
             if not orthogonal:
                 score.directions.normal_(generator=torch.Generator().manual_seed(seed))
             total += float(
-                (attention_weights(query, (keys, keys), score=score, choice=Proportional()) - exact).square().mean()
+                (attention_weights(query, (keys, keys), score=score, choice=Proportional()) - exact)
+                .square()
+                .mean()
             )
         return total
 
@@ -108,7 +126,9 @@ def test_directions_are_orthogonal_in_blocks_with_norms_of_normal_vectors():
     assert directions.shape == (1999, 7)
     assert abs(float(directions.square().sum(-1).mean()) - 7) < 0.4
     assert abs(float(directions.square().sum(-1).var()) - 14) < 2.5
-    assert (directions.mean(0).abs() < 0.1).all()  # no sign is preferred: a triangular factor has positive ones
+    assert (
+        directions.mean(0).abs() < 0.1
+    ).all()  # no sign is preferred: a triangular factor has positive ones
 
 
 def test_directions_are_a_function_of_the_seed_and_saved():
@@ -130,7 +150,10 @@ def test_random_features_stay_in_range(dim, dtype):
             assert features.dtype == dtype
             assert features.isfinite().all()
             assert (features >= 0).all()
-    close(score.map_keys(nearest)[0, 0].log(), score.directions[0].square().sum() / 2 - _bound(score) + 60)
+    close(
+        score.map_keys(nearest)[0, 0].log(),
+        score.directions[0].square().sum() / 2 - _bound(score) + 60,
+    )
     close(score.map_query(1e4 * nearest).amax(), torch.tensor(1.0))
 
 

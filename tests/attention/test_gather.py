@@ -18,7 +18,11 @@ from tests.helpers import close
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 5, 13, 3, 7
 D = torch.float64
 
-SCORES = {"scaled": ScaledDot(), "additive": Additive(DIM, DIM, 11), "heads": Additive(DIM, DIM, 5, num_heads=HEADS)}
+SCORES = {
+    "scaled": ScaledDot(),
+    "additive": Additive(DIM, DIM, 11),
+    "heads": Additive(DIM, DIM, 5, num_heads=HEADS),
+}
 CHOICES = {
     "straight-through": Hard(temperature=0.5),
     "gumbel": Hard("gumbel", temperature=2.0),
@@ -45,7 +49,9 @@ def make_inputs(
 ) -> AttentionInputs:
     tensors = [
         torch.randn(*leading, *size, dtype=D, requires_grad=True)
-        for leading, size in zip(SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
+        for leading, size in zip(
+            SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True
+        )
     ]
     query, keys, values = tensors
     options = {"score": SCORES[score].double(), "choice": choice, "mask": MASKS[mask], "bias": bias}
@@ -60,7 +66,9 @@ def run_both(read: AttentionInputs, *more: Tensor) -> list[list[Tensor]]:
         torch.manual_seed(11)
         out = kernel.read(read)
         weighting = torch.linspace(-1, 1, out.numel(), dtype=D).view(out.shape)
-        grads = torch.autograd.grad(out, leaves, weighting, retain_graph=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            out, leaves, weighting, retain_graph=True, materialize_grads=True
+        )
         results.append([out, *grads])
     return results
 
@@ -83,9 +91,17 @@ def test_gather_equals_the_formula(monkeypatch, choice, score, tile):
 def test_gather_supports_grouped_heads_and_broadcasting(monkeypatch, shape, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     for choice, score in itertools.product(CHOICES, SCORES):
-        if score != "heads" or shape in ("heads", "wide-values"):  # it maps the keys for every head of queries
+        if score != "heads" or shape in (
+            "heads",
+            "wide-values",
+        ):  # it maps the keys for every head of queries
             check_equal(
-                make_inputs(CHOICES[choice], score=score, mask="causal" if shape == "grouped" else "none", shape=shape)
+                make_inputs(
+                    CHOICES[choice],
+                    score=score,
+                    mask="causal" if shape == "grouped" else "none",
+                    shape=shape,
+                )
             )
 
 
@@ -105,7 +121,9 @@ def test_gather_adds_biases(monkeypatch, tile):
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("leading", [(), (BATCH,)])
 def test_gather_supports_any_leading_axes(choice, leading):
-    query, keys, values = (torch.randn(*leading, n, d, dtype=D) for n, d in ((QUERIES, 3), (KEYS, 3), (KEYS, 7)))
+    query, keys, values = (
+        torch.randn(*leading, n, d, dtype=D) for n, d in ((QUERIES, 3), (KEYS, 3), (KEYS, 7))
+    )
     read = prepare_inputs(query, (keys, values), score=Dot(), choice=choice, mask=None, bias=None)
     torch.manual_seed(2)
     expected = reference.read(read)
@@ -128,7 +146,9 @@ def test_reinforce_records_every_tile_once(monkeypatch, tile):
         (log_prob,) = sampled.log_probs
         cost = out.square().sum((1, 2, 3))
         loss = (cost + sampled.surrogate(cost, baseline=1.5)).sum()
-        results.append([out, log_prob, *torch.autograd.grad(loss, (read.query, read.keys, read.values))])
+        results.append(
+            [out, log_prob, *torch.autograd.grad(loss, (read.query, read.keys, read.values))]
+        )
         assert len(sampled.log_probs) == 1
     for expected, actual in zip(*results, strict=True):
         close(actual, expected)
@@ -140,7 +160,14 @@ def test_a_single_selected_value_is_read_bit_for_bit(choice):
     values[5] = float("inf")  # of a key that nobody reads
     keys = torch.randn(KEYS, DIM)
     scores = torch.zeros(QUERIES, KEYS).masked_fill(torch.arange(KEYS) == 5, float("-inf"))
-    read = prepare_inputs(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choice=choice, mask=None, bias=scores)
+    read = prepare_inputs(
+        torch.randn(QUERIES, DIM),
+        (keys, values),
+        score=Dot(),
+        choice=choice,
+        mask=None,
+        bias=scores,
+    )
     out = gather.read(read)
     assert out.isfinite().all()
     if isinstance(choice, Hard):
@@ -149,7 +176,8 @@ def test_a_single_selected_value_is_read_bit_for_bit(choice):
 
 @pytest.mark.parametrize("choice", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
 def test_a_long_read_saves_little_for_backward(monkeypatch, choice):
-    """Autograd saves only the inputs of a read of many tiles, and no tensor near the size of the scores."""
+    """Autograd saves only the inputs of a read of many tiles, and no tensor near the size of the
+    scores."""
     monkeypatch.setattr(gather, "TILE", 1 << 12)
     query, keys, values = (torch.randn(n, 16, requires_grad=True) for n in (512, 1024, 1024))
     read = prepare_inputs(query, (keys, values), score=Dot(), choice=choice, mask=None, bias=None)
@@ -186,7 +214,9 @@ def test_tiles_are_as_large_as_allowed(monkeypatch):
     for choice, score in itertools.product((Hard(), TopK(4)), (Dot(), Additive(5, 5, 17))):
         sizes.clear()
         query, keys, values = (torch.randn(n, d) for n, d in ((101, 5), (23, 5), (23, 11)))
-        read = prepare_inputs(query, (keys, values), score=score, choice=choice, mask=None, bias=None)
+        read = prepare_inputs(
+            query, (keys, values), score=score, choice=choice, mask=None, bias=None
+        )
         gather.read(read._replace(score=RecordingScore(score)))
         assert 400 < max(sizes) <= 1000
         assert len(sizes) > 1
@@ -216,5 +246,7 @@ def test_second_derivatives_are_those_of_the_formula(choice, shape):
 def test_gather_reads_a_mapped_memory():
     score = General(DIM, DIM)
     memory = Memory(torch.randn(KEYS, DIM), torch.randn(KEYS, VALUE_DIM)).map_keys_with(score)
-    read = prepare_inputs(torch.randn(QUERIES, DIM), memory, score=score, choice=TopK(2), mask=None, bias=None)
+    read = prepare_inputs(
+        torch.randn(QUERIES, DIM), memory, score=score, choice=TopK(2), mask=None, bias=None
+    )
     close(gather.read(read), reference.read(read))

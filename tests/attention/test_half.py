@@ -19,14 +19,16 @@ HALVES = [torch.bfloat16, torch.float16]
 
 @pytest.fixture(params=[False, True], ids=["float32 products", "half-precision products"])
 def has_products(request, monkeypatch) -> bool:
-    """Simulate processors with and without half-precision products; torch supports these on all, slowly on some."""
+    """Simulate processors with and without half-precision products; torch supports these on all,
+    slowly on some."""
     for module in (products, sdpa, selection):
         monkeypatch.setattr(module, "has_half_products", lambda dtype: request.param)
     return request.param
 
 
 def draw(dtype: torch.dtype, std: float, *, num: int = 96, dim: int = 48) -> list[Tensor]:
-    """Return queries and keys whose scores have this standard deviation, values, and an output gradient."""
+    """Return queries and keys whose scores have this standard deviation, values, and an output
+    gradient."""
     query, keys, values, gradient = (torch.randn(1, 2, num, dim) for _ in range(4))
     return [x.to(dtype) for x in (query * math.sqrt(std), keys * math.sqrt(std), values, gradient)]
 
@@ -45,7 +47,9 @@ def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
 
 
 def fused(is_causal: bool):
-    return lambda query, keys, values: scaled_dot_product_attention(query, keys, values, is_causal=is_causal)
+    return lambda query, keys, values: scaled_dot_product_attention(
+        query, keys, values, is_causal=is_causal
+    )
 
 
 @pytest.mark.usefixtures("has_products")
@@ -59,7 +63,9 @@ def test_errors_are_those_of_fused_attention(dtype, std, is_causal, kernel):
     mask = causal() if is_causal else None
     actual = results(lambda q, k, v: attend(q, (k, v), mask=mask, kernel=kernel), tensors)
     assert all(x.dtype == dtype for x in actual)
-    for ours, theirs in zip(errors(actual, exact), errors(results(fused(is_causal), tensors), exact), strict=True):
+    for ours, theirs in zip(
+        errors(actual, exact), errors(results(fused(is_causal), tensors), exact), strict=True
+    ):
         assert ours <= 1.5 * theirs
 
 
@@ -73,12 +79,16 @@ def test_errors_under_autocast_are_those_of_fused_attention(kernel):
         with torch.autocast("cpu", torch.bfloat16):
             actual = results(lambda q, k, v: attend(q, (k, v), kernel=kernel), arguments)
         assert actual[0].dtype == torch.bfloat16
-        assert all(ours <= 1.5 * bound for ours, bound in zip(errors(actual, exact), theirs, strict=True))
+        assert all(
+            ours <= 1.5 * bound for ours, bound in zip(errors(actual, exact), theirs, strict=True)
+        )
 
 
 @pytest.mark.usefixtures("has_products")
 @pytest.mark.parametrize("kernel", ["products", "sdpa", "reference"])
-@pytest.mark.parametrize("beta", [1.7, torch.tensor([0.7, 1.3]).view(2, 1, 1)], ids=["number", "heads"])
+@pytest.mark.parametrize(
+    "beta", [1.7, torch.tensor([0.7, 1.3]).view(2, 1, 1)], ids=["number", "heads"]
+)
 def test_masks_biases_and_beta_keep_scores_accurate(kernel, beta):
     *tensors, gradient = draw(torch.bfloat16, 4, num=40)
     bias = torch.randn(2, 40, 40).mul(3).bfloat16().unsqueeze(0)
@@ -129,7 +139,9 @@ def test_gradients_of_gradients_are_those_of_the_formula():
 def test_reads_under_vmap_are_accurate():
     query, keys, values, _ = draw(torch.bfloat16, 4, num=20)
     exact = fused(False)(*(x.double() for x in (query, keys, values)))
-    mapped = torch.func.vmap(lambda q, k, v: attend(q, (k, v), kernel="products"))(query, keys, values)
+    mapped = torch.func.vmap(lambda q, k, v: attend(q, (k, v), kernel="products"))(
+        query, keys, values
+    )
     assert errors([mapped], [exact])[0] < 0.006
 
 

@@ -33,7 +33,10 @@ def uniform(monkeypatch):
 def test_hard_reads_the_value_of_the_best_key_by_hand():
     query, keys = torch.tensor([[2.0], [-1.0]]), torch.tensor([[1.0], [3.0], [-2.0]])
     values = torch.tensor([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0]])
-    close(attend(query, (keys, values), score=Dot(), choice=Hard()), torch.tensor([[20.0, 2.0], [30.0, 3.0]]))
+    close(
+        attend(query, (keys, values), score=Dot(), choice=Hard()),
+        torch.tensor([[20.0, 2.0], [30.0, 3.0]]),
+    )
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "gumbel", "reinforce"])
@@ -57,7 +60,10 @@ def test_straight_through_has_the_gradient_of_softmax(temperature):
     weighting = torch.randn(5, 7, dtype=D)
     weights = Hard(temperature=temperature)(scores)
     actual = torch.autograd.grad((weights * weighting).sum(), scores)
-    close(actual[0], torch.autograd.grad(((scores / temperature).softmax(-1) * weighting).sum(), scores)[0])
+    close(
+        actual[0],
+        torch.autograd.grad(((scores / temperature).softmax(-1) * weighting).sum(), scores)[0],
+    )
 
 
 def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(uniform):
@@ -76,7 +82,10 @@ def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(unifor
 def test_keys_are_sampled_with_softmax_probabilities_and_never_when_masked(gradient):
     num_draws = 20_000
     temperature = 1.0 if gradient == "gumbel" else 2.0
-    scores, allowed = torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]), torch.tensor([[True, False, True, True, True]])
+    scores, allowed = (
+        torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]),
+        torch.tensor([[True, False, True, True, True]]),
+    )
     choice = Hard(gradient, temperature=temperature)
     frequency = choice(scores.expand(num_draws, 5), allowed).mean(0)
     expected = (scores / temperature).masked_fill(~allowed[0], float("-inf")).softmax(-1)
@@ -135,7 +144,8 @@ def test_nan_scores_give_nan_weights():
 
 
 def enumerate_selections(uniform: list[Tensor], scores: Tensor, temperature: float):
-    """Enumerate all selections of one key per row, with the uniform numbers that produce each and its probability."""
+    """Enumerate all selections of one key per row, with the uniform numbers that produce each and
+    its probability."""
     probabilities = (scores / temperature).softmax(-1)
     ends = probabilities.detach().cumsum(-1)
     middles = ends - probabilities.detach() / 2
@@ -146,9 +156,12 @@ def enumerate_selections(uniform: list[Tensor], scores: Tensor, temperature: flo
 
 
 @pytest.mark.parametrize("baseline", [0.0, 5.0])
-@pytest.mark.parametrize("mask", [None, dense(torch.tensor([[True, True, False, True], [False, True, True, True]]))])
+@pytest.mark.parametrize(
+    "mask", [None, dense(torch.tensor([[True, True, False, True], [False, True, True, True]]))]
+)
 def test_reinforce_is_unbiased(uniform, mask, baseline):
-    """Averaged over all selections, the estimator is the gradient of the mean cost, for query, keys and values."""
+    """Averaged over all selections, the estimator is the gradient of the mean cost, for query, keys
+    and values."""
     tensors = [torch.randn(n, d, dtype=D, requires_grad=True) for n, d in ((2, 3), (4, 3), (4, 2))]
     query, keys, values = tensors
     choice = Hard("reinforce", temperature=0.8)
@@ -156,7 +169,9 @@ def test_reinforce_is_unbiased(uniform, mask, baseline):
     if mask is not None:
         masked = masked.masked_fill(~mask.tensor(2, 4), float("-inf"))
     estimate, expected = [torch.zeros_like(x) for x in tensors], torch.zeros((), dtype=D)
-    for selection, probability in enumerate_selections(uniform, query @ keys.t() / math.sqrt(3) + masked, 0.8):
+    for selection, probability in enumerate_selections(
+        uniform, query @ keys.t() / math.sqrt(3) + masked, 0.8
+    ):
         if probability == 0:
             uniform.pop()
             continue
@@ -193,13 +208,23 @@ def test_surrogate_sums_all_samples_of_a_row():
         out = model(query, items)
     assert [tuple(x.shape) for x in samples.log_probs] == [(3, 2, 5), (3, 2, 5)]
     assert all((x < 0).all() for x in samples.log_probs)
-    cost, baseline = out.square().mean((1, 2, 3)), torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    cost, baseline = (
+        out.square().mean((1, 2, 3)),
+        torch.tensor([1.0, -2.0, 0.5], requires_grad=True),
+    )
     actual = samples.surrogate(cost, baseline=baseline)
     assert torch.equal(actual, torch.zeros(3))
     (gradient,) = torch.autograd.grad(actual.mean(), query, retain_graph=True)
     log_prob = sum(x.sum((1, 2)) for x in samples.log_probs)
-    close(gradient, torch.autograd.grad(((cost - baseline).detach() * log_prob).mean(), query, retain_graph=True)[0])
-    (each,) = torch.autograd.grad(samples.surrogate(torch.ones(3, 2, 5)).sum(), query, retain_graph=True)
+    close(
+        gradient,
+        torch.autograd.grad(
+            ((cost - baseline).detach() * log_prob).mean(), query, retain_graph=True
+        )[0],
+    )
+    (each,) = torch.autograd.grad(
+        samples.surrogate(torch.ones(3, 2, 5)).sum(), query, retain_graph=True
+    )
     close(each, torch.autograd.grad(log_prob.sum(), query)[0])
 
 
@@ -223,7 +248,9 @@ def test_nothing_is_collected_outside_the_context():
         with torch.no_grad():
             choice(scores)
     assert len(outer.log_probs) == len(inner.log_probs) == 1
-    with pytest.raises(ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"):
+    with pytest.raises(
+        ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"
+    ):
         choice(scores)
     with pytest.raises(ValueError, match=r"must run inside .* in training"):
         attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choice=choice)
@@ -233,13 +260,20 @@ def test_nothing_is_collected_outside_the_context():
 
 
 def test_invalid_arguments_are_refused():
-    with pytest.raises(ValueError, match="gradient must be one of straight-through, gumbel, reinforce, got 'ste'"):
+    with pytest.raises(
+        ValueError, match="gradient must be one of straight-through, gumbel, reinforce, got 'ste'"
+    ):
         Hard("ste")
     for temperature in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"temperature must be positive and finite, got {temperature}"):
+        with pytest.raises(
+            ValueError, match=f"temperature must be positive and finite, got {temperature}"
+        ):
             Hard(temperature=temperature)
     with (
-        pytest.raises(ValueError, match=r"must contain a Hard\(gradient='reinforce'\), got Sequential without one"),
+        pytest.raises(
+            ValueError,
+            match=r"must contain a Hard\(gradient='reinforce'\), got Sequential without one",
+        ),
         reinforce(nn.Sequential(Hard(), Soft())),
     ):
         pass
@@ -249,18 +283,31 @@ def test_invalid_arguments_are_refused():
     with reinforce(choice) as samples:
         choice(torch.randn(3, 5))
     with pytest.raises(
-        ValueError, match=r"cost must have the first axes .* got shape \(5,\) for a read .* of shape \(3,\)"
+        ValueError,
+        match=r"cost must have the first axes .* got shape \(5,\) for a read .* of shape \(3,\)",
     ):
         samples.surrogate(torch.zeros(5))
 
 
 @pytest.mark.parametrize("mask", [None, padding([2])])
 def test_scores_that_underflow_to_minus_infinity_are_refused_and_not_treated_as_masked(mask):
-    query, keys, values = torch.full((1, 1, 2), 2e20), torch.full((1, 3, 2), -4e20), torch.ones(1, 3, 2)
-    with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
+    query, keys, values = (
+        torch.full((1, 1, 2), 2e20),
+        torch.full((1, 3, 2), -4e20),
+        torch.ones(1, 3, 2),
+    )
+    with pytest.raises(
+        ValueError, match=r"the output must be finite, but overflows torch\.float32"
+    ):
         attend(query, (keys, values), score=Dot(), choice=Hard(), mask=mask)
-    halves = torch.full((1, 1, 2), 200.0).half(), torch.full((1, 3, 2), -400.0).half(), values.half()
-    read = attend(halves[0], halves[1:], score=Dot(), choice=Hard(), mask=mask)  # scores are of float32
+    halves = (
+        torch.full((1, 1, 2), 200.0).half(),
+        torch.full((1, 3, 2), -400.0).half(),
+        values.half(),
+    )
+    read = attend(
+        halves[0], halves[1:], score=Dot(), choice=Hard(), mask=mask
+    )  # scores are of float32
     assert read.tolist() == [[[1.0, 1.0]]]
     masked = attend(query, (keys, values), score=Dot(), choice=Hard(), mask=padding([0]))
     assert masked.tolist() == [[[0.0, 0.0]]]
@@ -269,9 +316,13 @@ def test_scores_that_underflow_to_minus_infinity_are_refused_and_not_treated_as_
 def test_mapped_keys_that_overflow_are_refused():
     """-inf times a negative number would be the best score."""
     score = General(2, 1, hidden=2)
-    score.load_state_dict({"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])})
+    score.load_state_dict(
+        {"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])}
+    )
     query, keys = torch.tensor([[[-0.1, -0.01]]]), torch.tensor([[[2.8e36], [-1.7e38]]])
     values = torch.randn(1, 2, 3)
     for choice in (Hard(), TopK(1)):
-        with pytest.raises(ValueError, match=r"mapped by General must be finite, but overflow torch\.float32"):
+        with pytest.raises(
+            ValueError, match=r"mapped by General must be finite, but overflow torch\.float32"
+        ):
             attend(query, (keys, values), score=score, choice=choice)

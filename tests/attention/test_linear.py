@@ -1,4 +1,5 @@
-"""Linear attention: the kernel equals the reference, and the recurrent state equals the parallel read."""
+"""Linear attention: the kernel equals the reference, and the recurrent state equals the parallel
+read."""
 
 import subprocess
 import sys
@@ -42,7 +43,9 @@ def make_tensors(
     m: int, n: int, *, key_heads: int = HEADS, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor]:
     shapes = (BATCH, HEADS, m, DIM), (BATCH, key_heads, n, DIM), (BATCH, key_heads, n, VALUE_DIM)
-    query, keys, values = (torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes)
+    query, keys, values = (
+        torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
+    )
     return query, keys, values
 
 
@@ -100,16 +103,24 @@ def test_weights_are_proportional_to_the_scores(kernel):
         attention_weights(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel),
         torch.tensor([[5 / 7, 2 / 7, 0]]),
     )
-    close(attend(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
+    close(
+        attend(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel),
+        torch.tensor([[25 / 7]]),
+    )
 
 
 def test_scores_whose_sum_overflows_give_correct_weights_or_are_refused():
     query, keys = torch.tensor([[1.0, 2.0]]), torch.full((40, 2), 1e38)
     options = {"score": FeatureMap(torch.relu), "choice": PROPORTIONAL}
     close(attention_weights(query, (keys, keys), **options), torch.full((1, 40), 1 / 40))
-    close(attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **options), torch.tensor([[3.0]]))
+    close(
+        attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **options),
+        torch.tensor([[3.0]]),
+    )
     for value in (3.0, 0.0):
-        with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
+        with pytest.raises(
+            ValueError, match=r"the output must be finite, but overflows torch\.float32"
+        ):
             attend(query, (keys, torch.full((40, 1), value)), kernel="linear", **options)
 
 
@@ -131,7 +142,10 @@ def test_rows_without_keys_give_zeros_and_no_gradient(kernel, is_causal):
 
 
 def test_division_by_zero_gives_zero_and_no_gradient():
-    parts, total = torch.tensor([[3.0], [3.0]], requires_grad=True), torch.tensor([[2.0], [0.0]], requires_grad=True)
+    parts, total = (
+        torch.tensor([[3.0], [3.0]], requires_grad=True),
+        torch.tensor([[2.0], [0.0]], requires_grad=True),
+    )
     out = divide(parts, total)
     close(out, torch.tensor([[1.5], [0.0]]))
     for actual, expected in zip(
@@ -152,19 +166,30 @@ def test_rounding_stays_within_the_bound(mask, dtype):
     inputs = make_tensors(150, 150, dtype=dtype)
     exact = tuple(x.detach().double().requires_grad_() for x in inputs)
     out, formula = (
-        read(x, FeatureMap(), MASKS[mask](150), kernel) for x, kernel in ((inputs, "linear"), (exact, "reference"))
+        read(x, FeatureMap(), MASKS[mask](150), kernel)
+        for x, kernel in ((inputs, "linear"), (exact, "reference"))
     )
     assert out.dtype == dtype
     bound = 1e-5 if dtype == torch.float32 else 0.01
     pairs = zip((out, *gradients(out, inputs)), (formula, *gradients(formula, exact)), strict=True)
-    assert all((actual.double() - expected).abs().max() <= bound * expected.abs().max() for actual, expected in pairs)
+    assert all(
+        (actual.double() - expected).abs().max() <= bound * expected.abs().max()
+        for actual, expected in pairs
+    )
 
 
 def test_half_precision_is_summed_in_float32():
     ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
     alternating = torch.arange(3000).remainder(2).to(torch.bfloat16).view(1, 1, 3000, 1)
     for mask in (None, causal()):
-        out = attend(ones, (ones, alternating), score=FeatureMap(), choice=PROPORTIONAL, mask=mask, kernel="linear")
+        out = attend(
+            ones,
+            (ones, alternating),
+            score=FeatureMap(),
+            choice=PROPORTIONAL,
+            mask=mask,
+            kernel="linear",
+        )
         assert out[..., -1, :].item() == 0.5
 
 
@@ -189,8 +214,14 @@ def test_kernel_refuses_unsupported_reads():
         attend(inputs[0], memory, score=FeatureMap(), choice=Soft(), kernel="linear")
     bias = torch.zeros(5, 7)
     with pytest.raises(ValueError, match="a bias is added to the scores"):
-        attend(inputs[0], memory, score=FeatureMap(), choice=PROPORTIONAL, bias=bias, kernel="linear")
-    for mask in (dense(torch.ones(5, 7, dtype=torch.bool)), ~causal(), causal() | padding([1, 2, 3])):
+        attend(
+            inputs[0], memory, score=FeatureMap(), choice=PROPORTIONAL, bias=bias, kernel="linear"
+        )
+    for mask in (
+        dense(torch.ones(5, 7, dtype=torch.bool)),
+        ~causal(),
+        causal() | padding([1, 2, 3]),
+    ):
         with pytest.raises(ValueError, match="neither causal nor the same for every query"):
             read(inputs, FeatureMap(), mask & causal(), "linear")
         close(read(inputs, MAPS["elu"], mask, "auto"), read(inputs, MAPS["elu"], mask, "reference"))
@@ -200,29 +231,44 @@ def test_kernel_refuses_unsupported_reads():
 
 def test_one_query_may_have_any_mask():
     query, keys, values = make_tensors(1, 13)
-    check_same_read((query, keys, values), MAPS["elu"], dense(torch.rand(BATCH, 1, 13) > 0.5) & causal())
+    check_same_read(
+        (query, keys, values), MAPS["elu"], dense(torch.rand(BATCH, 1, 13) > 0.5) & causal()
+    )
 
 
 def test_gradients_equal_finite_differences():
-    tensors = tuple(torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3), (7, 2)))
+    tensors = tuple(
+        torch.randn(size, dtype=torch.float64, requires_grad=True)
+        for size in ((5, 3), (7, 3), (7, 2))
+    )
     for mask in (None, causal()):
-        assert torch.autograd.gradcheck(lambda *x, mask=mask: read(x, MAPS["elu"], mask, "linear"), tensors)
-        assert torch.autograd.gradgradcheck(lambda *x, mask=mask: read(x, MAPS["softmax"], mask, "linear"), tensors)
+        assert torch.autograd.gradcheck(
+            lambda *x, mask=mask: read(x, MAPS["elu"], mask, "linear"), tensors
+        )
+        assert torch.autograd.gradgradcheck(
+            lambda *x, mask=mask: read(x, MAPS["softmax"], mask, "linear"), tensors
+        )
 
 
 def test_saved_tensors_grow_linearly_with_the_length():
     saved_sizes = {}
     for length in (512, 1024):
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x, s=sizes: s.append(x.numel()) or x, lambda x: x):
-            read(make_tensors(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear")
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, s=sizes: s.append(x.numel()) or x, lambda x: x
+        ):
+            read(
+                make_tensors(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear"
+            )
         saved_sizes[length] = sum(sizes)
     assert saved_sizes[1024] < 2.1 * saved_sizes[512]
 
 
 def test_compiled_and_exported_reads_are_the_same():
     command = [sys.executable, "-m", "tests.attention.untyped_linear"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -236,8 +282,15 @@ def test_function_transforms_support_the_kernel():
         mask = MASKS[name](70)
         mapped = torch.vmap(partial(row_read, mask))(*inputs)
         close(mapped, read(inputs, MAPS["random"], mask, "linear"))
-    slope = torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "linear").sum())(inputs[2])
-    close(slope, torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "reference").sum())(inputs[2]))
+    slope = torch.func.grad(
+        lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "linear").sum()
+    )(inputs[2])
+    close(
+        slope,
+        torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "reference").sum())(
+            inputs[2]
+        ),
+    )
 
 
 @pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
@@ -263,7 +316,10 @@ def test_state_of_a_memory_omits_masked_keys():
     expected = attend(query, memory, score=MAPS["elu"], choice=PROPORTIONAL, kernel="reference")
     close(attend(query, state, score=MAPS["elu"], choice=PROPORTIONAL), expected)
     index = torch.tensor([2, 0, 2])
-    close(attend(query[index], state.select(index), score=MAPS["elu"], choice=PROPORTIONAL), expected[index])
+    close(
+        attend(query[index], state.select(index), score=MAPS["elu"], choice=PROPORTIONAL),
+        expected[index],
+    )
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -285,19 +341,28 @@ def test_state_refuses_operations_on_single_pairs():
             attend(query, state, **options, mask=mask)
     with pytest.raises(ValueError, match="no pairs that a bias could be added to"):
         attend(query, state, **options, bias=torch.zeros(5, 7))
-    with pytest.raises(ValueError, match="score must be the one that mapped the keys of this state"):
+    with pytest.raises(
+        ValueError, match="score must be the one that mapped the keys of this state"
+    ):
         attend(query, state, score=FeatureMap(), choice=PROPORTIONAL)
-    with pytest.raises(TypeError, match=r"choice must be Proportional\(\) for a LinearState, got Soft"):
+    with pytest.raises(
+        TypeError, match=r"choice must be Proportional\(\) for a LinearState, got Soft"
+    ):
         attend(query, state, score=score)
-    with pytest.raises(ValueError, match="kernel must be 'auto' or 'linear' for a LinearState, got 'reference'"):
+    with pytest.raises(
+        ValueError, match="kernel must be 'auto' or 'linear' for a LinearState, got 'reference'"
+    ):
         attend(query, state, **options, kernel="reference")
     with pytest.raises(ValueError, match="queries must have 5 features, got 3"):
         attend(query[..., :3], state, **options)
-    with pytest.raises(ValueError, match=r"keys must be \(3, 4, new, 5 features\) and values \(3, 4, new, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"keys must be \(3, 4, new, 5 features\) and values \(3, 4, new, 7\)"
+    ):
         state.extend(keys, keys)
     with pytest.raises(
         ValueError,
-        match=r"the leading axes of keys must be those of the read, \(3, 3\), or 1, or a divisor of the heads",
+        match=r"the leading axes of keys must be those of the read, \(3, 3\), or 1, or a divisor "
+        r"of the heads",
     ):
         attend(query[:, :3], state, **options)
     with pytest.raises(TypeError, match="keys must be mapped by Features"):
@@ -307,11 +372,15 @@ def test_state_refuses_operations_on_single_pairs():
 
 
 def test_multihead_uses_sums_in_training_and_step_by_step():
-    layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choice=PROPORTIONAL).double()
+    layer = MultiHead(
+        11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choice=PROPORTIONAL
+    ).double()
     items = torch.randn(BATCH, 13, 11, dtype=torch.float64)
     parallel = layer(items, layer.memory(items), mask=causal())
     parallel.square().sum().backward()
-    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in layer.parameters())
+    assert all(
+        weight.grad is not None and weight.grad.abs().max() > 0 for weight in layer.parameters()
+    )
     state = LinearState.of(layer.memory(items[:, :1]))
     for i in range(1, 13):
         state = layer.extend(state, items[:, i : i + 1])

@@ -37,7 +37,10 @@ def value(number: int) -> Tensor:
 
 
 operations = st.lists(
-    st.tuples(st.sampled_from(["put", "delete"]), st.lists(st.integers(0, 11), min_size=1, max_size=5)), max_size=8
+    st.tuples(
+        st.sampled_from(["put", "delete"]), st.lists(st.integers(0, 11), min_size=1, max_size=5)
+    ),
+    max_size=8,
 )
 
 
@@ -48,7 +51,9 @@ def test_rows_are_dictionaries(rows) -> None:
     count, written = len(rows), 0
     memory, stores = empty(count), [{} for _ in rows]
     for turn in range(max(map(len, rows))):
-        numbers = [row[turn][1] if turn < len(row) and row[turn][0] == "put" else [0] for row in rows]
+        numbers = [
+            row[turn][1] if turn < len(row) and row[turn][0] == "put" else [0] for row in rows
+        ]
         size = max(map(len, numbers))
         numbers = [(row * size)[:size] for row in numbers]
         values = [[written + 10 * i + j for j in range(size)] for i in range(count)]
@@ -71,9 +76,13 @@ def test_rows_are_dictionaries(rows) -> None:
     found = memory.get(everything, -7.0)
     for row, store in enumerate(stores):
         for n in range(12):
-            assert torch.equal(found[row, n], value(store[n]) if n in store else torch.full((VALUE_DIM,), -7.0))
+            assert torch.equal(
+                found[row, n], value(store[n]) if n in store else torch.full((VALUE_DIM,), -7.0)
+            )
         kept = memory.keys[row, : len(store)]
-        assert torch.equal(kept, torch.stack([key(n) for n in store]) if store else kept)  # a dictionary's order
+        assert torch.equal(
+            kept, torch.stack([key(n) for n in store]) if store else kept
+        )  # a dictionary's order
 
 
 def test_one_pair_at_a_time_and_in_and_len() -> None:
@@ -93,11 +102,15 @@ def test_one_pair_at_a_time_and_in_and_len() -> None:
 def test_missing_keys_are_named_or_get_the_default() -> None:
     memory = empty(2).put(torch.stack([key(1), key(2)]), torch.stack([value(1), value(2)]))
     queries = torch.stack([key(1), key(1)])
-    with pytest.raises(KeyError, match="queries must be in the memory, but number 0 of row 1 is not"):
+    with pytest.raises(
+        KeyError, match="queries must be in the memory, but number 0 of row 1 is not"
+    ):
         memory[queries]
     with pytest.raises(KeyError, match="keys must be in the memory, but number 0 of row 1 is not"):
         memory.delete(queries)
-    assert torch.equal(memory.get(queries, torch.tensor([8.0, 9.0])), torch.tensor([[1.0, -0.5], [8.0, 9.0]]))
+    assert torch.equal(
+        memory.get(queries, torch.tensor([8.0, 9.0])), torch.tensor([[1.0, -0.5], [8.0, 9.0]])
+    )
     assert memory.contains(queries).tolist() == [True, False]
     assert queries not in memory
     assert 3 not in memory
@@ -109,7 +122,9 @@ def test_threshold_decides_what_is_missing() -> None:
     memory = empty().put(torch.eye(3), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     query = torch.tensor([0.1, 0.7, 0.2])
     assert torch.equal(memory.get(query, score=regard.Dot()), torch.tensor([3.0, 4.0]))
-    assert torch.equal(memory.get(query, score=regard.Dot(), threshold=0.7), torch.tensor([3.0, 4.0]))
+    assert torch.equal(
+        memory.get(query, score=regard.Dot(), threshold=0.7), torch.tensor([3.0, 4.0])
+    )
     with pytest.raises(KeyError, match="number 0 is not"):
         memory.get(query, score=regard.Dot(), threshold=0.71)
     assert torch.equal(memory.get(query, 0, score=regard.Dot(), threshold=0.71), torch.zeros(2))
@@ -128,9 +143,13 @@ def test_hard_read_is_hard_attention(dtype) -> None:
     queries = torch.randn(2, 5, 7, 4, dtype=dtype)
     expected = regard.attend(queries, memory, score=regard.Dot(), choice=regard.Hard())
     assert torch.equal(memory.get(queries, score=regard.Dot()), expected)
-    if dtype == torch.float64:  # a unit vector's best match is itself: equality is hard attention with a cosine
+    if (
+        dtype == torch.float64
+    ):  # a unit vector's best match is itself: equality is hard attention with a cosine
         own = keys[:, :, :6]
-        assert torch.equal(memory[own], regard.attend(own, memory, score=regard.Cosine(), choice=regard.Hard()))
+        assert torch.equal(
+            memory[own], regard.attend(own, memory, score=regard.Cosine(), choice=regard.Hard())
+        )
 
 
 def test_soft_read_of_a_store_is_the_softmax_of_its_pairs() -> None:
@@ -157,7 +176,9 @@ def test_store_of_unequal_rows_is_selected_masked_and_read() -> None:
     keys[1, 2:] = keys[1, :2]  # two of the new keys are equal
     memory = empty(2).put(keys, values)
     assert memory.counts.tolist() == [4, 2]
-    with pytest.raises(ValueError, match=r"rows must have equal numbers of pairs for len\(\), got \[2, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"rows must have equal numbers of pairs for len\(\), got \[2, 4\]"
+    ):
         len(memory)
     assert torch.equal(memory[keys[:, 2:]], values[:, 2:])
     query = torch.randn(2, 3, KEY_DIM)
@@ -175,7 +196,9 @@ def test_store_of_unequal_rows_is_selected_masked_and_read() -> None:
 @pytest.mark.usefixtures("way")
 def test_hidden_and_nan_keys_are_not_in_the_store() -> None:
     keys = torch.stack([key(1), torch.full((KEY_DIM,), float("nan")), key(2), key(1)])
-    memory = Memory(keys, torch.arange(8.0).view(4, 2), regard.dense(torch.tensor([[False, True, True, True]])))
+    memory = Memory(
+        keys, torch.arange(8.0).view(4, 2), regard.dense(torch.tensor([[False, True, True, True]]))
+    )
     assert memory.contains(keys).tolist() == [True, False, True, True]
     assert torch.equal(memory[key(1)], torch.tensor([6.0, 7.0]))
     assert len(memory) == 3
@@ -201,7 +224,10 @@ def empty_of(key_dim: int, value_dim: int) -> Memory:
 
 
 def test_values_have_gradients_through_put_and_get() -> None:
-    old, new = torch.randn(3, VALUE_DIM, requires_grad=True), torch.randn(2, VALUE_DIM, requires_grad=True)
+    old, new = (
+        torch.randn(3, VALUE_DIM, requires_grad=True),
+        torch.randn(2, VALUE_DIM, requires_grad=True),
+    )
     keys = torch.stack([key(n) for n in range(4)])
     memory = Memory(keys[:3], old).put(keys[2:], new)
     memory[keys].sum().backward()
@@ -228,21 +254,53 @@ def test_memory_remains_a_value() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda m: m.put(torch.zeros(4), torch.zeros(2)), ValueError, r"new keys must be \(new, 3\), got \(1, 4\)"),
-        (lambda m: m.put(torch.zeros(1, 1, 3), torch.zeros(2)), ValueError, r"keys must be \(item, dim\) or \(dim\)"),
-        (lambda m: m.put(torch.zeros(2, 3), torch.zeros(1, 2)), ValueError, "as many new values as keys"),
-        (lambda m: m.get(torch.zeros(4)), ValueError, "queries must have the size of the keys, 3, got 4"),
-        (lambda m: m.get(torch.zeros(3, dtype=torch.float64)), TypeError, "dtype of the keys, torch.float32"),
+        (
+            lambda m: m.put(torch.zeros(4), torch.zeros(2)),
+            ValueError,
+            r"new keys must be \(new, 3\), got \(1, 4\)",
+        ),
+        (
+            lambda m: m.put(torch.zeros(1, 1, 3), torch.zeros(2)),
+            ValueError,
+            r"keys must be \(item, dim\) or \(dim\)",
+        ),
+        (
+            lambda m: m.put(torch.zeros(2, 3), torch.zeros(1, 2)),
+            ValueError,
+            "as many new values as keys",
+        ),
+        (
+            lambda m: m.get(torch.zeros(4)),
+            ValueError,
+            "queries must have the size of the keys, 3, got 4",
+        ),
+        (
+            lambda m: m.get(torch.zeros(3, dtype=torch.float64)),
+            TypeError,
+            "dtype of the keys, torch.float32",
+        ),
         (lambda m: m[0], TypeError, "queries must be a tensor, got int"),
         (list, TypeError, "queries must be a tensor, got int"),
-        (lambda m: m.get(torch.zeros(3), "none"), TypeError, "default must be a number or a tensor, got str"),
-        (lambda m: m.get(torch.zeros(3), torch.zeros(3)), ValueError, r"broadcast to the values, \(1, 2\), got shape"),
+        (
+            lambda m: m.get(torch.zeros(3), "none"),
+            TypeError,
+            "default must be a number or a tensor, got str",
+        ),
+        (
+            lambda m: m.get(torch.zeros(3), torch.zeros(3)),
+            ValueError,
+            r"broadcast to the values, \(1, 2\), got shape",
+        ),
         (
             lambda m: m.get(torch.zeros(3), score=regard.Dot(), threshold=float("nan")),
             ValueError,
             "threshold must be a number or None, got NaN",
         ),
-        (lambda m: m.map_keys_with(regard.General(3, 3, 5)).get(torch.zeros(3)), ValueError, "must not be mapped"),
+        (
+            lambda m: m.map_keys_with(regard.General(3, 3, 5)).get(torch.zeros(3)),
+            ValueError,
+            "must not be mapped",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(change, error, message, no_shape_checks) -> None:

@@ -5,7 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.masks import Mask, Padded, causal, dense, documents, padding, prefix, split_interval
+from regard.attention.masks import (
+    Mask,
+    Padded,
+    causal,
+    dense,
+    documents,
+    padding,
+    prefix,
+    split_interval,
+)
 from regard.attention.positions import Positions
 
 CPU = torch.device("cpu")
@@ -52,7 +61,9 @@ def test_masks_are_aligned_from_the_left():
 
 @given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1))
 def test_and_or_agree_with_their_tensors(first, second):
-    a, b = (torch.tensor([(n >> i) & 1 == 1 for i in range(12)]).view(3, 4) for n in (first, second))
+    a, b = (
+        torch.tensor([(n >> i) & 1 == 1 for i in range(12)]).view(3, 4) for n in (first, second)
+    )
     assert torch.equal((dense(a) & dense(b)).tensor(3, 4, device=CPU), a & b)
     assert torch.equal((dense(a) | dense(b)).tensor(3, 4, device=CPU), a | b)
 
@@ -65,7 +76,9 @@ def test_or_has_no_fully_masked_rows_when_one_side_has_none():
 def test_select_selects_rows_of_masks_with_rows():
     index = torch.tensor([2, 2, 0])
     mask = (padding([1, 2, 3]) & causal()).select(index)
-    assert torch.equal(mask.tensor(2, 3, device=CPU), (padding([3, 3, 1]) & causal()).tensor(2, 3, device=CPU))
+    assert torch.equal(
+        mask.tensor(2, 3, device=CPU), (padding([3, 3, 1]) & causal()).tensor(2, 3, device=CPU)
+    )
     table = torch.eye(3, dtype=torch.bool).view(3, 1, 3)
     assert torch.equal(dense(table).select(index).tensor(1, 3, device=CPU), table[index])
     assert dense(table[0]).select(index).tensor(1, 3, device=CPU).tolist() == [[True, False, False]]
@@ -153,7 +166,9 @@ def test_masks_copy_lengths_and_ids() -> None:
     before = [mask.tensor(3, 3) for mask in masks]
     lengths.zero_()
     ids[0, 0] = 2
-    assert all(torch.equal(mask.tensor(3, 3), allowed) for mask, allowed in zip(masks, before, strict=True))
+    assert all(
+        torch.equal(mask.tensor(3, 3), allowed) for mask, allowed in zip(masks, before, strict=True)
+    )
 
 
 def test_lengths_beyond_the_keys_mean_no_padding() -> None:

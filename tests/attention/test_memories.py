@@ -6,7 +6,14 @@ from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.masks import FilledSlots, causal, padding, window
-from regard.attention.memory import Memory, QuantizedMemory, QuantizedVectors, RingMemory, SlidingMemory, StaticMemory
+from regard.attention.memory import (
+    Memory,
+    QuantizedMemory,
+    QuantizedVectors,
+    RingMemory,
+    SlidingMemory,
+    StaticMemory,
+)
 from regard.attention.positions import Positions
 from regard.attention.scores import Additive, General
 from tests.helpers import close
@@ -69,7 +76,10 @@ def test_prompts_of_unequal_lengths_are_padded_on_the_left():
     memory = StaticMemory.of(Memory(keys, values), capacity=7, mask=~padding(pads))
     out = attend(last_query, memory.extend(last_keys, last_values), mask=causal())
     for row, pad in enumerate(pads.tolist()):
-        own = [torch.cat((x[row, :, pad:], y[row]), -2) for x, y in ((keys, last_keys), (values, last_values))]
+        own = [
+            torch.cat((x[row, :, pad:], y[row]), -2)
+            for x, y in ((keys, last_keys), (values, last_values))
+        ]
         close(out[row], attend(last_query[row], tuple(own)))
     rows = torch.tensor([2, 0])
     close(attend(query[rows], memory.select(rows)), attend(query, memory)[rows])
@@ -85,7 +95,9 @@ def test_within_reads_the_first_slots_and_writes_into_all():
     assert longer.key_slots is memory.key_slots
     close(attend(query, longer), attend(query, longer.within(None)))
     for reach in (0, 12):
-        with pytest.raises(ValueError, match=f"reach must be between 1 and the capacity 11, got {reach}"):
+        with pytest.raises(
+            ValueError, match=f"reach must be between 1 and the capacity 11, got {reach}"
+        ):
             memory.within(reach)
     with pytest.raises(ValueError, match="reach must be at least 3, the number of pairs, got 2"):
         memory.within(2)
@@ -95,7 +107,9 @@ def test_within_reads_the_first_slots_and_writes_into_all():
 def test_full_memory_is_refused():
     _, keys, values = make_pairs(3)
     memory = make_static(4).extend(keys, values)
-    with pytest.raises(ValueError, match="pairs must fit into the capacity 4, got 3 new pairs after 3"):
+    with pytest.raises(
+        ValueError, match="pairs must fit into the capacity 4, got 3 new pairs after 3"
+    ):
         memory.extend(keys, values)
     with pytest.raises(ValueError, match="pairs must fit into the capacity 2, got 3 new pairs"):
         StaticMemory.of(Memory(keys, values), capacity=2)
@@ -131,7 +145,10 @@ def test_sizes_below_one_are_refused(size):
 
 def test_masks_that_do_not_cover_new_keys_are_refused():
     memory = Memory(torch.randn(3, 2, 7), torch.randn(3, 2, 7), padding([1, 2, 1]))
-    for make in (lambda: StaticMemory.of(memory, capacity=5), lambda: SlidingMemory.of(memory, window=5)):
+    for make in (
+        lambda: StaticMemory.of(memory, capacity=5),
+        lambda: SlidingMemory.of(memory, window=5),
+    ):
         with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
             make()
     with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
@@ -151,7 +168,9 @@ def test_filled_slots_is_a_range_and_a_rule(size, start):
     key = torch.arange(7)
     assert torch.equal((key >= first) & (key < last), allowed)
     rule, zero = mask.rule(positions), torch.zeros((), dtype=torch.int64)
-    assert torch.equal(torch.stack([torch.stack([rule(zero, zero, q, k) for k in key]) for q in key[:3]]), allowed)
+    assert torch.equal(
+        torch.stack([torch.stack([rule(zero, zero, q, k) for k in key]) for q in key[:3]]), allowed
+    )
     assert torch.equal(mask.materialize(positions.tile(1, 3)).expand(2, 7), allowed[1:])
 
 
@@ -168,7 +187,9 @@ def test_filled_slots_masks_empty_slots():
 def test_ring_overwrites_the_oldest():
     memory = make_ring(3)
     for number in range(5):
-        memory = memory.extend(torch.full((3, 2, 1, 7), float(number)), torch.full((3, 2, 1, 5), float(number)))
+        memory = memory.extend(
+            torch.full((3, 2, 1, 7), float(number)), torch.full((3, 2, 1, 5), float(number))
+        )
     assert memory.keys[0, 0, :, 0].tolist() == [3, 4, 2]
     assert memory.positions(1).key.tolist() == [3, 4, 2]
     assert make_ring(3).positions(1).key.tolist() == [-3, -2, -1]
@@ -179,10 +200,14 @@ def test_ring_refuses_more_than_its_limit():
     query, keys, values = make_pairs(3)
     memory = make_ring(4, most=2)
     assert memory.size == 5
-    with pytest.raises(ValueError, match="the number of new pairs must be at most 2 for this RingMemory, got 3"):
+    with pytest.raises(
+        ValueError, match="the number of new pairs must be at most 2 for this RingMemory, got 3"
+    ):
         memory.extend(keys, values)
     memory = memory.extend(keys[..., :2, :], values[..., :2, :])
-    with pytest.raises(ValueError, match="the number of queries must be at most 2 for this RingMemory, got 3"):
+    with pytest.raises(
+        ValueError, match="the number of queries must be at most 2 for this RingMemory, got 3"
+    ):
         attend(query, memory)
 
 
@@ -191,7 +216,9 @@ def test_ring_with_overwritten_pairs_cannot_be_cropped():
     memory = make_ring(3, most=2)
     for _ in range(5):
         memory = memory.extend(*make_pairs()[1:])
-    with pytest.raises(ValueError, match="size must be 5 once a ring of 4 slots has overwritten pairs, got 4"):
+    with pytest.raises(
+        ValueError, match="size must be 5 once a ring of 4 slots has overwritten pairs, got 4"
+    ):
         memory.crop(4)
     assert int(memory.crop(5).length) == 5
 
@@ -203,9 +230,15 @@ def test_sliding_memory_keeps_the_pairs_that_queries_need_and_refuses_other_read
     for count in (4, 1, 2):
         memory = memory.extend(keys[..., :count, :], values[..., :count, :])
         assert memory.size == min(2 + count, int(memory.length))
-    with pytest.raises(ValueError, match="3 queries with a window of 3 need the pairs from 2 on, but those before 3"):
+    with pytest.raises(
+        ValueError,
+        match="3 queries with a window of 3 need the pairs from 2 on, but those before 3",
+    ):
         attend(query[..., :3, :], memory)
-    with pytest.raises(ValueError, match="1 queries with a window of 3 need the pairs from 2 on, but those before 3"):
+    with pytest.raises(
+        ValueError,
+        match="1 queries with a window of 3 need the pairs from 2 on, but those before 3",
+    ):
         attend(query[..., :1, :], memory.crop(5))
 
 
@@ -227,7 +260,9 @@ def test_sliding_memory_has_gradients():
         outs.append(attend(q, memory))
     actual = torch.autograd.grad(torch.cat(outs, -2).square().sum(), (query, keys, values))
     expected = attend(query, (keys, values), mask=window(2)).square().sum()
-    for gradient, other in zip(actual, torch.autograd.grad(expected, (query, keys, values)), strict=True):
+    for gradient, other in zip(
+        actual, torch.autograd.grad(expected, (query, keys, values)), strict=True
+    ):
         close(gradient, other)
 
 

@@ -31,7 +31,10 @@ def make_pair(new: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def shares_buffer(longer: Memory, shorter: Memory) -> bool:
-    return longer.keys.data_ptr() == shorter.keys.data_ptr() and longer.values.data_ptr() == shorter.values.data_ptr()
+    return (
+        longer.keys.data_ptr() == shorter.keys.data_ptr()
+        and longer.values.data_ptr() == shorter.values.data_ptr()
+    )
 
 
 @pytest.mark.usefixtures("preallocate_always")
@@ -96,7 +99,9 @@ def test_threads_that_extend_one_prompt_do_not_interfere():
     memory, pairs = make_grown(), [make_pair() for _ in range(64)]
 
     @torch.no_grad()
-    def extend(new: tuple[Tensor, Tensor]) -> Memory:  # each thread has its own switch for gradients
+    def extend(
+        new: tuple[Tensor, Tensor],
+    ) -> Memory:  # each thread has its own switch for gradients
         return memory.extend(*new)
 
     with ThreadPoolExecutor(8) as pool:
@@ -168,5 +173,7 @@ def test_reordered_memories_store_only_their_pairs():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_keys_without_values_are_refused():
-    with pytest.raises(ValueError, match="there must be as many values as keys, got 3 keys and 2 values"):
+    with pytest.raises(
+        ValueError, match="there must be as many values as keys, got 3 keys and 2 values"
+    ):
         Memory(torch.randn(3, 5), torch.randn(2, 5))

@@ -65,7 +65,8 @@ def test_positions_outside_the_ids_match_nothing():
     mask, positions = documents([0, 0, 1]), Positions(4, 5, CPU, start=1)
     assert (
         mask.materialize(positions).tolist()
-        == [[True, True, False, False, False], [False, False, True, False, False]] + [[False] * 5] * 2
+        == [[True, True, False, False, False], [False, False, True, False, False]]
+        + [[False] * 5] * 2
     )
     first, last = mask.interval(positions)
     assert (last - first).flatten().tolist() == [2, 1, 0, 0]
@@ -110,7 +111,9 @@ def attended_blocks(mask: Mask, queries: int, keys: int, block: int) -> list[set
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**32 - 1), st.integers(1, 60))
-def test_random_blocks_are_whole_distinct_blocks_of_the_given_number(block, per_query, seed, length):
+def test_random_blocks_are_whole_distinct_blocks_of_the_given_number(
+    block, per_query, seed, length
+):
     mask = random_blocks(block, per_query, seed=seed, length=length)
     count = -(-length // block)
     table = mask.tensor(23, count * block)
@@ -138,12 +141,17 @@ def test_random_blocks_include_the_partial_last_block():
 
 def test_random_blocks_are_uniform_and_differ_by_seed():
     count, blocks, per_query = 4000, 10, 3
-    table = random_blocks(1, per_query, seed=11, length=blocks).materialize(Positions(count, blocks, CPU, start=0))
+    table = random_blocks(1, per_query, seed=11, length=blocks).materialize(
+        Positions(count, blocks, CPU, start=0)
+    )
     expected = count * per_query / blocks
     spread = (expected * (1 - per_query / blocks)) ** 0.5
     assert ((table.sum(0) - expected).abs() < 4 * spread).all()
-    # Two draws of 3 of 10 share 0.9 on average, whether of neighboring blocks or of neighboring seeds.
-    other = random_blocks(1, per_query, seed=12, length=blocks).materialize(Positions(count, blocks, CPU, start=0))
+    # Two draws of 3 of 10 share 0.9 on average, whether of neighboring blocks or of neighboring
+    # seeds.
+    other = random_blocks(1, per_query, seed=12, length=blocks).materialize(
+        Positions(count, blocks, CPU, start=0)
+    )
     for pair in (table & other, table[1:] & table[:-1]):
         assert pair.sum(-1).double().mean() == pytest.approx(0.9, abs=0.05)
 
@@ -194,7 +202,9 @@ def test_wrong_lengths_and_ids_are_refused():
         documents([0.0, 1.0])
     with pytest.raises(TypeError, match=r"key_ids must be integers.*bool"):
         documents([0], torch.tensor([True]))
-    with pytest.raises(ValueError, match=r"ids must be \(\.\.\., item\), got a tensor without axes"):
+    with pytest.raises(
+        ValueError, match=r"ids must be \(\.\.\., item\), got a tensor without axes"
+    ):
         documents(torch.tensor(3))
 
 

@@ -38,7 +38,9 @@ def cell_counts(picture: Picture) -> list[Tensor]:
 
 
 def texts(picture: Picture) -> list[str]:
-    return ["".join(text.itertext()) for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")]
+    return [
+        "".join(text.itertext()) for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")
+    ]
 
 
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (1, 1), (1, 13), (13, 17)])
@@ -53,7 +55,12 @@ def test_axes_are_labeled_with_positions():
     assert {"causal()", "key", "query", "may attend", "masked"} <= set(labels)
     numbers = [int(word) for word in labels if re.fullmatch(r"-?\d+", word)]
     assert numbers == [0, 1, 2, 3, 4, 3, 4]
-    assert [int(w) for w in texts(causal().picture(3, 1)) if re.fullmatch(r"-?\d+", w)] == [0, -2, -1, 0]
+    assert [int(w) for w in texts(causal().picture(3, 1)) if re.fullmatch(r"-?\d+", w)] == [
+        0,
+        -2,
+        -1,
+        0,
+    ]
 
 
 def test_ticks_are_sparser_in_small_cells():
@@ -66,7 +73,9 @@ def test_ticks_are_sparser_in_small_cells():
 
 def test_rows_and_heads_are_panels():
     picture = dense(torch.rand(2, 3, 5, 7) > 0.5).picture(5, 7, title="a mask")
-    assert [panel.title for panel in picture.panels] == [f"row {b}, head {h}" for b in (1, 2) for h in (1, 2, 3)]
+    assert [panel.title for panel in picture.panels] == [
+        f"row {b}, head {h}" for b in (1, 2) for h in (1, 2, 3)
+    ]
     assert picture.heading == "a mask"
     heads = [panel.title for panel in TensorBias(torch.ones(1, 3, 5, 5)).picture(5, 5).panels]
     assert heads == ["head 1", "head 2", "head 3"]
@@ -139,7 +148,10 @@ def test_bias_of_a_cell_is_the_mean_of_finite_values():
 
 def test_bias_of_zeros_and_without_finite_values_is_drawn():
     assert TensorBias(torch.zeros(2, 3)).picture(2, 3).panels[0].levels == ((6,) * 3,) * 2
-    assert TensorBias(torch.full((2, 3), float("-inf"))).picture(2, 3).panels[0].levels == ((13,) * 3,) * 2
+    assert (
+        TensorBias(torch.full((2, 3), float("-inf"))).picture(2, 3).panels[0].levels
+        == ((13,) * 3,) * 2
+    )
 
 
 def test_bias_that_depends_on_queries_requires_them():
@@ -161,7 +173,9 @@ def test_picture_is_saved_and_overwrites_only_on_request(tmp_path):
     assert path.read_text() == picture.svg
     other.save(str(path), overwrite=True)
     assert path.read_text() == other.svg
-    with pytest.raises(UserError, match=r"must end in one of \.png, \.svg, \.pdf, got 'causal\.txt'"):
+    with pytest.raises(
+        UserError, match=r"must end in one of \.png, \.svg, \.pdf, got 'causal\.txt'"
+    ):
         picture.save(tmp_path / "causal.txt")
 
 
@@ -221,7 +235,10 @@ def test_notebooks_draw_masks_and_biases_with_sizes_of_their_own():
         assert shown._repr_svg_() == shown.picture(5, 7).svg
         assert torch.equal(shown.tensor(5, 7), expected)
     assert (causal() & mask)._repr_svg_() == (causal() & mask).picture(5, 7).svg
-    assert dense(torch.ones(1, 5, dtype=torch.bool))._repr_svg_() == dense(allowed.new_ones(1, 5)).picture(8, 5).svg
+    assert (
+        dense(torch.ones(1, 5, dtype=torch.bool))._repr_svg_()
+        == dense(allowed.new_ones(1, 5)).picture(8, 5).svg
+    )
     bias = TensorBias(torch.randn(5, 7))
     assert bias._repr_svg_() == bias.picture(5, 7).svg
     assert (Alibi(2) + bias)._repr_svg_() == (Alibi(2) + bias).picture(5, 7).svg
@@ -237,7 +254,9 @@ def test_picture_has_svg_and_text_representations():
 def test_titles_are_escaped_and_truncated():
     picture = causal().picture(3, 3, title="a < b & " + "c" * 180)
     (title,) = [
-        text for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text") if text.find(f"{SVG}title") is not None
+        text
+        for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")
+        if text.find(f"{SVG}title") is not None
     ]
     assert title.find(f"{SVG}title").text == "a < b & " + "c" * 180
     assert title.find(f"{SVG}title").tail.endswith("...")
@@ -246,7 +265,11 @@ def test_titles_are_escaped_and_truncated():
 
 def test_pictures_side_by_side_need_the_same_scale():
     combined = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
-    assert [panel.title for panel in combined.panels] == ["causal()", "padding([1, 2]) row 1", "padding([1, 2]) row 2"]
+    assert [panel.title for panel in combined.panels] == [
+        "causal()",
+        "padding([1, 2]) row 1",
+        "padding([1, 2]) row 2",
+    ]
     with pytest.raises(ValueError, match="pictures side by side must have the same scale"):
         side_by_side([causal().picture(3, 3), Alibi(1).picture(3, 3)])
 
@@ -263,7 +286,9 @@ def test_empty_and_nan_pictures_are_refused():
 def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
     main([str(tmp_path / "masks.svg")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
-    assert (tmp_path / "masks.svg").read_text() == (ROOT / "docs" / "images" / "masks.svg").read_text()
+    assert (tmp_path / "masks.svg").read_text() == (
+        ROOT / "docs" / "images" / "masks.svg"
+    ).read_text()
 
 
 def test_notebooks_draw_masks_and_biases_of_any_size():

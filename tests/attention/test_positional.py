@@ -1,4 +1,5 @@
-"""ALiBi, T5 and Shaw biases: slopes and buckets by hand, the equations of the papers, gradients, refused inputs."""
+"""ALiBi, T5 and Shaw biases: slopes and buckets by hand, the equations of the papers, gradients,
+refused inputs."""
 
 import math
 
@@ -21,7 +22,9 @@ def randomize(bias: RelativeBias | ShawBias) -> RelativeBias | ShawBias:
     return bias
 
 
-def values(bias: Alibi | RelativeBias, positions: Positions, dtype: torch.dtype = torch.float32) -> Tensor:
+def values(
+    bias: Alibi | RelativeBias, positions: Positions, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Return the bias, (head, query, key)."""
     return bias.materialize(torch.zeros(positions.num_rows, 1, dtype=dtype), positions)[0]
 
@@ -39,7 +42,10 @@ def values(bias: Alibi | RelativeBias, positions: Positions, dtype: torch.dtype 
     ],
 )
 def test_alibi_slopes_equal_those_of_the_paper_s_code(num_heads, exponents):
-    close(Alibi(num_heads).slopes, torch.tensor([2.0**-exponent for exponent in exponents], dtype=torch.float64))
+    close(
+        Alibi(num_heads).slopes,
+        torch.tensor([2.0**-exponent for exponent in exponents], dtype=torch.float64),
+    )
 
 
 def test_alibi_decreases_linearly_on_both_sides():
@@ -49,7 +55,8 @@ def test_alibi_decreases_linearly_on_both_sides():
 
 
 def test_causal_alibi_equals_a_slope_times_the_key_position():
-    """The softmax is invariant to a constant per row, so reads with -slope (p - j) equal those with slope j."""
+    """The softmax is invariant to a constant per row, so reads with -slope (p - j) equal those with
+    slope j."""
     query, keys, read = (torch.randn(1, 3, 5, 7, dtype=torch.float64) for _ in range(3))
     by_key = Alibi(3).slopes[:, None, None] * torch.arange(5)
     close(
@@ -73,9 +80,25 @@ def test_alibi_has_no_parameters_and_no_state():
     assert list(RelativeBias(3).state_dict()) == ["table"]
 
 
-PAST = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 31: 11, 32: 12, 45: 12, 46: 13}
+PAST = {
+    0: 0,
+    1: 1,
+    7: 7,
+    8: 8,
+    11: 8,
+    12: 9,
+    15: 9,
+    16: 10,
+    22: 10,
+    23: 11,
+    31: 11,
+    32: 12,
+    45: 12,
+    46: 13,
+}
 PAST |= {63: 13, 64: 14, 90: 14, 91: 15, 127: 15, 128: 15, 5000: 15}
-"""Two-sided, 32 buckets up to 128: 8 exact, then one per factor of sqrt 2: 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5."""
+"""Two-sided, 32 buckets up to 128: 8 exact, then one per factor of sqrt 2: 8, 11.3, 16, 22.6, 32,
+45.3, 64, 90.5."""
 
 
 def test_buckets_by_hand():
@@ -89,12 +112,27 @@ def test_buckets_by_hand():
 def test_one_sided_buckets_are_twice_as_many_and_later_keys_share_the_first():
     """16 exact, then one bucket per factor of 8^(1/16) = 1.139: 16, 18.2, 20.7, ... 112.4."""
     bias = RelativeBias(1, two_sided=False)
-    buckets = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -20: 17, -21: 18, -112: 30, -113: 31, -128: 31}
+    buckets = {
+        0: 0,
+        3: 0,
+        -1: 1,
+        -15: 15,
+        -16: 16,
+        -18: 16,
+        -19: 17,
+        -20: 17,
+        -21: 18,
+        -112: 30,
+        -113: 31,
+        -128: 31,
+    }
     assert bias.bucket(torch.tensor(list(buckets))).tolist() == list(buckets.values())
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (14, 50), (64, 800), (4, 3)])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (8, 20), (14, 50), (64, 800), (4, 3)]
+)
 def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_distance):
     """b/2 + floor(b/2 log(2d/b) / log(2 max/b)), in floating point, away from integers."""
     distance = torch.arange(-1000, 1001)
@@ -102,8 +140,12 @@ def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_dist
     side = buckets // 2 if two_sided else buckets
     exact = side // 2
     past = distance.abs() if two_sided else (-distance).clamp(min=0)
-    wide = (past / exact).clamp(min=1).double().log() / math.log(max_distance / exact) * (side - exact)
-    expected = torch.where(past < exact, past, (exact + (wide + 1e-9).floor().long()).clamp(max=side - 1))
+    wide = (
+        (past / exact).clamp(min=1).double().log() / math.log(max_distance / exact) * (side - exact)
+    )
+    expected = torch.where(
+        past < exact, past, (exact + (wide + 1e-9).floor().long()).clamp(max=side - 1)
+    )
     assert torch.equal(actual, expected + (side * (distance > 0) if two_sided else 0))
 
 
@@ -117,17 +159,29 @@ def test_relative_bias_indexes_its_table_by_bucket_and_head():
 
 
 def test_relative_bias_supports_reads_without_heads():
-    """The result equals one head of a bias with heads: for one row, for all rows, and through a kernel."""
-    bias, single = randomize(RelativeBias(None, 8, 5, two_sided=False)), RelativeBias(1, 8, 5, two_sided=False)
+    """The result equals one head of a bias with heads: for one row, for all rows, and through a
+    kernel."""
+    bias, single = (
+        randomize(RelativeBias(None, 8, 5, two_sided=False)),
+        RelativeBias(1, 8, 5, two_sided=False),
+    )
     single.load_state_dict({"table": bias.table.unsqueeze(0)})
     query, keys, read = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 2)
     assert torch.equal(
-        bias.materialize(query, Positions(2, 7, CPU)), single.materialize(query, Positions(2, 7, CPU))[:, 0]
+        bias.materialize(query, Positions(2, 7, CPU)),
+        single.materialize(query, Positions(2, 7, CPU))[:, 0],
     )
-    assert torch.equal(bias.diagonals(Positions(2, 7, CPU)), single.diagonals(Positions(2, 7, CPU))[:, 0])
-    expected = attend(query.unsqueeze(1), (keys.unsqueeze(1), read.unsqueeze(1)), bias=single).squeeze(1)
+    assert torch.equal(
+        bias.diagonals(Positions(2, 7, CPU)), single.diagonals(Positions(2, 7, CPU))[:, 0]
+    )
+    expected = attend(
+        query.unsqueeze(1), (keys.unsqueeze(1), read.unsqueeze(1)), bias=single
+    ).squeeze(1)
     close(attend(query, (keys, read), bias=bias), expected)
-    assert bias.picture(2, 3).heading == "RelativeBias(num_heads=None, buckets=8, max_distance=5, two_sided=False)"
+    assert (
+        bias.picture(2, 3).heading
+        == "RelativeBias(num_heads=None, buckets=8, max_distance=5, two_sided=False)"
+    )
 
 
 def test_learned_biases_are_initialized_to_zero():
@@ -148,7 +202,9 @@ def test_shaw_with_scaled_dot_is_equation_4(num_heads):
         for i in range(queries):
             for j in range(keys):
                 vector = table[max(-reach, min(reach, j - (i + keys - queries))) + reach]
-                literal[:, h, i, j] = (query[:, h, i] * (key[:, h, j] + vector)).sum(-1) / math.sqrt(dim)
+                literal[:, h, i, j] = (query[:, h, i] * (key[:, h, j] + vector)).sum(
+                    -1
+                ) / math.sqrt(dim)
     positions = Positions(queries, keys, CPU)
     close(ScaledDot()(query, key) + bias.materialize(query, positions), literal)
 
@@ -161,14 +217,17 @@ def test_shaw_supports_reads_without_heads():
 
 
 @pytest.mark.parametrize(
-    "positions", [Positions(3, 5, CPU), Positions(3, 5, CPU, key_positions=torch.tensor([4, 0, 3, 1, 2]))]
+    "positions",
+    [Positions(3, 5, CPU), Positions(3, 5, CPU, key_positions=torch.tensor([4, 0, 3, 1, 2]))],
 )
 def test_gradients_reach_tables_and_queries(positions):
     query = torch.randn(2, 3, 3, 5, dtype=torch.float64, requires_grad=True)
     relative, shaw = randomize(RelativeBias(3, 8, 5)).double(), randomize(ShawBias(5, 2)).double()
 
     def by_table(table: Tensor) -> Tensor:
-        return torch.func.functional_call(BiasAt(relative, positions), {"bias.table": table}, (query.detach(),))
+        return torch.func.functional_call(
+            BiasAt(relative, positions), {"bias.table": table}, (query.detach(),)
+        )
 
     def by_both(table: Tensor, query: Tensor) -> Tensor:
         return torch.func.functional_call(BiasAt(shaw, positions), {"bias.table": table}, (query,))
@@ -200,7 +259,8 @@ def test_biases_get_gradients_through_a_read():
 def test_biases_have_a_repr():
     bias = Alibi(3) + RelativeBias(3, 8, 20, two_sided=False) + ShawBias(5, 4, 3) + ShawBias(5, 4)
     assert bias.picture(2, 3, query=torch.zeros(3, 2, 5)).heading == (
-        "Alibi(num_heads=3) + RelativeBias(num_heads=3, buckets=8, max_distance=20, two_sided=False) + "
+        "Alibi(num_heads=3) + RelativeBias(num_heads=3, buckets=8, max_distance=20, "
+        "two_sided=False) + "
         "ShawBias(query_dim=5, max_distance=4, num_heads=3) + ShawBias(query_dim=5, max_distance=4)"
     )
 
@@ -218,9 +278,15 @@ def test_wrong_sizes_are_refused():
         RelativeBias(1, buckets=1, two_sided=False)
     with pytest.raises(ValueError, match=r"buckets must be even when two-sided.*got 7"):
         RelativeBias(1, buckets=7)
-    with pytest.raises(ValueError, match=r"max_distance must exceed 8, the number of distances .* got 8"):
+    with pytest.raises(
+        ValueError, match=r"max_distance must exceed 8, the number of distances .* got 8"
+    ):
         RelativeBias(1, max_distance=8)
-    for sizes, name in (((0, 1, 1), "query_dim"), ((1, 0, 1), "max_distance"), ((1, 1, 0), "num_heads")):
+    for sizes, name in (
+        ((0, 1, 1), "query_dim"),
+        ((1, 0, 1), "max_distance"),
+        ((1, 1, 0), "num_heads"),
+    ):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             ShawBias(*sizes)
 
@@ -229,14 +295,18 @@ def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
     positions = Positions(2, 3, CPU)
     with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, got 7"):
         ShawBias(5, 1).materialize(torch.zeros(2, 7), positions)
-    with pytest.raises(ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"
+    ):
         ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), positions)
 
 
 def test_biases_refuse_another_device():
     positions, query = Positions(2, 3, torch.device("meta")), torch.zeros(1, 2, 5, device="meta")
     for name, bias in (("slopes", Alibi(1)), ("table", RelativeBias(1)), ("table", ShawBias(5, 1))):
-        with pytest.raises(ValueError, match=rf"{name} of {type(bias).__name__} must be on the query's device meta"):
+        with pytest.raises(
+            ValueError, match=rf"{name} of {type(bias).__name__} must be on the query's device meta"
+        ):
             bias.materialize(query, positions)
 
 

@@ -88,7 +88,9 @@ def test_normed_additive_is_a_gain_times_a_direction_and_has_a_bias():
         score.gain.fill_(2.0)
         score.bias.normal_()
         plain.v.copy_(2 * score.v / score.v.norm())
-    hidden = (query @ score.query_weight.t())[:, None] + (keys @ score.key_weight.t())[None] + score.bias
+    hidden = (
+        (query @ score.query_weight.t())[:, None] + (keys @ score.key_weight.t())[None] + score.bias
+    )
     close(score(query, keys), torch.tanh(hidden) @ plain.v)
     before = score(query, keys)
     with torch.no_grad():
@@ -117,7 +119,10 @@ def test_bare_additive_is_additive_after_its_maps():
     bare, additive = BareAdditive(7).double(), Additive(3, 5, 7).double()
     bare.v = additive.v
     query, keys = torch.randn(2, 3).double(), torch.randn(11, 5).double()
-    close(bare(query @ additive.query_weight.t(), keys @ additive.key_weight.t()), additive(query, keys))
+    close(
+        bare(query @ additive.query_weight.t(), keys @ additive.key_weight.t()),
+        additive(query, keys),
+    )
 
 
 def test_cosine_is_the_angle_by_hand():
@@ -143,11 +148,17 @@ def test_cosine_of_a_zero_vector_is_zero_with_zero_gradient():
 
 
 def test_cosine_with_beta_is_content_addressing_of_neural_turing_machines():
-    query, keys, values = torch.randn(2, 3).double(), torch.randn(5, 3).double(), torch.randn(5, 7).double()
+    query, keys, values = (
+        torch.randn(2, 3).double(),
+        torch.randn(5, 3).double(),
+        torch.randn(5, 7).double(),
+    )
     similarity = nn.functional.cosine_similarity(query[:, None], keys[None], -1)
     expected = (4.0 * similarity).softmax(-1) @ values
     for kernel in ("reference", "sdpa"):
-        close(attend(query, (keys, values), score=Cosine(), choice=Soft(4.0), kernel=kernel), expected)
+        close(
+            attend(query, (keys, values), score=Cosine(), choice=Soft(4.0), kernel=kernel), expected
+        )
 
 
 def test_location_scores_positions_by_hand():
@@ -187,7 +198,9 @@ def test_soft_cap_maps_keys_as_the_inner_score_does():
     close(attention_weights(query, memory, score=score), score(query, keys).softmax(-1))
 
 
-@pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 5, 2), Cosine(), SoftCap(ScaledDot(), 0.7)])
+@pytest.mark.parametrize(
+    "score", [Dot(), ScaledDot(), General(3, 5, 2), Cosine(), SoftCap(ScaledDot(), 0.7)]
+)
 def test_form_of_an_inner_product_equals_compare(score):
     query, keys = torch.randn(2, 2), torch.randn(5, 2)
     scale, cap = score.form(2)
@@ -195,7 +208,9 @@ def test_form_of_an_inner_product_equals_compare(score):
     close(score.compare(query, keys), expected if cap is None else cap * torch.tanh(expected / cap))
 
 
-@pytest.mark.parametrize("score", [Additive(3, 5, 2), Additive(3, 5, 2, normed=True), Concat(3, 5, 2), BareAdditive(2)])
+@pytest.mark.parametrize(
+    "score", [Additive(3, 5, 2), Additive(3, 5, 2, normed=True), Concat(3, 5, 2), BareAdditive(2)]
+)
 def test_form_of_an_additive_score_equals_compare(score):
     query, keys, form = torch.randn(3, 2), torch.randn(5, 2), score.form(2)
     assert isinstance(form, TanhSum)
@@ -240,10 +255,16 @@ def test_parameters_have_the_documented_names_and_shapes():
     ids=repr,
 )
 def test_score_has_the_gradient_of_finite_differences(score):
-    names, weights = zip(*score.double().named_parameters(), strict=True) if list(score.parameters()) else ((), ())
+    names, weights = (
+        zip(*score.double().named_parameters(), strict=True)
+        if list(score.parameters())
+        else ((), ())
+    )
 
     def run(query, keys, *weights):
-        return torch.func.functional_call(score, dict(zip(names, weights, strict=True)), (query, keys))
+        return torch.func.functional_call(
+            score, dict(zip(names, weights, strict=True)), (query, keys)
+        )
 
     query = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
@@ -292,7 +313,10 @@ def test_heads_of_a_score_share_grouped_keys(name, key_heads):
     out = attend(query, (keys, values), score=score, mask=causal())
     for head in range(6):
         single, at = single_head(score, make().double(), head, 6), head * key_heads // 6
-        close(out[:, head], attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal()))
+        close(
+            out[:, head],
+            attend(query[:, head], (keys[:, at], values[:, at]), score=single, mask=causal()),
+        )
 
 
 def test_bare_additive_of_many_heads_supports_grouped_keys():
@@ -313,13 +337,17 @@ def test_score_of_many_heads_has_the_gradient_of_finite_differences(make):
     assert gradcheck(score, (query, keys))
     score(query, keys).sum().backward()
     assert all(
-        p.grad is not None and p.grad.abs().amax(tuple(range(1, p.dim()))).gt(0).all() for p in score.parameters()
+        p.grad is not None and p.grad.abs().amax(tuple(range(1, p.dim()))).gt(0).all()
+        for p in score.parameters()
     )
 
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_inner_products_refuse_unequal_sizes_and_name_alternatives():
-    with pytest.raises(ValueError, match=r"ScaledDot must have equal sizes, got 2 and 3.*General, Additive and Concat"):
+    with pytest.raises(
+        ValueError,
+        match=r"ScaledDot must have equal sizes, got 2 and 3.*General, Additive and Concat",
+    ):
         ScaledDot()(torch.zeros(1, 2), torch.zeros(1, 3))
 
 
@@ -355,10 +383,30 @@ def test_cosine_refuses_unequal_sizes():
 @pytest.mark.parametrize(
     ("score", "query", "keys", "message"),
     [
-        (Additive(3, 3, 2, num_heads=4), (4, 5, 3), (2, 5, 3), r"keys must be \(..., 4 heads or 1, key, 3\)"),
-        (General(3, 3, num_heads=4), (3, 5, 3), (4, 5, 3), r"query must be \(..., 4 heads or 1, query, 3\)"),
-        (General(3, 3, num_heads=4), (5, 3), (4, 5, 3), r"query must be \(..., 4 heads or 1, query, 3\)"),
-        (BareAdditive(3, num_heads=4), (2, 5, 3), (2, 5, 3), r"query must be \(..., 4 heads, query, dim\)"),
+        (
+            Additive(3, 3, 2, num_heads=4),
+            (4, 5, 3),
+            (2, 5, 3),
+            r"keys must be \(..., 4 heads or 1, key, 3\)",
+        ),
+        (
+            General(3, 3, num_heads=4),
+            (3, 5, 3),
+            (4, 5, 3),
+            r"query must be \(..., 4 heads or 1, query, 3\)",
+        ),
+        (
+            General(3, 3, num_heads=4),
+            (5, 3),
+            (4, 5, 3),
+            r"query must be \(..., 4 heads or 1, query, 3\)",
+        ),
+        (
+            BareAdditive(3, num_heads=4),
+            (2, 5, 3),
+            (2, 5, 3),
+            r"query must be \(..., 4 heads, query, dim\)",
+        ),
     ],
 )
 def test_scores_per_head_refuse_other_numbers_of_heads(score, query, keys, message):
@@ -376,7 +424,9 @@ def test_scores_refuse_invalid_numbers_of_heads():
 
 
 def test_location_refuses_more_than_max_keys():
-    with pytest.raises(ValueError, match="the number of keys must be at most max_keys=4 for Location, got 5"):
+    with pytest.raises(
+        ValueError, match="the number of keys must be at most max_keys=4 for Location, got 5"
+    ):
         Location(2, 4)(torch.zeros(1, 2), torch.zeros(5, 2))
     with pytest.raises(ValueError, match="max_keys of Location must be at least 1, got 0"):
         Location(2, 0)
@@ -387,7 +437,9 @@ def test_soft_cap_refuses_invalid_caps_and_scores():
     for cap in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"cap must be positive and finite, got {cap}"):
             SoftCap(Dot(), cap)
-    with pytest.raises(TypeError, match=r"score of SoftCap must be a Score, such as ScaledDot\(\), got Linear"):
+    with pytest.raises(
+        TypeError, match=r"score of SoftCap must be a Score, such as ScaledDot\(\), got Linear"
+    ):
         SoftCap(nn.Linear(2, 2), 1.0)
 
 

@@ -33,7 +33,9 @@ def test_entmax15_by_hand():
     d = 0.4
     s = (d / 2 + math.sqrt(2 - d * d / 4)) / 2
     close(entmax(tensor(d, 0.0), alpha=1.5), tensor(s * s, (s - d / 2) ** 2))
-    close(entmax(tensor(2.0, 0.0), alpha=1.5), tensor(1.0, 0.0))  # from a difference of 2 on, one key takes all
+    close(
+        entmax(tensor(2.0, 0.0), alpha=1.5), tensor(1.0, 0.0)
+    )  # from a difference of 2 on, one key takes all
 
 
 def test_alpha_three_by_hand():
@@ -46,8 +48,8 @@ def test_alpha_three_by_hand():
 @settings(max_examples=30)
 @given(scores=rows)
 def test_weights_satisfy_the_optimality_conditions(alpha, scores):
-    """Karush-Kuhn-Tucker conditions: a_j - p_j^(alpha - 1) / (alpha - 1) is one number where p_j > 0, and no
-    less than a_j elsewhere; shares are >= 0 and sum to one."""
+    """Karush-Kuhn-Tucker conditions: a_j - p_j^(alpha - 1) / (alpha - 1) is one number where p_j >
+    0, and no less than a_j elsewhere; shares are >= 0 and sum to one."""
     a = tensor(*scores)
     p = entmax(a, alpha=alpha)
     assert (p >= 0).all()
@@ -69,7 +71,10 @@ def test_weights_have_the_largest_objective(scores, alpha):
             return (p * a).sum(-1) - torch.xlogy(p, p).sum(-1)
         return (p * a).sum(-1) + (p - p.pow(alpha)).sum(-1) / (alpha * (alpha - 1))
 
-    assert (objective(others / others.sum(-1, keepdim=True)) <= objective(Sparse(alpha)(a[None])[0]) + 1e-10).all()
+    assert (
+        objective(others / others.sum(-1, keepdim=True))
+        <= objective(Sparse(alpha)(a[None])[0]) + 1e-10
+    ).all()
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
@@ -94,9 +99,12 @@ def test_scores_of_any_magnitude_are_correct(alpha, size, dtype):
 
 def test_larger_alpha_selects_fewer_keys_and_alpha_one_is_softmax():
     scores = torch.randn(31, 40, dtype=D)
-    support_sizes = [(entmax(scores, alpha=alpha) > 0).sum(-1) for alpha in (1.05, 1.2, 1.5, 2.0, 3.0, 6.0)]
+    support_sizes = [
+        (entmax(scores, alpha=alpha) > 0).sum(-1) for alpha in (1.05, 1.2, 1.5, 2.0, 3.0, 6.0)
+    ]
     assert all(
-        (larger >= smaller).all() and (larger > smaller).any() for larger, smaller in itertools.pairwise(support_sizes)
+        (larger >= smaller).all() and (larger > smaller).any()
+        for larger, smaller in itertools.pairwise(support_sizes)
     )
     assert (entmax(scores, alpha=1 + 1e-5) - scores.softmax(-1)).abs().max() < 1e-4
     close(Sparse(1)(scores), scores.softmax(-1))
@@ -121,8 +129,11 @@ def test_gradient_stays_in_the_support(alpha):
 
 
 def test_gradient_at_the_edge_of_the_support_is_finite():
-    """For alpha > 2 the slope of a weight near zero is nearly infinite: it must not affect the others."""
-    scores = torch.tensor([[0.0, -0.1, -0.5 + 1e-7], [0.0, -1.0, -40.0], [1.0, 1.0, 1.0]], requires_grad=True)
+    """For alpha > 2 the slope of a weight near zero is nearly infinite: it must not affect the
+    others."""
+    scores = torch.tensor(
+        [[0.0, -0.1, -0.5 + 1e-7], [0.0, -1.0, -40.0], [1.0, 1.0, 1.0]], requires_grad=True
+    )
     for alpha in (2.5, 3.0, 30.0):
         shares = Sparse(alpha)(scores)
         (gradient,) = torch.autograd.grad((shares * torch.tensor([1.0, 2.0, 5.0])).sum(), scores)
@@ -148,7 +159,9 @@ def test_top_k_by_hand():
     close(TopK(2)(tensor(1.0, 3.0, 0.0, 2.0)[None]), tensor(0.0, share, 0.0, 1 - share)[None])
     close(TopK(2)(tensor(1.0, 1.0, 0.0, 1.0)[None]), tensor(0.5, 0.5, 0.0, 0.0)[None])
     hidden = torch.tensor([[True, False, True, False]])
-    close(TopK(3)(tensor(1.0, 3.0, 0.0, 2.0)[None], hidden), tensor(share, 0.0, 1 - share, 0.0)[None])
+    close(
+        TopK(3)(tensor(1.0, 3.0, 0.0, 2.0)[None], hidden), tensor(share, 0.0, 1 - share, 0.0)[None]
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -183,14 +196,17 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
             TopK(k)
     for make in (Sparse, lambda beta: TopK(2, beta=beta)):
-        with pytest.raises(ValueError, match=r"beta must be at least 0 and finite, or a tensor, got -1\.0"):
+        with pytest.raises(
+            ValueError, match=r"beta must be at least 0 and finite, or a tensor, got -1\.0"
+        ):
             make(beta=-1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("choice", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
 def test_sparse_choices_are_correct_in_half_precision(choice, dtype):
-    """Fully masked rows are zero; others equal the float64 result of the same scores, rounded once."""
+    """Fully masked rows are zero; others equal the float64 result of the same scores, rounded
+    once."""
     scores = torch.randn(5, 7).to(dtype)
     allowed = torch.rand(5, 7) > 0.3
     allowed[2] = False

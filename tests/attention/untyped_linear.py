@@ -1,6 +1,8 @@
-"""Linear reads under torch.compile and torch.export: run by test_linear.py, in a process without shape checks.
+"""Linear reads under torch.compile and torch.export: run by test_linear.py, in a process without
+shape checks.
 
-Those checks wrap every function in what a compiler cannot see through, so this runs in a process of its own.
+Those checks wrap every function in what a compiler cannot see through, so this runs in a process of
+its own.
 """
 
 import torch
@@ -23,7 +25,9 @@ class Reader(nn.Module):
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         memory = keys, values
-        return attend(query, memory, score=self.score, choice=self.choice, mask=self.mask, kernel="linear")
+        return attend(
+            query, memory, score=self.score, choice=self.choice, mask=self.mask, kernel="linear"
+        )
 
 
 class Step(nn.Module):
@@ -33,7 +37,9 @@ class Step(nn.Module):
         super().__init__()
         self.score, self.choice = score, Proportional()
 
-    def forward(self, state: LinearState, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, LinearState]:
+    def forward(
+        self, state: LinearState, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, LinearState]:
         state = state.extend(self.score.map_keys(key), value)
         return attend(query, state, score=self.score, choice=self.choice, mask=causal()), state
 
@@ -54,8 +60,12 @@ def check_reads(score: Features, mask: Mask | None) -> None:
     fixed = torch.export.export(module, short).module()
     close(fixed(*short), module(*short))
     # Any length only if every query attends to the same keys; causal reads by whole chunks.
-    time = torch.export.Dim("time", min=2) if mask is None else 64 * torch.export.Dim("chunks", min=2)
-    exported = torch.export.export(module, make_pairs(192), dynamic_shapes=({2: time},) * 3).module()
+    time = (
+        torch.export.Dim("time", min=2) if mask is None else 64 * torch.export.Dim("chunks", min=2)
+    )
+    exported = torch.export.export(
+        module, make_pairs(192), dynamic_shapes=({2: time},) * 3
+    ).module()
     for inputs in (make_pairs(128), long):
         close(exported(*inputs), module(*inputs))
 

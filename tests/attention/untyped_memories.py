@@ -27,13 +27,17 @@ def make_ring(size: int = 4, **settings) -> RingMemory:
 
 
 @torch.no_grad()
-def step(query: Tensor, keys: Tensor, values: Tensor, memory: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+def step(
+    query: Tensor, keys: Tensor, values: Tensor, memory: KeyValueCache
+) -> tuple[Tensor, KeyValueCache]:
     memory = memory.extend(keys, values)
     return attend(query, memory), memory
 
 
 @pytest.mark.parametrize(
-    "make", [make_static, make_ring, lambda: make_static().within(9)], ids=["static", "ring", "within"]
+    "make",
+    [make_static, make_ring, lambda: make_static().within(9)],
+    ids=["static", "ring", "within"],
 )
 def test_a_loop_compiles_once(make):
     torch._dynamo.reset()
@@ -62,7 +66,9 @@ def test_a_step_past_the_last_slot_fails_in_a_compiled_loop():
 class Step(nn.Module):
     """Step of a decoding loop whose memory is a tuple of tensors."""
 
-    def forward(self, query: Tensor, keys: Tensor, values: Tensor, slots: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    def forward(
+        self, query: Tensor, keys: Tensor, values: Tensor, slots: tuple[Tensor, Tensor, Tensor]
+    ) -> Tensor:
         memory = StaticMemory(*slots, mask=FilledSlots()).extend(keys, values)
         slots[2].copy_(memory.length)
         return attend(query, memory)
@@ -86,7 +92,9 @@ def test_a_loop_compiles_once_per_reach():
 def test_a_step_exports():
     memory = make_static()
     slots = memory.key_slots, memory.value_slots, memory.length
-    exported = torch.export.export(Step(), (*make_pairs(), tuple(x.clone() for x in slots))).module()
+    exported = torch.export.export(
+        Step(), (*make_pairs(), tuple(x.clone() for x in slots))
+    ).module()
     pairs = Memory(torch.zeros(3, 2, 0, 7), torch.zeros(3, 2, 0, 5))
     for _ in range(3):
         query, keys, values = make_pairs()

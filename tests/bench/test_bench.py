@@ -17,7 +17,9 @@ from regard.recipes.run_folder import read_run
 from regard.system.fingerprints import add_checksum
 
 QUICK = ["--seconds", "0.02", "--batches", "2"]
-SMALL = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16"
+SMALL = (
+    "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16"
+)
 SHORT = "--train.steps 1 --train.tensorboard false"
 RUNS = {
     "images": f"train images {SHORT} {SMALL} --patch 4 --augment none --batch 8",
@@ -57,11 +59,15 @@ def check_shares(profile: list[dict[str, Any]]) -> None:
     assert sum(entry["percent"] for entry in profile) == pytest.approx(100)
     assert profile[-1]["group"] == "Python and compiled loops"
     for entry in profile[:-1]:
-        assert sum(operator["seconds"] for operator in entry["operators"]) == pytest.approx(entry["seconds"])
+        assert sum(operator["seconds"] for operator in entry["operators"]) == pytest.approx(
+            entry["seconds"]
+        )
 
 
 @one_core
-def test_table_of_a_run_has_all_measurements(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_of_a_run_has_all_measurements(
+    finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = hashes(finished_run)
     assert main(["bench", str(finished_run), *QUICK]) == 0
     out, err = capsys.readouterr()
@@ -82,19 +88,30 @@ def test_table_of_a_run_has_all_measurements(finished_run: Path, capsys: pytest.
 
 
 @one_core
-def test_json_has_the_same_measurements(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_measurements(
+    finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = run_bench(capsys, str(finished_run))
     assert results["recipe"] == "translate"
     training = results["training"]
     assert training["gflops"] > 0
-    assert training["percent_of_limit"] == pytest.approx(100 * training["gflops"] / training["limit_gflops"])
+    assert training["percent_of_limit"] == pytest.approx(
+        100 * training["gflops"] / training["limit_gflops"]
+    )
     check_shares(training["profile"])
     groups = {entry["group"]: entry for entry in training["profile"]}
     assert {"matrix products", "loss", "optimizer", "batch construction"} <= set(groups)
-    assert 0 < groups["matrix products"]["flop"] <= training["profiled_calls"] * 2 * training["flop_per_step"]
+    assert (
+        0
+        < groups["matrix products"]["flop"]
+        <= training["profiled_calls"] * 2 * training["flop_per_step"]
+    )
     inference = results["inference"]
     assert inference["input_source"] == "test data"
-    assert [(entry["mode"], entry["beam"]) for entry in inference["modes"]] == [("greedy", 1), ("beam 3", 3)]
+    assert [(entry["mode"], entry["beam"]) for entry in inference["modes"]] == [
+        ("greedy", 1),
+        ("beam 3", 3),
+    ]
     for entry in inference["modes"]:
         assert entry["single"]["steps_per_answer"] >= 1
         assert entry["single"]["parameters_read_gb_s"] > 0
@@ -102,7 +119,9 @@ def test_json_has_the_same_measurements(finished_run: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("recipe", RUNS)
-def test_every_kind_of_recipe_is_measured(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_of_recipe_is_measured(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*RUNS[recipe].split(), "--run", str(tmp_path / "run")]) == 0
     before = hashes(tmp_path)
     results = run_bench(capsys, str(tmp_path / "run"))
@@ -120,27 +139,40 @@ def moved_run(finished_run: Path, tmp_path: Path) -> Path:
     """Run whose data files are missing."""
     copy = tmp_path / "moved"
     shutil.copytree(finished_run, copy)
-    text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished_run.parent), str(tmp_path / "gone"))
+    text = (
+        (copy / "run.json")
+        .read_text(encoding="utf-8")
+        .replace(str(finished_run.parent), str(tmp_path / "gone"))
+    )
     content = {name: value for name, value in json.loads(text).items() if name != "checksum"}
     (copy / "run.json").write_text(json.dumps(add_checksum(content)), encoding="utf-8")
     return copy
 
 
 @one_core
-def test_missing_data_is_reported_and_the_rest_is_measured(moved_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_reported_and_the_rest_is_measured(
+    moved_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", str(moved_run), *QUICK]) == 0
     out = capsys.readouterr().out
     assert re.search(r"training: not measured, because the data cannot be read: .*train.tsv", out)
-    assert re.search(r"inference: not measured: .*test.tsv.* \(--input FILE gives other inputs\)", out)
+    assert re.search(
+        r"inference: not measured: .*test.tsv.* \(--input FILE gives other inputs\)", out
+    )
     assert "matrix products, float32" in out
 
 
 @one_core
-def test_given_inputs_are_used(moved_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_inputs_are_used(
+    moved_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("ada bob sees dan\n\neve dan sees gus\n", encoding="utf-8")
     results = run_bench(capsys, str(moved_run), "--input", str(texts))
-    assert (results["inference"]["inputs"], results["inference"]["input_source"]) == (2, "given inputs")
+    assert (results["inference"]["inputs"], results["inference"]["input_source"]) == (
+        2,
+        "given inputs",
+    )
     assert "train.tsv" in results["training"]["missing"]
 
 
@@ -173,7 +205,8 @@ BAD = {
     "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, got 0",
     "bench {run} --batches 0": "--batches must be from 1 to 10,000, got 0",
     "bench {run} --input nowhere.txt": "nowhere.txt: no such file",
-    "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'",
+    "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, ctranslate2, got "
+    "'torhc'",
     "bench {run} --out where.jpg": "must end in one of .png, .svg, .pdf",
     "bench {run} text": "'text' is an unexpected argument",
 }
@@ -181,7 +214,9 @@ BAD = {
 
 @one_core
 @pytest.mark.parametrize("line", BAD)
-def test_error_is_reported_in_one_line(line: str, finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_is_reported_in_one_line(
+    line: str, finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     assert main(line.format(run=finished_run).split()) == 2
     out, err = capsys.readouterr()
@@ -191,11 +226,15 @@ def test_error_is_reported_in_one_line(line: str, finished_run: Path, capsys: py
 
 
 @one_core
-def test_engines_are_measured_side_by_side(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_engines_are_measured_side_by_side(
+    finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = run_bench(capsys, str(finished_run), "--engine=torch,compiled")
     modes = results["inference"]["modes"]
     names = [(entry["engine"], entry["mode"]) for entry in modes]
-    assert names == [(engine, mode) for engine in ("torch", "compiled") for mode in ("greedy", "beam 3")]
+    assert names == [
+        (engine, mode) for engine in ("torch", "compiled") for mode in ("greedy", "beam 3")
+    ]
     assert modes[0]["single"]["steps_per_answer"] == modes[2]["single"]["steps_per_answer"]
     torch, compiled = results["inference"]["profiles"]
     assert (torch["engine"], compiled["engine"]) == ("torch", "compiled")
@@ -213,8 +252,13 @@ def test_hints_follow_from_the_figures() -> None:
             "has_native_bfloat16": True,
             "products_gflops": {"float32": {"torch.mm": 100.0}, "bfloat16": {"torch.mm": 210.0}},
         },
-        "training": {"precision": "float32", "profile": [{"group": "matrix products", "percent": 60.0}]},
-        "inference": {"modes": [{"single": {"answers_per_second": 10}, "batched": {"answers_per_second": 45}}]},
+        "training": {
+            "precision": "float32",
+            "profile": [{"group": "matrix products", "percent": 60.0}],
+        },
+        "inference": {
+            "modes": [{"single": {"answers_per_second": 10}, "batched": {"answers_per_second": 45}}]
+        },
     }
     text = " / ".join(hints(results))
     assert "2.1 times as fast" in text

@@ -1,4 +1,5 @@
-"""Rates and counts: times, bytes of parameters, steps, positions; checked against values computed by hand."""
+"""Rates and counts: times, bytes of parameters, steps, positions; checked against values computed
+by hand."""
 
 import pytest
 import torch
@@ -67,7 +68,9 @@ def test_rate_is_the_total_amount_by_the_total_time() -> None:
     assert times.to_dict()["median_ms"] == 1000
 
 
-@pytest.mark.parametrize(("percent", "value"), [(0, 1), (10, 1), (50, 5), (90, 9), (95, 10), (100, 10)])
+@pytest.mark.parametrize(
+    ("percent", "value"), [(0, 1), (10, 1), (50, 5), (90, 9), (95, 10), (100, 10)]
+)
 def test_percentile_is_a_value_that_so_many_do_not_exceed(percent: int, value: int) -> None:
     assert percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == value
 
@@ -79,7 +82,9 @@ def test_percentile_of_nothing_is_refused() -> None:
 
 def test_calls_are_timed_in_turns_until_enough_were_made() -> None:
     calls: list[str] = []
-    times = time_calls([lambda: calls.append("a"), lambda: calls.append("b")], seconds=0.0, device=CPU, least=3)
+    times = time_calls(
+        [lambda: calls.append("a"), lambda: calls.append("b")], seconds=0.0, device=CPU, least=3
+    )
     assert calls == ["a", "b", "a"]
     assert times.calls == (0, 1, 0)
 

@@ -31,7 +31,11 @@ def test_flops_of_a_linear_are_two_a_weight_and_item_and_twice_that_backward() -
 def test_flops_of_a_product_by_onednn_are_those_of_a_linear() -> None:
     linear, items = nn.Linear(7, 11), torch.randn(3, 5, 7)
     with torch.no_grad():
-        by_onednn = total(lambda: torch.ops.mkldnn._linear_pointwise(items, linear.weight, linear.bias, "none", [], ""))
+        by_onednn = total(
+            lambda: torch.ops.mkldnn._linear_pointwise(
+                items, linear.weight, linear.bias, "none", [], ""
+            )
+        )
     assert by_onednn == 2 * 3 * 5 * 7 * 11
 
 
@@ -63,9 +67,14 @@ class Block(nn.Module):
 
 def test_flops_of_a_transformer_are_those_of_its_linear_layers_and_its_attention() -> None:
     batch, time, dim, hidden = 2, 5, 12, 20
-    block, items = Block(dim, hidden, num_heads=3), torch.randn(batch, time, dim, requires_grad=True)
+    block, items = (
+        Block(dim, hidden, num_heads=3),
+        torch.randn(batch, time, dim, requires_grad=True),
+    )
     flops = count_flops(lambda: block(items).sum().backward())
-    groups = {row["group"]: row["flop"] for row in tabulate(dict.fromkeys(flops, (1, 1.0)), 10.0, flops)}
+    groups = {
+        row["group"]: row["flop"] for row in tabulate(dict.fromkeys(flops, (1, 1.0)), 10.0, flops)
+    }
     linear = 2 * batch * time * (4 * dim * dim + 2 * dim * hidden)
     attention = 2 * 2 * batch * time * time * dim
     assert groups == {"matrix products": 3 * linear, "attention": 3 * attention, PYTHON: 0}
@@ -134,7 +143,10 @@ def test_shares_add_up_and_python_is_the_rest() -> None:
 
 def test_shares_are_never_negative_where_clocks_differ() -> None:
     rows = tabulate({"aten::mm": (1, 2.0)}, 1.9, {})
-    assert [(row["group"], row["percent"]) for row in rows] == [("matrix products", 100.0), (PYTHON, 0.0)]
+    assert [(row["group"], row["percent"]) for row in rows] == [
+        ("matrix products", 100.0),
+        (PYTHON, 0.0),
+    ]
 
 
 def test_nothing_has_a_share_of_zero() -> None:
@@ -152,8 +164,12 @@ def test_profile_counts_no_time_twice() -> None:
     result = profile_calls([step, step], CPU)
     rows = {row["group"]: row for row in result["profile"]}
     assert len(rows) == len(result["profile"])
-    assert {"matrix products", "dropout", "normalization", "batch construction", PYTHON} <= set(rows)
+    assert {"matrix products", "dropout", "normalization", "batch construction", PYTHON} <= set(
+        rows
+    )
     assert sum(row["percent"] for row in rows.values()) == pytest.approx(100)
-    assert sum(row["seconds"] for row in rows.values()) == pytest.approx(2e-3 * result["profiled_ms"])
+    assert sum(row["seconds"] for row in rows.values()) == pytest.approx(
+        2e-3 * result["profiled_ms"]
+    )
     # Two calls were profiled, not the one that warmed up.
     assert rows["batch construction"]["operators"][0]["calls"] == 2

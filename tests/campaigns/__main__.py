@@ -1,4 +1,5 @@
-"""Run campaigns: `python -m tests.campaigns NAME ... [--cases N ...] [--seed S] [--processes P] [--only NUMBER]`."""
+"""Run campaigns: `python -m tests.campaigns NAME ... [--cases N ...] [--seed S] [--processes P]
+[--only NUMBER]`."""
 
 import argparse
 import importlib
@@ -15,12 +16,15 @@ NAMES = sorted({path.stem for path in FOLDER.glob("[a-z]*.py") if "_" not in pat
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if not given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if not given"
+    )
     parser.add_argument(
         "--cases",
         type=int,
         nargs="+",
-        help="number of cases, one for all campaigns or one for each; the default of each campaign if not given",
+        help="number of cases, one for all campaigns or one for each; the default of each campaign "
+        "if not given",
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
     parser.add_argument("--processes", type=int, default=2)
@@ -30,9 +34,14 @@ def main() -> int:
         parser.error(f"unknown campaign {unknown[0]}; there are {', '.join(NAMES)}")
     names, cases = options.names or NAMES, options.cases or [None]
     if len(cases) not in (1, len(names)):
-        parser.error(f"--cases must be one number, or one for each of {len(names)} campaigns, got {len(cases)}")
+        parser.error(
+            f"--cases must be one number, or one for each of {len(names)} campaigns, got "
+            f"{len(cases)}"
+        )
     bad = 0
-    for name, count in zip(names, cases if len(cases) == len(names) else cases * len(names), strict=True):
+    for name, count in zip(
+        names, cases if len(cases) == len(names) else cases * len(names), strict=True
+    ):
         campaign: Campaign = importlib.import_module(f"tests.campaigns.{name}").CAMPAIGN
         if options.only is not None:
             outcome = campaign.run(options.seed, options.only)

@@ -1,4 +1,5 @@
-"""Campaigns of random cases: each case is a pure function of a seed and a number, so that it can be reproduced.
+"""Campaigns of random cases: each case is a pure function of a seed and a number, so that it can be
+reproduced.
 
 Cases run in separate processes, so that a crash ends only its case and a hang is detected.
 """
@@ -38,7 +39,8 @@ class Campaign:
     cases: int
     """Number of cases in a full run."""
     run: Callable[[int, int], Outcome]
-    """Run the case of a seed and a number. An exception becomes an outcome of the kind `exception`."""
+    """Run the case of a seed and a number. An exception becomes an outcome of the kind
+    `exception`."""
     fine: frozenset[str]
     """Kinds of outcomes that are expected."""
     seconds: float = 120.0
@@ -51,7 +53,9 @@ class Tally:
 
     campaign: Campaign
     seed: int
-    counts: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    counts: dict[tuple[str, str], list[tuple[int, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     began: float = field(default_factory=time.monotonic)
 
     def add(self, number: int, outcome: Outcome) -> None:
@@ -62,7 +66,9 @@ class Tally:
     @property
     def num_bad(self) -> int:
         """Number of unexpected outcomes."""
-        return sum(len(cases) for (kind, _), cases in self.counts.items() if kind not in self.campaign.fine)
+        return sum(
+            len(cases) for (kind, _), cases in self.counts.items() if kind not in self.campaign.fine
+        )
 
     def table(self) -> str:
         """Return a table of the outcomes, with the first case of each unexpected one."""
@@ -74,27 +80,40 @@ class Tally:
             lines.append(f"  {len(cases):6,}  {kind}{': ' if detail else ''}{detail[:300]}")
             if kind not in self.campaign.fine:
                 lines.append(
-                    f"          first {', '.join(str(number) for number, _ in cases[:5])}: {cases[0][1][:300]}"
+                    f"          first {', '.join(str(number) for number, _ in cases[:5])}: "
+                    f"{cases[0][1][:300]}"
                 )
         return "\n".join(lines)
 
 
-def gather(campaign: Campaign, *, seed: int, cases: int, processes: int) -> Iterator[tuple[int, Outcome]]:
-    """Yield the outcomes of cases 0 .. cases - 1 in the order in which they end; shows progress on a terminal."""
-    workers = [_Worker(campaign, seed, range(first, cases, processes)) for first in range(min(processes, cases))]
+def gather(
+    campaign: Campaign, *, seed: int, cases: int, processes: int
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of cases 0 .. cases - 1 in the order in which they end; shows progress on
+    a terminal."""
+    workers = [
+        _Worker(campaign, seed, range(first, cases, processes))
+        for first in range(min(processes, cases))
+    ]
     start, count = time.monotonic(), 0
     try:
         while workers:
             readable, _, _ = select.select([worker.pipe for worker in workers], [], [], 1.0)
             for worker in list(workers):
-                for number, outcome in worker.read() if worker.pipe in readable else worker.overdue():
+                for number, outcome in (
+                    worker.read() if worker.pipe in readable else worker.overdue()
+                ):
                     count += 1
                     yield number, outcome
                 if worker.is_done:
                     workers.remove(worker)
             if sys.stderr.isatty():
                 rate = count / (time.monotonic() - start)
-                print(f"\r{campaign.name}: {count:,} of {cases:,}, {rate:.1f} a second ", end="", file=sys.stderr)
+                print(
+                    f"\r{campaign.name}: {count:,} of {cases:,}, {rate:.1f} a second ",
+                    end="",
+                    file=sys.stderr,
+                )
     finally:
         for worker in workers:
             worker.end()
@@ -119,12 +138,16 @@ class _Worker:
             with os.fdopen(child_end, "wb", buffering=0) as pipe:
                 for number in self.left:
                     outcome = _run(self.campaign, self.seed, number)
-                    pipe.write(json.dumps([number, outcome.kind, outcome.case, outcome.detail]).encode() + b"\n")
+                    pipe.write(
+                        json.dumps([number, outcome.kind, outcome.case, outcome.detail]).encode()
+                        + b"\n"
+                    )
             os._exit(0)
         os.close(child_end)
 
     def read(self) -> Iterator[tuple[int, Outcome]]:
-        """Yield the outcomes that have arrived; at the end of the pipe, the reason why the process ended."""
+        """Yield the outcomes that have arrived; at the end of the pipe, the reason why the process
+        ended."""
         part = os.read(self.pipe, 1 << 16)
         if not part:
             status = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])

@@ -1,6 +1,7 @@
 """Captures and recordings with a few bytes or values changed, opened and drawn by `regard look`.
 
-Each case must give a page or a figure, or one line that names the file, with nothing else written or changed.
+Each case must give a page or a figure, or one line that names the file, with nothing else written
+or changed.
 """
 
 import functools
@@ -23,7 +24,22 @@ __all__ = ["CAMPAIGN"]
 
 RECIPES = ("translate", "boxes", "events", "tracks", "reviews")
 VALUES: tuple[Any, ...] = (
-    *(None, True, 0, 1, -1, 2, 10**6, 2**63, 10**400, 0.5, -1e308, 5e-324, float("nan"), float("inf")),
+    *(
+        None,
+        True,
+        0,
+        1,
+        -1,
+        2,
+        10**6,
+        2**63,
+        10**400,
+        0.5,
+        -1e308,
+        5e-324,
+        float("nan"),
+        float("inf"),
+    ),
     *(
         "",
         "x",
@@ -47,7 +63,9 @@ def run(seed: int, number: int) -> Outcome:
     base = recording(recipe) if is_recording else capture(recipe)
     directory = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
     try:
-        path = directory / "in.safetensors"  # a recording may have any name, and the command takes this one
+        path = (
+            directory / "in.safetensors"
+        )  # a recording may have any name, and the command takes this one
         if is_recording:
             shutil.copytree(base, path)
             damage = _change_recording(draw, path)
@@ -55,16 +73,25 @@ def run(seed: int, number: int) -> Outcome:
             path.write_bytes(_damage_file(draw, base.read_bytes()))
             damage = "bytes"
         checksums = _checksums(path)
-        out = directory / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
+        out = (
+            directory
+            / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
+        )
         result = command(["look", str(path), "--out", str(out)], seconds=60.0)
-        case = f"{'recording' if is_recording else 'capture'} of {recipe}, {damage}, to {out.suffix}"
+        case = (
+            f"{'recording' if is_recording else 'capture'} of {recipe}, {damage}, to {out.suffix}"
+        )
         outcome = judge(result, case, names=("in.safetensors",))
         remaining = sorted(file.name for file in directory.iterdir())
         if outcome.kind in ("accepted", "refused") and _checksums(path) != checksums:
             return Outcome("changed", case, outcome.detail)
-        if remaining != (["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]):
+        if remaining != (
+            ["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]
+        ):
             return Outcome(
-                outcome.kind if outcome.kind not in ("accepted", "refused") else "left", case, str(remaining)
+                outcome.kind if outcome.kind not in ("accepted", "refused") else "left",
+                case,
+                str(remaining),
             )
         return outcome
     finally:
@@ -75,7 +102,9 @@ def run(seed: int, number: int) -> Outcome:
 def capture(recipe: str) -> Path:
     """Write a capture of a run of the recipe."""
     path = folder() / f"capture-{recipe}-{os.getpid()}.safetensors"
-    result = command(["look", str(finished_run(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
+    result = command(
+        ["look", str(finished_run(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120
+    )
     assert result.code == 0, result.err
     return path
 
@@ -113,7 +142,13 @@ def _change_recording(draw: random.Random, path: Path) -> str:
             return f"{file.name} another's"
         case _:
             content = file.read_bytes()
-            change = _damage_bytes if draw.random() < 0.2 else _damage_json if file.suffix == ".json" else _damage_file
+            change = (
+                _damage_bytes
+                if draw.random() < 0.2
+                else _damage_json
+                if file.suffix == ".json"
+                else _damage_file
+            )
             file.write_bytes(change(draw, content))
             return f"{file.name} changed"
 
@@ -199,7 +234,10 @@ def _replace_one(draw: random.Random, tree: Any) -> None:
 def _checksums(path: Path) -> dict[str, str]:
     """Return a checksum of each file."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "" for file in files}
+    return {
+        str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+        for file in files
+    }
 
 
 CAMPAIGN = Campaign(

@@ -1,6 +1,8 @@
-"""Command lines run in a child that is forked from this process, which has loaded the package and computed nothing.
+"""Command lines run in a child that is forked from this process, which has loaded the package and
+computed nothing.
 
-A case costs a fork instead of a start of Python and its imports. A crash, a hang or high memory use affects one child.
+A case costs a fork instead of a start of Python and its imports. A crash, a hang or high memory use
+affects one child.
 """
 
 import os
@@ -25,7 +27,8 @@ __all__ = ["ChildResult", "command", "judge", "run_forked"]
 MOST_BYTES = 2 << 30
 MOST_LINE = 1200
 ALLOWANCE = 24 << 30
-"""Addresses a child may take: torch maps far more than it touches, and 10^13 bytes must not be tried for real."""
+"""Addresses a child may take: torch maps far more than it touches, and 10^13 bytes must not be
+tried for real."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,11 @@ class ChildResult:
 
 
 def command(
-    words: Sequence[str], *, seconds: float = 20.0, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    words: Sequence[str],
+    *,
+    seconds: float = 20.0,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
 ) -> ChildResult:
     """Run `regard WORDS` as a user would."""
 
@@ -59,7 +66,8 @@ def command(
 
 @cache
 def _import_package() -> None:
-    """Import all modules but compiled loops, and the packages that are imported where they are used.
+    """Import all modules but compiled loops, and the packages that are imported where they are
+    used.
 
     Otherwise each child would import them, which takes ten times as long as the rest of a case.
     """
@@ -70,7 +78,9 @@ def _import_package() -> None:
         import_module(name)
 
 
-def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> ChildResult:
+def run_forked(
+    work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b""
+) -> ChildResult:
     """Run `work`, which returns an exit code, in a child whose standard streams are files.
 
     Its working directory is an empty folder, which is removed afterwards.
@@ -97,8 +107,11 @@ def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes =
     return ChildResult(code, out, err, time.monotonic() - start, usage.ru_maxrss * 1024, is_late)
 
 
-def judge(result: ChildResult, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
-    """Return the outcome of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or the problem.
+def judge(
+    result: ChildResult, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)
+) -> Outcome:
+    """Return the outcome of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or the
+    problem.
 
     names: texts of which a refusal must contain at least one, such as the name of the file.
     """
@@ -115,7 +128,9 @@ def judge(result: ChildResult, case: str, *, names: Sequence[str] = (), fine: Se
             "long message": (len(last) > MOST_LINE, f"{len(last)} characters"),
             "not named": (bool(names) and not any(name in last for name in names), last),
         }
-    kinds = (Outcome(kind, case, detail[:200]) for kind, (holds, detail) in problems.items() if holds)
+    kinds = (
+        Outcome(kind, case, detail[:200]) for kind, (holds, detail) in problems.items() if holds
+    )
     return next(kinds, Outcome("refused" if result.code == 2 else "accepted", case, last[:200]))
 
 

@@ -1,11 +1,12 @@
 """Random small models decoded by torch, compiled code and CTranslate2: outputs, scores and errors.
 
-An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the engine's output the
-engine's score, and either scores both answers alike within the rounding of float32, or also finds the other answer when
-its scores are perturbed by as little (a hypothesis may have left the beam by a rounding error). For CTranslate2, log p
-may be off by the rounding of its norms (see `_shift_by_norms`).
-A request that torch refuses must be refused by every engine with an error of the same kind, and a model or a request
-that only one engine refuses must be refused with a documented message.
+An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the
+engine's output the engine's score, and either scores both answers alike within the rounding of
+float32, or also finds the other answer when its scores are perturbed by as little (a hypothesis may
+have left the beam by a rounding error). For CTranslate2, log p may be off by the rounding of its
+norms (see `_shift_by_norms`). A request that torch refuses must be refused by every engine with an
+error of the same kind, and a model or a request that only one engine refuses must be refused with a
+documented message.
 """
 
 import itertools
@@ -29,7 +30,12 @@ from regard.engines.engine import Engine
 from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
-from regard.layers.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.layers.positions.config import (
+    LearnedConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
@@ -41,7 +47,8 @@ ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
 POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
-"""Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each; relative above one."""
+"""Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each;
+relative above one."""
 MAY_ALONE = {
     "ctranslate2": r"must hold no PAD|learned positions|cannot drop keys and values",
     "compiled": r"$^",
@@ -74,13 +81,22 @@ def make_case(seed: int, number: int) -> EngineCase:
     if reads_source:
         tie = draw.choice(["all", "target", "none"])
         source_vocab = vocab if tie == "all" else draw.choice([vocab, 5, 40])
-        model = build(ModelConfig(core=core, tie=tie, **embeddings), source_vocab=source_vocab, target_vocab=vocab)
+        model = build(
+            ModelConfig(core=core, tie=tie, **embeddings),
+            source_vocab=source_vocab,
+            target_vocab=vocab,
+        )
     else:
-        model, source_vocab = build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab), vocab
+        model, source_vocab = (
+            build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab),
+            vocab,
+        )
     strength = draw.choice([0.0, 0.3, 1.0])
     with torch.no_grad():
         for weight in model.parameters():
-            weight.add_(strength * (float(weight.std(correction=0)) or 0.5) * torch.randn_like(weight))
+            weight.add_(
+                strength * (float(weight.std(correction=0)) or 0.5) * torch.randn_like(weight)
+            )
     beam = draw.choice([1, 1, 2, 3, 4, 5, 8])
     decode = DecodeConfig(
         beam=beam,
@@ -104,8 +120,12 @@ def _core(draw: random.Random) -> TransformerConfig:
     options: dict[str, Any] = {}
     is_eager = draw.random() < 0.5  # of those that CTranslate2 runs, too
     for name, hint in get_type_hints(TransformerConfig).items():
-        if get_origin(hint) is Literal:  # the default half of the time: most models are to be ones that engines run
-            options[name] = draw.choice([*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))])
+        if (
+            get_origin(hint) is Literal
+        ):  # the default half of the time: most models are to be ones that engines run
+            options[name] = draw.choice(
+                [*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))]
+            )
     heads = draw.choice([1, 2, 3, 4, 8])
     width = draw.choice([1, 2, 3, 5, 8, 12, 16, 31, 33, 48, 64])
     if is_eager or draw.random() < 0.5:
@@ -113,22 +133,37 @@ def _core(draw: random.Random) -> TransformerConfig:
     options |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
     if is_eager and options["score"] in ("cosine", "additive"):
         options["score"] = "scaled-dot"
-    positions = draw.choice(["sinusoidal", "learned", "none"] if is_eager else [*POSITIONS, "sinusoidal", "rotary"])
+    positions = draw.choice(
+        ["sinusoidal", "learned", "none"] if is_eager else [*POSITIONS, "sinusoidal", "rotary"]
+    )
     options["positions"] = _positions(draw, positions, score=options["score"])
-    options |= {"gated": draw.random() < 0.3, "bias": draw.random() < 0.8, "norm_eps": draw.choice([1e-5, 1e-5, 1e-2])}
+    options |= {
+        "gated": draw.random() < 0.3,
+        "bias": draw.random() < 0.8,
+        "norm_eps": draw.choice([1e-5, 1e-5, 1e-2]),
+    }
     options |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
     optional = {
         "head_dim": (0.3, draw.randint(1, 64)),
         "head_value_dim": (0.3, draw.randint(1, 33)),
-        "key_heads": (0.3, draw.choice([size for size in range(1, heads + 1) if heads % size == 0])),
+        "key_heads": (
+            0.3,
+            draw.choice([size for size in range(1, heads + 1) if heads % size == 0]),
+        ),
         "window": (0.2, draw.choice([1, 2, 5, 50])),
         "soft_cap": (0.05, 3.0),
     }
-    options |= {name: value for name, (share, value) in optional.items() if draw.random() < share and not is_eager}
+    options |= {
+        name: value
+        for name, (share, value) in optional.items()
+        if draw.random() < share and not is_eager
+    }
     if isinstance(options["positions"], RotaryConfig):  # the rotated numbers must fit into a head
         options["head_dim"] = 2 * draw.randint(1, 16)
     if options["norm_order"] == "none":
-        options = {name: value for name, value in options.items() if name not in ("norm", "norm_eps")}
+        options = {
+            name: value for name, value in options.items() if name not in ("norm", "norm_eps")
+        }
     return TransformerConfig(**options)
 
 
@@ -137,7 +172,11 @@ def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig
         return LearnedConfig(max_length=draw.choice([4, 10, 30, 60, 200]))
     if name == "rotary" and score in ("scaled-dot", "dot", "cosine"):
         scaling = draw.choice(["none", "linear", "llama3"])
-        options = {"dim": draw.choice([None, None, 2]), "interleaved": draw.random() < 0.5, "scaling": scaling}
+        options = {
+            "dim": draw.choice([None, None, 2]),
+            "interleaved": draw.random() < 0.5,
+            "scaling": scaling,
+        }
         return RotaryConfig(**options, base=draw.choice([10.0, 10_000.0]), original_max_length=16)
     return SinusoidalConfig() if name == "rotary" else POSITIONS[name]()
 
@@ -152,7 +191,9 @@ def _inputs(draw: random.Random, vocab: int, most: int) -> list[list[int]]:
     if draw.random() < 0.6:
         inputs = [[*ids, EOS] for ids in inputs]
     if draw.random() < 0.06:
-        inputs[draw.randrange(len(inputs))] = draw.choice([[], [-1], [vocab], [2**40], [PAD], [BOS], [EOS], [PAD, 4]])
+        inputs[draw.randrange(len(inputs))] = draw.choice(
+            [[], [-1], [vocab], [2**40], [PAD], [BOS], [EOS], [PAD, 4]]
+        )
     return [] if draw.random() < 0.01 else inputs
 
 
@@ -165,7 +206,9 @@ def get_answer(engine: Engine, case: EngineCase) -> Answer:
         if case.decode is not None:
             return engine.search(case.inputs, config=case.decode, bos=BOS, eos=EOS, pad=PAD)
         seeds = [1] * len(case.inputs)
-        return engine.generate(case.inputs, case.sample, window=case.window, seeds=seeds, banned=BANNED)
+        return engine.generate(
+            case.inputs, case.sample, window=case.window, seeds=seeds, banned=BANNED
+        )
     except (ValueError, TypeError, UserError) as error:
         return error
 
@@ -175,7 +218,12 @@ class BannedTokens(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.reads, self.core, self.writes = model, model.reads, model.core, model.writes
+        self.model, self.reads, self.core, self.writes = (
+            model,
+            model.reads,
+            model.core,
+            model.writes,
+        )
 
     def start(self, source: Padded) -> Any:
         """Start the model."""
@@ -210,19 +258,26 @@ def run(seed: int, number: int) -> Outcome:
 
 
 def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
-    """Check answers in lower precision: as many hypotheses, and the same errors. Return the problem, or None."""
+    """Check answers in lower precision: as many hypotheses, and the same errors. Return the
+    problem, or None."""
     for compute_type in ("bfloat16", "int8"):
         answer = get_answer(prepare("compiled", case.model, compute_type=compute_type), case)
         if isinstance(answer, Exception) or isinstance(exact, Exception):
             past = isinstance(answer, Exception) and "learned positions" in str(answer)
-            if type(answer) is not type(exact) and not past and "learned positions" not in str(exact):
+            if (
+                type(answer) is not type(exact)
+                and not past
+                and "learned positions" not in str(exact)
+            ):
                 return f"{compute_type}: {answer!r} for {exact!r}"
         elif [*map(len, answer)] != [*map(len, exact)]:
             return f"{compute_type}: {[*map(len, answer)]} hypotheses for {[*map(len, exact)]}"
     return None
 
 
-def compare(model: Any, case: EngineCase, answer: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
+def compare(
+    model: Any, case: EngineCase, answer: Answer, expected: Answer, *, alone: str
+) -> tuple[str, str]:
     """Return equal, tie, error, alone, or a problem (refusal or different), with the detail."""
     if isinstance(answer, Exception) or isinstance(expected, Exception):
         if type(answer) is type(expected) and _sense(answer) == _sense(expected):
@@ -231,9 +286,14 @@ def compare(model: Any, case: EngineCase, answer: Answer, expected: Answer, *, a
             return "alone", ""
         return "refusal", f"{_sense(answer)} for {_sense(expected)}"
     if case.decode is None:
-        return compare_texts(case, cast("list[list[int]]", answer), cast("list[list[int]]", expected))
+        return compare_texts(
+            case, cast("list[list[int]]", answer), cast("list[list[int]]", expected)
+        )
     return compare_outputs(
-        model, case, cast("list[list[Hypothesis]]", answer), cast("list[list[Hypothesis]]", expected)
+        model,
+        case,
+        cast("list[list[Hypothesis]]", answer),
+        cast("list[list[Hypothesis]]", expected),
     )
 
 
@@ -254,17 +314,30 @@ def compare_outputs(
         if len(outputs) != len(references):
             return "different", f"{len(outputs)} hypotheses for {len(references)}"
         for hypothesis, reference in zip(outputs, references, strict=True):
-            same = (hypothesis.tokens, hypothesis.finished) == (reference.tokens, reference.finished)
-            if same and _close(hypothesis.score, reference.score) and _close(hypothesis.log_prob, reference.log_prob):
+            same = (hypothesis.tokens, hypothesis.finished) == (
+                reference.tokens,
+                reference.finished,
+            )
+            if (
+                same
+                and _close(hypothesis.score, reference.score)
+                and _close(hypothesis.log_prob, reference.log_prob)
+            ):
                 continue
             is_tie = True
             exact = [_exact(model, source, output) for output in (hypothesis, reference)]
             off = abs(hypothesis.log_prob - exact[0])
             is_off = not _close(hypothesis.log_prob, exact[0], among=exact)
-            if is_off and not (isinstance(model, BannedTokens) and off <= _shift_by_norms(model, source, hypothesis)):
+            if is_off and not (
+                isinstance(model, BannedTokens)
+                and off <= _shift_by_norms(model, source, hypothesis)
+            ):
                 return "different", f"log p off by {hypothesis.log_prob - exact[0]:.1e}"
             lengths = (hypothesis.length, reference.length)
-            scores = [total / length**case.decode.length_penalty for total, length in zip(exact, lengths, strict=True)]
+            scores = [
+                total / length**case.decode.length_penalty
+                for total, length in zip(exact, lengths, strict=True)
+            ]
             if not _close(*scores) and not _is_numerical_tie(model, case, source, outputs):
                 return "different", f"score off by {scores[0] - scores[1]:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
@@ -288,8 +361,11 @@ class PerturbedModel(torch.nn.Module):
         return logits + self.share * largest.clamp(min=1) * (2 * torch.rand_like(logits) - 1), state
 
 
-def _is_numerical_tie(model: Any, case: EngineCase, source: list[int], outputs: list[Hypothesis]) -> bool:
-    """Return True if torch finds these outputs when scores are perturbed by the rounding of float32."""
+def _is_numerical_tie(
+    model: Any, case: EngineCase, source: list[int], outputs: list[Hypothesis]
+) -> bool:
+    """Return True if torch finds these outputs when scores are perturbed by the rounding of
+    float32."""
     expected = [hypothesis.tokens for hypothesis in outputs]
     for attempt in range(150):
         perturbed = TorchEngine(PerturbedModel(model, 3e-7 * 10 ** (attempt / 100)))
@@ -307,11 +383,15 @@ def _close(first: float, second: float, among: Sequence[float] = ()) -> bool:
 def _exact(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
     """Return log p of a hypothesis in double precision."""
     targets = [[*hypothesis.tokens, EOS] if hypothesis.finished else list(hypothesis.tokens)]
-    return _in_double(model, lambda: float(score(cast("Stepper[Any]", model), _pad(source), targets=targets, bos=BOS)))
+    return _in_double(
+        model,
+        lambda: float(score(cast("Stepper[Any]", model), _pad(source), targets=targets, bos=BOS)),
+    )
 
 
 def _shift_by_norms(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
-    """Return the change of log p if norms round E[x^2] and E[x]^2 to float32, as CTranslate2's variance does.
+    """Return the change of log p if norms round E[x^2] and E[x]^2 to float32, as CTranslate2's
+    variance does.
 
     It is tiny unless the numbers of a vector lie much closer to each other than to zero.
     """
@@ -343,7 +423,9 @@ def _in_double(model: Any, work: Callable[[], float]) -> float:
         model.float()
 
 
-def compare_texts(case: EngineCase, actual: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
+def compare_texts(
+    case: EngineCase, actual: list[list[int]], expected: list[list[int]]
+) -> tuple[str, str]:
     """Compare continuations: where they first differ, both tokens must be equally likely."""
     is_tie = False
     for prompt, tokens, references in zip(case.inputs, actual, expected, strict=True):
@@ -353,12 +435,16 @@ def compare_texts(case: EngineCase, actual: list[list[int]], expected: list[list
             continue
         is_tie = True
         position = next(
-            at for at, (token, reference) in enumerate(zip(tokens, references, strict=True)) if token != reference
+            at
+            for at, (token, reference) in enumerate(zip(tokens, references, strict=True))
+            if token != reference
         )
         context = _context(prompt, references[:position], case.window)
         gap = _in_double(
             case.model,
-            lambda context=context, pair=(tokens[position], references[position]): _gap(case.model, context, *pair),
+            lambda context=context, pair=(tokens[position], references[position]): _gap(
+                case.model, context, *pair
+            ),
         )
         if not gap <= CLOSE:
             return "different", f"logits off by {gap:.1e}"
@@ -370,7 +456,11 @@ def _context(prompt: list[int], generated: list[int], window: int | None) -> lis
     tokens, context = list(prompt), list(prompt if window is None else prompt[-window:])
     for token in generated:
         tokens.append(token)
-        context = [*context, token] if window is None or len(context) < window else tokens[-max(1, window // 2) :]
+        context = (
+            [*context, token]
+            if window is None or len(context) < window
+            else tokens[-max(1, window // 2) :]
+        )
     return context
 
 
@@ -383,7 +473,8 @@ def _gap(model: Any, context: list[int], first: int, second: int) -> float:
 
 
 _FINE = ("equal", "tie", "error", "alone", "refused")
-"""Same answer as torch; a tie; an error of both; a request, or a model, that only this engine refuses."""
+"""Same answer as torch; a tie; an error of both; a request, or a model, that only this engine
+refuses."""
 
 
 def _kind(kinds: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""Damaged data files of every format: one step is trained, or the file is refused in one line that names it."""
+"""Damaged data files of every format: one step is trained, or the file is refused in one line that
+names it."""
 
 import json
 import os
@@ -34,7 +35,9 @@ def case(seed: int, number: int) -> Outcome:
         handmade = HANDMADE[number]
         content = handmade.content() if callable(handmade.content) else handmade.content
         outcome = train_on(specimen(handmade.specimen), handmade.file, content, handmade.name)
-        is_unexpected = outcome.kind in ("refused", "accepted") and outcome.kind != handmade.expected
+        is_unexpected = (
+            outcome.kind in ("refused", "accepted") and outcome.kind != handmade.expected
+        )
         return (
             Outcome(f"{outcome.kind}, not {handmade.expected}", handmade.name, outcome.detail)
             if is_unexpected
@@ -55,7 +58,8 @@ def case(seed: int, number: int) -> Outcome:
 
 
 def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Outcome:
-    """Train with this content in one file, or (a word) with something else in its place, and return the outcome."""
+    """Train with this content in one file, or (a word) with something else in its place, and return
+    the outcome."""
     folder = Path(tempfile.mkdtemp(prefix="regard-files-"))
     try:
         for name, original in good.files.items():
@@ -67,7 +71,9 @@ def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Out
         else:
             _no_file(folder / file, content)
         words = [word.replace("{}", str(folder)) for word in good.words.split()]
-        feeding = _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext()
+        feeding = (
+            _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext()
+        )
         with _without_native(), feeding:
             result = command(["train", *words, "--run", str(folder / "run")])
         names = [part for name in good.files for part in (Path(name).name,)]

@@ -36,14 +36,20 @@ Damage = Callable[[random.Random, bytes, bytes], bytes]
 
 def _position(draw: random.Random, content: bytes) -> int:
     """Return a random position, half the time near the beginning, where headers are."""
-    return draw.randrange(min(len(content), 64) + 1) if draw.random() < 0.5 else draw.randrange(len(content) + 1)
+    return (
+        draw.randrange(min(len(content), 64) + 1)
+        if draw.random() < 0.5
+        else draw.randrange(len(content) + 1)
+    )
 
 
 def _flip(draw: random.Random, content: bytes, _: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 4, 16))):
         position = min(_position(draw, content), len(content) - 1)
-        changed[position] = draw.choice((changed[position] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255))
+        changed[position] = draw.choice(
+            (changed[position] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255)
+        )
     return bytes(changed)
 
 
@@ -86,7 +92,10 @@ def _token(pattern: re.Pattern[bytes], choices: tuple[bytes, ...]) -> Damage:
         matches = list(pattern.finditer(content))
         if not matches:
             return _flip(draw, content, other)
-        for match in sorted(draw.sample(matches, min(len(matches), draw.choice((1, 1, 3)))), key=lambda m: -m.start()):
+        for match in sorted(
+            draw.sample(matches, min(len(matches), draw.choice((1, 1, 3)))),
+            key=lambda m: -m.start(),
+        ):
             content = content[: match.start()] + draw.choice(choices) + content[match.end() :]
         return content
 
@@ -118,7 +127,9 @@ def _lines(draw: random.Random, content: bytes, other: bytes) -> bytes:
 
 def _reencode(draw: random.Random, content: bytes, _: bytes) -> bytes:
     text = content.decode("utf-8", "replace")
-    return text.encode(draw.choice(("latin-1", "utf-16", "utf-8-sig", "cp1252", "utf-32", "utf-7")), "replace")
+    return text.encode(
+        draw.choice(("latin-1", "utf-16", "utf-8-sig", "cp1252", "utf-32", "utf-7")), "replace"
+    )
 
 
 def _change_value(draw: random.Random, content: bytes, other: bytes) -> bytes:
@@ -165,16 +176,25 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-def apply_damage(draw: random.Random, content: bytes, other: bytes, *, is_text: bool) -> tuple[str, bytes]:
+def apply_damage(
+    draw: random.Random, content: bytes, other: bytes, *, is_text: bool
+) -> tuple[str, bytes]:
     """Damage a file, inside gzip as often as outside; return a description and the new content."""
     binary = ("bytes", "cut", "inserted", "removed", "repeated", "spliced", "replaced", "integer")
     names = list(DAMAGES) if is_text else list(binary)
     weights = [
-        0.3 if name == "replaced" else 3 if is_text and name in ("numbers", "words", "values") else 1 for name in names
+        0.3
+        if name == "replaced"
+        else 3
+        if is_text and name in ("numbers", "words", "values")
+        else 1
+        for name in names
     ]
     (name,) = draw.choices(names, weights)
     if content.startswith(b"\x1f\x8b") and draw.random() < 0.5:
-        return f"{name} inside", gzip.compress(DAMAGES[name](draw, gzip.decompress(content), other), mtime=0)
+        return f"{name} inside", gzip.compress(
+            DAMAGES[name](draw, gzip.decompress(content), other), mtime=0
+        )
     for _ in range(draw.choice((1, 1, 1, 2))):
         content = DAMAGES[name](draw, content, other) if content else other[:10]
     return name, content

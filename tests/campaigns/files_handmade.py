@@ -52,20 +52,28 @@ def _npz(**changes: Any) -> bytes:
     with np.load(io.BytesIO(_of("npz"))) as content:
         arrays = {name: content[name] for name in content}
     out = io.BytesIO()
-    np.savez(out, **{name: array for name, array in (arrays | changes).items() if array is not None})
+    np.savez(
+        out, **{name: array for name, array in (arrays | changes).items() if array is not None}
+    )
     return out.getvalue()
 
 
 def _member(name: str, content: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(_of("npz"))) as source, zipfile.ZipFile(out, "w", method) as target:
+    with (
+        zipfile.ZipFile(io.BytesIO(_of("npz"))) as source,
+        zipfile.ZipFile(out, "w", method) as target,
+    ):
         for member in source.namelist():
             target.writestr(member, content if member == f"{name}.npy" else source.read(member))
     return out.getvalue()
 
 
 def _npy(shape: str, dtype: str = "<i2", body: bytes = b"") -> bytes:
-    head = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    head = (
+        f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode()
+        + b"\n"
+    )
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
 
 
@@ -132,13 +140,20 @@ def _arrays() -> Iterator[Handmade]:
         "no label": lambda: _npz(label=None),
         "samples float": lambda: _npz(samples=np.zeros(1480)),
         "samples empty": lambda: _npz(samples=np.zeros(0, np.int16)),
-        "offsets from 1": lambda: _npz(offsets=np.cumsum([1, *[100, 150, 120] * 4]) - np.array([0] * 12 + [1])),
+        "offsets from 1": lambda: _npz(
+            offsets=np.cumsum([1, *[100, 150, 120] * 4]) - np.array([0] * 12 + [1])
+        ),
         "offsets falling": lambda: _npz(offsets=np.cumsum([0, *[100, 150, 120] * 4])[::-1]),
         "offsets huge": lambda: _npz(offsets=np.array([0, 2**63] * 6 + [1480], np.uint64)),
         "offsets float": lambda: _npz(offsets=np.cumsum([0.0, *[100, 150, 120] * 4])),
-        **{f"{name} scalar": lambda name=name: _npz(**{name: np.int16(1)}) for name in ("samples", "offsets", "label")},
+        **{
+            f"{name} scalar": lambda name=name: _npz(**{name: np.int16(1)})
+            for name in ("samples", "offsets", "label")
+        },
     }
-    yield from (Handmade(f"npz {name}", "npz", "sounds.npz", content) for name, content in npz.items())
+    yield from (
+        Handmade(f"npz {name}", "npz", "sounds.npz", content) for name, content in npz.items()
+    )
 
 
 def _sounds() -> Iterator[Handmade]:
@@ -153,12 +168,27 @@ def _sounds() -> Iterator[Handmade]:
     yield Handmade("wav no data", "wav", "a.wav", wav.replace(b"data", b"atad"))
     yield Handmade("wav nan", "wav float", "a.wav", lambda: _of("wav float")[:-4] + b"\0\0\xc0\x7f")
     for stated in (0x7FFF_F000, 0xFFFF_FFFF, 0xFFFF_FFDB):
-        yield Handmade(f"wav of a stream {stated}", "wav", "a.wav", _patch(wav, 40, stated, 4), "accepted")
+        yield Handmade(
+            f"wav of a stream {stated}", "wav", "a.wav", _patch(wav, 40, stated, 4), "accepted"
+        )
     streamed = _patch(_patch(wav, 4, 0, 4), 40, 0, 4)
     yield Handmade("wav that was never finished", "wav", "a.wav", streamed, "accepted")
     yield Handmade("wav and junk", "wav", "a.wav", wav + b"junk" * 7, "accepted")
     yield Handmade("wav claims 2^31", "wav", "a.wav", _patch(wav, 40, 1 << 31, 4))
-    for form in ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "mp3 bare"):
+    for form in (
+        "wav",
+        "w64",
+        "rf64",
+        "aiff",
+        "au",
+        "caf",
+        "alac",
+        "flac",
+        "ogg",
+        "opus",
+        "mp3",
+        "mp3 bare",
+    ):
         (file,) = specimen(form).mutated
         yield Handmade(f"{form} cut off", form, file, _of(form)[:-100])
     for stated in ((1 << 36) - 1, 1 << 31):
@@ -205,7 +235,11 @@ def _boxes() -> Iterator[Handmade]:
     }  # fmt: skip
     for name, (part, key, replacements) in values.items():
         for value in replacements:
-            change = _coco(lambda content, part=part, key=key, value=value: content[part][0].update({key: value}))
+            change = _coco(
+                lambda content, part=part, key=key, value=value: content[part][0].update(
+                    {key: value}
+                )
+            )
             yield Handmade(f"coco {name} {repr(value)[:30]}", "coco", "boxes.json", change)
     fine = [
         ("annotations", "id", 1),
@@ -214,17 +248,30 @@ def _boxes() -> Iterator[Handmade]:
         ("images", "width", "16"),
     ]
     for part, key, value in [*fine, ("images", "id", 0.0), ("annotations", "image_id", 0.0)]:
-        change = _coco(lambda content, part=part, key=key, value=value: content[part][0].update({key: value}))
+        change = _coco(
+            lambda content, part=part, key=key, value=value: content[part][0].update({key: value})
+        )
         yield Handmade(f"coco {part} {key} {value!r}", "coco", "boxes.json", change, "accepted")
     yield Handmade(
-        "coco crowd", "coco", "boxes.json", _coco(lambda c: c["annotations"][0].update(iscrowd=1)), "accepted"
+        "coco crowd",
+        "coco",
+        "boxes.json",
+        _coco(lambda c: c["annotations"][0].update(iscrowd=1)),
+        "accepted",
     )
     annotations = [{"image_id": 0, "category_id": 1, "bbox": [1, 1, 2, 2]}] * 300
     yield Handmade(
-        "coco 300 boxes in one image", "coco", "boxes.json", _coco(lambda c: c.update(annotations=annotations))
+        "coco 300 boxes in one image",
+        "coco",
+        "boxes.json",
+        _coco(lambda c: c.update(annotations=annotations)),
     )
     yield Handmade("coco no boxes", "coco", "boxes.json", _coco(lambda c: c.update(annotations=[])))
-    for name, content in {"nested": b"[" * 100_000, "list": b"[]", "twice": b'{"images": [], "images": []}'}.items():
+    for name, content in {
+        "nested": b"[" * 100_000,
+        "list": b"[]",
+        "twice": b'{"images": [], "images": []}',
+    }.items():
         yield Handmade(f"coco {name}", "coco", "boxes.json", content)
     good = b"0.png,1,1,4,5,red\n"
     rows = {
@@ -241,7 +288,10 @@ def _boxes() -> Iterator[Handmade]:
         "header alone": _HEAD,
         "mark alone": b"\xef\xbb\xbf",
     }
-    yield from (Handmade(f"boxes csv {name}", "boxes.csv", "boxes.csv", content) for name, content in rows.items())
+    yield from (
+        Handmade(f"boxes csv {name}", "boxes.csv", "boxes.csv", content)
+        for name, content in rows.items()
+    )
     box = b'{"file": "0.png", "boxes": [{"x": 1, "y": 1, "width": 2, "height": 2, "label": "a"}]}'
     lines = {
         "400 digits": box.replace(b"1", b"9" * 400),
@@ -251,7 +301,10 @@ def _boxes() -> Iterator[Handmade]:
         "label null": b'{"file": "0.png", "boxes": [{"x": 1, "y": 1, "width": 2, "height": 2, "label": null}]}',
         "boxes text": b'{"file": "0.png", "boxes": "1234"}',
     }  # fmt: skip
-    yield from (Handmade(f"boxes jsonl {n}", "boxes.jsonl", "boxes.jsonl", content) for n, content in lines.items())
+    yield from (
+        Handmade(f"boxes jsonl {n}", "boxes.jsonl", "boxes.jsonl", content)
+        for n, content in lines.items()
+    )
 
 
 def _tiff(mode: str) -> bytes:
@@ -282,20 +335,34 @@ def _images() -> Iterator[Handmade]:
         "zeros": "zeros",
     }
     yield Handmade("folder named as an image", "png", "all/cat/1.png", "folder", "accepted")
-    yield from (Handmade(f"image {name}", "png", "all/cat/1.png", content) for name, content in files.items())
+    yield from (
+        Handmade(f"image {name}", "png", "all/cat/1.png", content)
+        for name, content in files.items()
+    )
     images, labels = "t-images-idx3-ubyte", "t-labels-idx1-ubyte"
-    sizes = ((30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (12, 8, 9), (0, 8, 8), (2**31 - 1,) * 3)
+    sizes = (
+        (30, 0, 0),
+        (-30, -8, 8),
+        (4194304, 2097152, 2097152),
+        (12, 8, 9),
+        (0, 8, 8),
+        (2**31 - 1,) * 3,
+    )
     for size in sizes:
         content = np.array([2051, *size], ">i4").tobytes() + bytes(768)
         yield Handmade(f"idx {size}", "idx", images, content)
     yield from (Handmade(f"idx {n} bytes", "idx", images, _of("idx")[:n]) for n in range(20))
-    yield from (Handmade(f"idx labels {n} bytes", "idx", labels, _of("idx", labels)[:n]) for n in range(12))
+    yield from (
+        Handmade(f"idx labels {n} bytes", "idx", labels, _of("idx", labels)[:n]) for n in range(12)
+    )
     yield Handmade("idx trailing", "idx", images, lambda: _of("idx") + b"\0")
     yield Handmade("gz bomb boxes", "boxes.jsonl", "boxes.jsonl", _bomb)
     yield Handmade("tar of zeros", "tar", "i.tar", bytes(10240))
     yield Handmade("tar cut", "tar", "i.tar", lambda: _of("tar", "i.tar")[:700])
     yield Handmade("gz bomb idx", "idx.gz", f"{images}.gz", _bomb)
-    yield Handmade("gz stored block", "idx.gz", f"{images}.gz", b"\x1f\x8b\x08" + bytes(7) + b"\x01\0\0\0\0")
+    yield Handmade(
+        "gz stored block", "idx.gz", f"{images}.gz", b"\x1f\x8b\x08" + bytes(7) + b"\x01\0\0\0\0"
+    )
     rest = b"2.png,2\n3.png,5\n4.png,3\n"
     lists = {
         "CR lines": b"0.png,1\r1.png,2\r",
@@ -309,32 +376,79 @@ def _images() -> Iterator[Handmade]:
         "open quote": b'0.png,1\n1.png,"2\n',
         "device": b"/dev/zero,1\n1.png,2\n",
     }
-    yield from (Handmade(f"list csv {name}", "list.csv", "list.csv", content) for name, content in lists.items())
+    yield from (
+        Handmade(f"list csv {name}", "list.csv", "list.csv", content)
+        for name, content in lists.items()
+    )
     row = b'{"file": "0.png", "label": [1' + b"0" * 400 + b"]}\n"
-    yield Handmade("list jsonl nested", "list.jsonl", "list.jsonl", b'{"file": "0.png", "label": ' + b"[" * 100_000)
-    yield Handmade("list jsonl 400 digits", "list.jsonl", "list.jsonl", row * 3, "accepted")  # a label like others
+    yield Handmade(
+        "list jsonl nested",
+        "list.jsonl",
+        "list.jsonl",
+        b'{"file": "0.png", "label": ' + b"[" * 100_000,
+    )
+    yield Handmade(
+        "list jsonl 400 digits", "list.jsonl", "list.jsonl", row * 3, "accepted"
+    )  # a label like others
 
 
 def _texts() -> Iterator[Handmade]:
     digits = b"9" * 400
-    for specimen_name in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
+    for specimen_name in (
+        "tsv",
+        "jsonl",
+        "parallel",
+        "reviews tsv",
+        "conll",
+        "language",
+        "tracks",
+        "captions.tsv",
+    ):
         yield Handmade(
-            f"{specimen_name} mark alone", specimen_name, specimen(specimen_name).mutated[0], b"\xef\xbb\xbf"
+            f"{specimen_name} mark alone",
+            specimen_name,
+            specimen(specimen_name).mutated[0],
+            b"\xef\xbb\xbf",
         )
-    for specimen_name in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
+    for specimen_name in (
+        "tsv",
+        "conll",
+        "language",
+        "tracks",
+        "idx",
+        "npz",
+        "wav",
+        "coco",
+        "tar",
+        "captions.tsv",
+    ):
         for kind in ("pipe", "zeros", "folder"):
             expected = "accepted" if kind == "pipe" and specimen_name not in _REGULAR else "refused"
-            yield Handmade(f"{specimen_name} {kind}", specimen_name, specimen(specimen_name).mutated[0], kind, expected)
+            yield Handmade(
+                f"{specimen_name} {kind}",
+                specimen_name,
+                specimen(specimen_name).mutated[0],
+                kind,
+                expected,
+            )
     yield Handmade("gz bomb tsv", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"a\tb\n"))
     yield Handmade("gz bomb lines", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"\n", 1 << 26))
     yield Handmade("gz bomb language", "language", "text.txt", lambda: _bomb(b"text "))
     yield Handmade("NFKC", "tsv", "pairs.tsv", lambda: "\ufdfa".encode() * 5_000_000 + b"\ta\n")
     yield Handmade(
-        "NFKC allowed", "tsv", "pairs.tsv", lambda: _of("tsv") + "\ufdfa".encode() * 400 + b"\ta\n", "accepted"
+        "NFKC allowed",
+        "tsv",
+        "pairs.tsv",
+        lambda: _of("tsv") + "\ufdfa".encode() * 400 + b"\ta\n",
+        "accepted",
     )
-    yield Handmade("latin-1 reviews", "reviews tsv", "reviews.tsv", b"ein Hund\tgut\nzwei B\xe4ume\tschlecht\n")
+    yield Handmade(
+        "latin-1 reviews", "reviews tsv", "reviews.tsv", b"ein Hund\tgut\nzwei B\xe4ume\tschlecht\n"
+    )
     rows = b"".join(f"text {i}\tclass{i}\n".encode() for i in range(10_000))
-    yield Handmade("10000 classes", "reviews tsv", "reviews.tsv", lambda: _of("reviews tsv") + rows, "accepted")
+    yield Handmade(
+        "10000 classes", "reviews tsv", "reviews.tsv", lambda: _of("reviews tsv") + rows, "accepted"
+    )
     numbers = {
         "nan": b"nan",
         "inf": b"-inf",
@@ -344,20 +458,36 @@ def _texts() -> Iterator[Handmade]:
         "1e30": b"1e30",
     }
     for name, value in numbers.items():
-        yield Handmade(f"number {name}", "reviews numbers", "numbers.tsv", b"a\t0\nb\t" + value + b"\n")
+        yield Handmade(
+            f"number {name}", "reviews numbers", "numbers.tsv", b"a\t0\nb\t" + value + b"\n"
+        )
         if name != "1e-320":
-            yield Handmade(f"tracks {name}", "tracks", "tracks.txt", _of("tracks") + b"10 9 " + value + b" 1\n")
+            yield Handmade(
+                f"tracks {name}", "tracks", "tracks.txt", _of("tracks") + b"10 9 " + value + b" 1\n"
+            )
     yield Handmade("tracks twice", "tracks", "tracks.txt", _of("tracks") * 2)
     yield Handmade("one class", "reviews tsv", "reviews.tsv", b"a\tx\nb\tx\n")
-    yield Handmade("class nan", "reviews tsv", "reviews.tsv", _of("reviews tsv") + b"no number\tnan\n", "accepted")
+    yield Handmade(
+        "class nan",
+        "reviews tsv",
+        "reviews.tsv",
+        _of("reviews tsv") + b"no number\tnan\n",
+        "accepted",
+    )
     yield Handmade("surrogate", "jsonl", "pairs.jsonl", b'{"source": "\\ud800", "target": "a"}\n')
-    yield Handmade("tags surrogate", "tags jsonl", "tags.jsonl", b'{"tokens": ["\\ud800"], "tags": ["O"]}\n')
+    yield Handmade(
+        "tags surrogate", "tags jsonl", "tags.jsonl", b'{"tokens": ["\\ud800"], "tags": ["O"]}\n'
+    )
     yield Handmade("nested", "jsonl", "pairs.jsonl", b'{"source": ' + b"[" * 100_000 + b"\n")
-    yield Handmade("key twice", "jsonl", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}\n')
+    yield Handmade(
+        "key twice", "jsonl", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}\n'
+    )
     yield Handmade("one character", "language", "text.txt", b"a", "accepted")
     yield Handmade("spaces", "language", "text.txt", b" \n \n")
     yield Handmade("no tags", "conll", "tags.conll", b"ein\nHund\n")
-    yield Handmade("caption traversal", "captions.tsv", "captions.tsv", b"../../../../etc/passwd\ta\n" * 3)
+    yield Handmade(
+        "caption traversal", "captions.tsv", "captions.tsv", b"../../../../etc/passwd\ta\n" * 3
+    )
 
 
 HANDMADE: tuple[Handmade, ...] = (*_arrays(), *_sounds(), *_boxes(), *_images(), *_texts())

@@ -16,7 +16,8 @@ from PIL import Image
 __all__ = ["SPECIMENS", "Specimen", "specimen"]
 
 _TRAIN = (
-    "--train.steps 1 --train.warmup 0 --train.validate-every 1 --train.tensorboard false --train.average 0 "
+    "--train.steps 1 --train.warmup 0 --train.validate-every 1 --train.tensorboard false "
+    "--train.average 0 "
     "--train.precision float32 --threads 1 --model.dropout 0"
 )
 _CORE = (
@@ -27,12 +28,20 @@ _TEXTS = f"--tokenizer.vocab-size 60 {_TRAIN} {_CORE}"
 _IMAGES = f"--patch 4 {_TRAIN} {_CORE}"
 _SETS = f"--model.num-queries 3 --batch 4 --downsampling-layers 2 {_TRAIN} {_CORE}"
 _CONTAINERS = ("w64", "rf64", "aiff", "au", "caf")
-WORDS = ("ein Hund", "zwei Katzen", "drei rote B\u00e4ume", "ein Haus am See", "kein Mensch", "viele Wege")
+WORDS = (
+    "ein Hund",
+    "zwei Katzen",
+    "drei rote B\u00e4ume",
+    "ein Haus am See",
+    "kein Mensch",
+    "viele Wege",
+)
 
 
 @dataclass(frozen=True)
 class Specimen:
-    """Files of a data set by name, the ones to damage, and the training options; {} in a word is their folder."""
+    """Files of a data set by name, the ones to damage, and the training options; {} in a word is
+    their folder."""
 
     recipe: str
     words: str
@@ -53,7 +62,9 @@ def _pairs() -> list[tuple[str, str]]:
     return [(f"{text} {i}", f"a text {i} {text[::-1]}") for i, text in enumerate(WORDS * 2)]
 
 
-def _translate(train: str, files: dict[str, bytes], more: str = "", mutated: tuple[str, ...] = ()) -> Specimen:
+def _translate(
+    train: str, files: dict[str, bytes], more: str = "", mutated: tuple[str, ...] = ()
+) -> Specimen:
     val = {"val.tsv": _lines(*(f"{a}\t{b}" for a, b in _pairs()[:3]))} if not more else {}
     paths = f"--data.train {{}}/{train} {more or '--data.val {}/val.tsv'}"
     words = f"translate {paths} --val-sample 2 --decode.max-ratio 1 {_TEXTS}"
@@ -65,7 +76,9 @@ def _tsv() -> Specimen:
 
 
 def _tsv_gz() -> Specimen:
-    return _translate("pairs.tsv.gz", {"pairs.tsv.gz": gzip.compress(_tsv().files["pairs.tsv"], mtime=0)})
+    return _translate(
+        "pairs.tsv.gz", {"pairs.tsv.gz": gzip.compress(_tsv().files["pairs.tsv"], mtime=0)}
+    )
 
 
 def _jsonl() -> Specimen:
@@ -74,8 +87,14 @@ def _jsonl() -> Specimen:
 
 
 def _parallel() -> Specimen:
-    sides = {f"train.{end}": _lines(*(pair[i] for pair in _pairs())) for i, end in enumerate(("de", "en"))}
-    vals = {f"val.{end}": _lines(*(pair[i] for pair in _pairs()[:3])) for i, end in enumerate(("de", "en"))}
+    sides = {
+        f"train.{end}": _lines(*(pair[i] for pair in _pairs()))
+        for i, end in enumerate(("de", "en"))
+    }
+    vals = {
+        f"val.{end}": _lines(*(pair[i] for pair in _pairs()[:3]))
+        for i, end in enumerate(("de", "en"))
+    }
     more = "--data.train-target {}/train.en --data.val {}/val.de --data.val-target {}/val.en"
     return _translate("train.de", sides | vals, more, ("train.de", "train.en"))
 
@@ -92,13 +111,21 @@ def _reviews_tsv() -> Specimen:
 
 
 def _reviews_jsonl() -> Specimen:
-    rows = [{"text": f"{text} {i}", "label": ("good", "bad", 3)[i % 3]} for i, text in enumerate(WORDS * 2)]
+    rows = [
+        {"text": f"{text} {i}", "label": ("good", "bad", 3)[i % 3]}
+        for i, text in enumerate(WORDS * 2)
+    ]
     return _reviews("reviews.jsonl", _json_lines(rows), _json_lines(rows[:3]))
 
 
 def _reviews_labels() -> Specimen:
-    rows = [{"text": f"{text} {i}", "label": (["a"], ["a", "b"], [])[i % 3]} for i, text in enumerate(WORDS * 2)]
-    return _reviews("labels.jsonl", _json_lines(rows), _json_lines(rows[:3]), "--data.target labels")
+    rows = [
+        {"text": f"{text} {i}", "label": (["a"], ["a", "b"], [])[i % 3]}
+        for i, text in enumerate(WORDS * 2)
+    ]
+    return _reviews(
+        "labels.jsonl", _json_lines(rows), _json_lines(rows[:3]), "--data.target labels"
+    )
 
 
 def _reviews_numbers() -> Specimen:
@@ -113,27 +140,39 @@ def _tags(name: str, content: bytes) -> Specimen:
 
 
 def _sentences() -> list[list[tuple[str, str]]]:
-    return [[(word, "B-X" if word[0].isupper() else "O") for word in text.split()] for text in WORDS]
+    return [
+        [(word, "B-X" if word[0].isupper() else "O") for word in text.split()] for text in WORDS
+    ]
 
 
 def _conll() -> Specimen:
-    rows = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in sentence) for sentence in _sentences())
+    rows = "\n\n".join(
+        "\n".join(f"{word} {tag}" for word, tag in sentence) for sentence in _sentences()
+    )
     return _tags("tags.conll", f"-DOCSTART- O\n\n{rows}\n".encode())
 
 
 def _tags_jsonl() -> Specimen:
-    rows = [{"tokens": [w for w, _ in sentence], "tags": [t for _, t in sentence]} for sentence in _sentences()]
+    rows = [
+        {"tokens": [w for w, _ in sentence], "tags": [t for _, t in sentence]}
+        for sentence in _sentences()
+    ]
     return _tags("tags.jsonl", _json_lines(rows))
 
 
 def _language() -> Specimen:
     content = _lines(*WORDS * 4)
     words = f"language --data.train {{}}/text.txt --data.val {{}}/val.txt --context 16 --batch 4 {_TEXTS}"
-    return Specimen("language", words, {"text.txt": content, "val.txt": content[:200]}, ("text.txt",))
+    return Specimen(
+        "language", words, {"text.txt": content, "val.txt": content[:200]}, ("text.txt",)
+    )
 
 
 def _idx_bytes(array: np.ndarray) -> bytes:
-    return np.array([2051 if array.ndim == 3 else 2049, *array.shape], ">i4").tobytes() + array.tobytes()
+    return (
+        np.array([2051 if array.ndim == 3 else 2049, *array.shape], ">i4").tobytes()
+        + array.tobytes()
+    )
 
 
 def _idx(packed: bool = False) -> Specimen:
@@ -142,11 +181,15 @@ def _idx(packed: bool = False) -> Specimen:
     end = ".gz" if packed else ""
     names = f"t-images-idx3-ubyte{end}", f"t-labels-idx1-ubyte{end}"
     contents = (_idx_bytes(pixels), _idx_bytes(labels))
-    files = {n: gzip.compress(c, mtime=0) if packed else c for n, c in zip(names, contents, strict=True)}
+    files = {
+        n: gzip.compress(c, mtime=0) if packed else c for n, c in zip(names, contents, strict=True)
+    }
     return Specimen("images", f"images --data.train {{}}/{names[0]} {_IMAGES}", files, names)
 
 
-def _image(draw: np.random.Generator, form: str, size: tuple[int, int] = (8, 8), **options: Any) -> bytes:
+def _image(
+    draw: np.random.Generator, form: str, size: tuple[int, int] = (8, 8), **options: Any
+) -> bytes:
     out = io.BytesIO()
     pixels = draw.integers(0, 256, size, np.uint8)
     kinds = {"PPM": pixels, "PNG16": (pixels.astype(np.uint16) * 257)}
@@ -158,7 +201,11 @@ def _image(draw: np.random.Generator, form: str, size: tuple[int, int] = (8, 8),
 def _folder(form: str, ending: str) -> Callable[[], Specimen]:
     def make() -> Specimen:
         draw = np.random.default_rng(2)
-        files = {f"all/{name}/{i}{ending}": _image(draw, form) for name in ("cat", "dog") for i in range(3)}
+        files = {
+            f"all/{name}/{i}{ending}": _image(draw, form)
+            for name in ("cat", "dog")
+            for i in range(3)
+        }
         words = f"images --data.train {{}}/all --data.val-share 0.3 --data.size 8 {_IMAGES}"
         return Specimen("images", words, files, ("all/cat/1" + ending,))
 
@@ -168,11 +215,18 @@ def _folder(form: str, ending: str) -> Callable[[], Specimen]:
 def _list_files(name: str, content: bytes, more: str = "") -> Specimen:
     draw = np.random.default_rng(3)
     files = {f"{i}.png": _image(draw, "PNG") for i in range(6)}
-    return Specimen("images", f"images --data.train {{}}/{name} {more} {_IMAGES}", files | {name: content}, (name,))
+    return Specimen(
+        "images",
+        f"images --data.train {{}}/{name} {more} {_IMAGES}",
+        files | {name: content},
+        (name,),
+    )
 
 
 def _list_tsv() -> Specimen:
-    return _list_files("list.tsv", _lines("file\tlabel", *(f"{i}.png\t{'ab'[i % 2]}" for i in range(6))))
+    return _list_files(
+        "list.tsv", _lines("file\tlabel", *(f"{i}.png\t{'ab'[i % 2]}" for i in range(6)))
+    )
 
 
 def _list_csv() -> Specimen:
@@ -203,7 +257,14 @@ def _coco_content() -> dict[str, Any]:
         "images": [{"id": i, "file_name": f"{i}.png", "width": 16, "height": 12} for i in range(4)],
         "categories": [{"id": 1, "name": "red"}, {"id": 2, "name": "blue"}],
         "annotations": [
-            {"id": i, "image_id": i % 4, "category_id": 1 + i % 2, "bbox": [i, 1.5, 4, 5], "iscrowd": 0, "area": 20}
+            {
+                "id": i,
+                "image_id": i % 4,
+                "category_id": 1 + i % 2,
+                "bbox": [i, 1.5, 4, 5],
+                "iscrowd": 0,
+                "area": 20,
+            }
             for i in range(6)
         ],
     }
@@ -220,7 +281,10 @@ def _boxes_csv() -> Specimen:
 
 def _boxes_jsonl() -> Specimen:
     box = {"x": 1, "y": 2.5, "width": 3, "height": 4, "label": "red"}
-    return _boxes("boxes.jsonl", _json_lines([{"file": f"{i}.png", "boxes": [box] * (i % 3)} for i in range(4)]))
+    return _boxes(
+        "boxes.jsonl",
+        _json_lines([{"file": f"{i}.png", "boxes": [box] * (i % 3)} for i in range(4)]),
+    )
 
 
 def _tar() -> Specimen:
@@ -245,10 +309,15 @@ def _container(form: str) -> Specimen:
 
 def _events(sound: str, content: bytes, mutated: str) -> Specimen:
     rows = (f"{sound},0.05,0.1,a", f"{sound},0.15,0.05,b", "val.wav,0.01,0.1,a")
-    files = {"events.csv": _lines("file,onset,duration,label", *rows), sound: content, "val.wav": _sound()}
+    files = {
+        "events.csv": _lines("file,onset,duration,label", *rows),
+        sound: content,
+        "val.wav": _sound(),
+    }
     files["val.csv"] = _lines("file,onset,duration,label", "val.wav,0.01,0.1,a")
     words = (
-        f"events --data.train {{}}/events.csv --data.val {{}}/val.csv --data.seconds 0.25 --data.bands 8 "
+        f"events --data.train {{}}/events.csv --data.val {{}}/val.csv --data.seconds 0.25 "
+        f"--data.bands 8 "
         f"--channels 4 {_SETS}"
     )
     return Specimen("events", words, files, (mutated,))
@@ -262,7 +331,8 @@ def _npz(save: Callable[..., None] = np.savez) -> Specimen:
     offsets, index = np.cumsum([0, *lengths]), np.array([0, 5, 10] * 4)
     save(out, samples=samples, offsets=offsets, label=label, index=index, sample_rate=8000)
     words = (
-        f"events --data.train {{}}/sounds.npz --data.seconds 0.25 --data.bands 8 --data.epoch-size 8 --data.val-size 2 "
+        f"events --data.train {{}}/sounds.npz --data.seconds 0.25 --data.bands 8 --data.epoch-size "
+        f"8 --data.val-size 2 "
         f"--data.test-size 2 --channels 4 {_SETS}"
     )
     return Specimen("events", words, {"sounds.npz": out.getvalue()}, ("sounds.npz",))
@@ -274,7 +344,9 @@ def _tracks() -> Specimen:
         for t in range(24)
         for person in (1, 2, 3)
     ]
-    words = f"tracks --data.train {{}}/tracks.txt --data.val {{}}/val.txt --batch 8 {_TRAIN} {_CORE}"
+    words = (
+        f"tracks --data.train {{}}/tracks.txt --data.val {{}}/val.txt --batch 8 {_TRAIN} {_CORE}"
+    )
     files = {"tracks.txt": _lines(*rows), "val.txt": _lines(*rows)}
     return Specimen("tracks", words, files, ("tracks.txt",))
 
@@ -283,7 +355,8 @@ def _captions(name: str, content: bytes) -> Specimen:
     draw = np.random.default_rng(6)
     files = {f"{i}.png": _image(draw, "PNG") for i in range(6)} | {name: content}
     words = (
-        f"draw --data.train {{}}/{name} --data.val-share 0.3 --autoencoder-steps 1 --autoencoder.codebook-size 4 "
+        f"draw --data.train {{}}/{name} --data.val-share 0.3 --autoencoder-steps 1 "
+        f"--autoencoder.codebook-size 4 "
         f"--model.core.decoder-layers 1 {_TRAIN} {_CORE}"
     )
     return Specimen("draw", words, files, (name,))

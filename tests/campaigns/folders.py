@@ -1,9 +1,11 @@
 """Run folders damaged in one place: training is resumed, or the run is used.
 
-The result must be that of an undamaged folder, bit for bit, or a refusal that names a file of the folder. No checkpoint
-that could be repaired is removed, and no file that does not belong to the run.
+The result must be that of an undamaged folder, bit for bit, or a refusal that names a file of the
+folder. No checkpoint that could be repaired is removed, and no file that does not belong to the
+run.
 
-Weights of the same model in place of model.safetensors are not damage, because a user may put them there.
+Weights of the same model in place of model.safetensors are not damage, because a user may put them
+there.
 """
 
 import hashlib
@@ -138,7 +140,24 @@ def edit(draw: random.Random, path: Path) -> str:
     entries = list(_entries(content))
     holder, key = draw.choice(entries)
     value = holder[key]
-    choices: list[Any] = [None, True, -1, 0, 1, 10**9, 10**400, 0.5, 1e308, "", "x", [], {}, [[]], "nan", "\x1b[2J"]
+    choices: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        10**9,
+        10**400,
+        0.5,
+        1e308,
+        "",
+        "x",
+        [],
+        {},
+        [[]],
+        "nan",
+        "\x1b[2J",
+    ]
     if isinstance(value, int | float):
         choices += [value + 1, value - 1, value * 2] * 4
     if isinstance(value, list) and value:
@@ -198,11 +217,19 @@ def case(seed: int, number: int) -> Outcome:
         result, answer = _use(run, folder, verb, Path(name))
         expected = _expected_answer(run.recipe, verb)
         outcome = judge(
-            result, description, names=(str(folder), "run/", *[Path(path).name for path in original_digests])
+            result,
+            description,
+            names=(str(folder), "run/", *[Path(path).name for path in original_digests]),
         )
         if outcome.kind == "accepted" and answer != expected:
-            outcome = Outcome("other answer", description, f"{verb} after {damage.split(':')[0]}: {result.err[-150:]}")
-        loss = _find_losses(folder, original_digests, damaged, foreign=foreign, result=result, verb=verb)
+            outcome = Outcome(
+                "other answer",
+                description,
+                f"{verb} after {damage.split(':')[0]}: {result.err[-150:]}",
+            )
+        loss = _find_losses(
+            folder, original_digests, damaged, foreign=foreign, result=result, verb=verb
+        )
         if outcome.kind in CAMPAIGN.fine and loss:
             outcome = Outcome("lost", description, loss)
         return outcome
@@ -230,7 +257,10 @@ def _damage(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
         for path, content in ((first_path, second), (second_path, first)):
             path.unlink()
             path.write_bytes(content)
-        return f"{first_path.relative_to(folder)} swapped with {second_path.relative_to(folder)}", {}
+        return (
+            f"{first_path.relative_to(folder)} swapped with {second_path.relative_to(folder)}",
+            {},
+        )
     if number < 0.22:
         names = [
             ".run.json.new",
@@ -238,7 +268,10 @@ def _damage(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
             ".learned.json.new",
             "snapshots/.step-00000001.safetensors.new",
         ]
-        names += ["checkpoints/step-00000003.new/model.safetensors", "snapshots/.step-00000003.safetensors.new"]
+        names += [
+            "checkpoints/step-00000003.new/model.safetensors",
+            "snapshots/.step-00000003.safetensors.new",
+        ]
         leftovers = draw.sample(names, 3)
         for name in leftovers:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -261,9 +294,13 @@ def _use(run: SmallRun, folder: Path, verb: str, work: Path) -> tuple[ChildResul
         result = command(run.predict(folder, work), seconds=SECONDS)
         picture = work / "drawn.png"
         output = result.out.replace(str(work), "")
-        return result, output + (hashlib.sha256(picture.read_bytes()).hexdigest() if picture.exists() else "")
+        return result, output + (
+            hashlib.sha256(picture.read_bytes()).hexdigest() if picture.exists() else ""
+        )
     if verb == "look":
-        result = command(["look", str(folder), *run.inputs, "--out", str(work / "page.html")], seconds=SECONDS)
+        result = command(
+            ["look", str(folder), *run.inputs, "--out", str(work / "page.html")], seconds=SECONDS
+        )
         return result, ""
     result = command(run.evaluate(folder), seconds=SECONDS)
     return result, re.sub(r'"seconds": [0-9.]+', "", result.out)
@@ -293,7 +330,9 @@ def _digests(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.stat().st_size < 1 << 24 and not str(path.resolve()).startswith("/dev")
+        if path.is_file()
+        and path.stat().st_size < 1 << 24
+        and not str(path.resolve()).startswith("/dev")
     }
 
 
@@ -313,7 +352,11 @@ def _find_losses(
         aside = re.sub(r"(step-00000003)/", r"\1.aside/", name)
         if damaged[name] not in (remaining.get(name), remaining.get(aside)):
             return f"{name} is gone or altered"
-    expected = {name: digest for name, digest in damaged.items() if not re.search(r"\.new|log\.jsonl|tb/", name)}
+    expected = {
+        name: digest
+        for name, digest in damaged.items()
+        if not re.search(r"\.new|log\.jsonl|tb/", name)
+    }
     if result.code != 0 or verb != "resume":
         missing = [
             name
@@ -323,7 +366,9 @@ def _find_losses(
         return f"refused, but {missing[0]} is gone or altered" if missing else ""
     newest = f"checkpoints/step-{STEPS:08d}/"
     if any(damaged.get(name) != original.get(name) for name in original if name.startswith(newest)):
-        missing = [name for name in damaged if name.startswith(newest) and damaged[name] not in contents]
+        missing = [
+            name for name in damaged if name.startswith(newest) and damaged[name] not in contents
+        ]
         return f"{missing[0]} is gone" if missing else ""
     leftovers = [name for name in remaining if re.search(r"\.new|\.old|\.gone", name)]
     return f"{leftovers[0]} is left" if leftovers and verb == "resume" and result.code == 0 else ""

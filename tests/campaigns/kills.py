@@ -1,8 +1,9 @@
-"""Training runs that are interrupted at a random moment and resumed: the result must be that of an uninterrupted run.
+"""Training runs that are interrupted at a random moment and resumed: the result must be that of an
+uninterrupted run.
 
-Killed (SIGKILL) before a file is opened for writing, renamed, copied, removed or flushed, once or repeatedly; errors
-that the disk is full or read-only, for one operation or from there on; files limited in size (RLIMIT_FSIZE); one or two
-signals; the clock set back.
+Killed (SIGKILL) before a file is opened for writing, renamed, copied, removed or flushed, once or
+repeatedly; errors that the disk is full or read-only, for one operation or from there on; files
+limited in size (RLIMIT_FSIZE); one or two signals; the clock set back.
 """
 
 import builtins
@@ -30,13 +31,23 @@ __all__ = ["CAMPAIGN"]
 
 STEPS = 3
 SECONDS = 60.0
-_OPERATIONS = ("fsync", "copy_file_range", "truncate", "rename", "replace", "unlink", "rmdir", "mkdir")
+_OPERATIONS = (
+    "fsync",
+    "copy_file_range",
+    "truncate",
+    "rename",
+    "replace",
+    "unlink",
+    "rmdir",
+    "mkdir",
+)
 
 
 def _run_disturbed(
     words: list[str], folder: Path, act: Callable[[int], None], *, set_up: Callable[[], object]
 ) -> ChildResult:
-    """Run a command, and call `act` with the number of each operation on files in its folder before it."""
+    """Run a command, and call `act` with the number of each operation on files in its folder before
+    it."""
 
     def work() -> int:
         from regard.cli.main import main  # noqa: PLC0415  # patched only in this process
@@ -83,7 +94,9 @@ def _events(recipe: str) -> int:
     run, _ = small_run(recipe, steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
-        result = _run_disturbed(run.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None)
+        result = _run_disturbed(
+            run.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None
+        )
         assert result.code == 0, result.err
         return int((Path(name) / "events").read_text(encoding="ascii"))
 
@@ -92,7 +105,9 @@ def case(seed: int, number: int) -> Outcome:
     draw = random.Random(f"{seed}/{number}")
     run, reference = small_run(draw.choice(list(RECIPES)), steps=STEPS)
     at = draw.randrange(1, _events(run.recipe) + 1)
-    kind = draw.choice(("kill", "kill", "kill", "kills", "full", "read-only", "limit", "signals", "clock"))
+    kind = draw.choice(
+        ("kill", "kill", "kill", "kills", "full", "read-only", "limit", "signals", "clock")
+    )
     description = f"{run.recipe}: {kind} at {at}"
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
@@ -105,7 +120,9 @@ def case(seed: int, number: int) -> Outcome:
             return Outcome(f"not resumed: {outcome.kind}", description, outcome.detail)
         expected, actual = _digests(reference), _digests(folder)
         if expected != actual:
-            names = sorted(path for path in {*expected, *actual} if expected.get(path) != actual.get(path))
+            names = sorted(
+                path for path in {*expected, *actual} if expected.get(path) != actual.get(path)
+            )
             return Outcome("different", description, f"{kind}: {re.sub(r'[0-9]+', 'N', names[0])}")
         return Outcome("equal", description)
 
@@ -115,10 +132,14 @@ def _kill(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[st
         if number == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,))
+    return _find_problem(
+        _run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,)
+    )
 
 
-def _kill_repeatedly(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _kill_repeatedly(
+    draw: random.Random, run: SmallRun, folder: Path, at: int
+) -> tuple[str, str] | None:
     for _ in range(3):
         _kill(draw, run, folder, draw.randrange(1, at + 1))
     return None
@@ -127,7 +148,9 @@ def _kill_repeatedly(draw: random.Random, run: SmallRun, folder: Path, at: int) 
 def _fail_operations(
     number: int, *, always: bool
 ) -> Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]:
-    def disturbance(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+    def disturbance(
+        draw: random.Random, run: SmallRun, folder: Path, at: int
+    ) -> tuple[str, str] | None:
         def act(count: int) -> None:
             if count == at or (always and count > at):
                 raise OSError(number, os.strerror(number), str(folder))
@@ -138,17 +161,23 @@ def _fail_operations(
     return disturbance
 
 
-def _limit_file_size(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _limit_file_size(
+    draw: random.Random, run: SmallRun, folder: Path, at: int
+) -> tuple[str, str] | None:
     most = draw.choice((100, 1000, 3000, 10_000, 30_000))
 
     def set_up() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
-    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2))
+    return _find_problem(
+        _run_disturbed(run.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2)
+    )
 
 
 def _interrupt(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
-    first, second = draw.choice(((signal.SIGINT,) * 2, (signal.SIGTERM,) * 2, (signal.SIGTERM, signal.SIGINT)))
+    first, second = draw.choice(
+        ((signal.SIGINT,) * 2, (signal.SIGTERM,) * 2, (signal.SIGTERM, signal.SIGINT))
+    )
     repeated_at = at + draw.choice((1, 1, 2, 5, 1000))
 
     def act(number: int) -> None:
@@ -159,7 +188,9 @@ def _interrupt(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tup
     return _find_problem(result, (0, 130, -signal.SIGTERM))
 
 
-def _clock_back(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _clock_back(
+    draw: random.Random, run: SmallRun, folder: Path, at: int
+) -> tuple[str, str] | None:
     back = draw.choice((3600.0, 10.0**7, 1e9))
 
     def act(number: int) -> None:
@@ -169,7 +200,9 @@ def _clock_back(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tu
         if number == at + 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9))
+    return _find_problem(
+        _run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9)
+    )
 
 
 _DISTURBANCES: dict[str, Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]] = {
@@ -198,7 +231,8 @@ def _find_problem(result: ChildResult, codes: tuple[int, ...]) -> tuple[str, str
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return a digest of each file of a run by name, without values in logs and reports that depend on the clock."""
+    """Return a digest of each file of a run by name, without values in logs and reports that depend
+    on the clock."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -209,7 +243,8 @@ def _digests(folder: Path) -> dict[str, str]:
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
             timeless = [
-                {k: v for k, v in entry.items() if k != "seconds" and not k.endswith("_per_s")} for entry in lines
+                {k: v for k, v in entry.items() if k != "seconds" and not k.endswith("_per_s")}
+                for entry in lines
             ]
             data = repr(timeless).encode()
         if path.name == "report.json":

@@ -1,11 +1,13 @@
-"""Random options: every setting of every recipe and command, YAML files of settings, and inputs of trained runs.
+"""Random options: every setting of every recipe and command, YAML files of settings, and inputs of
+trained runs.
 
-A case is a command line. It must give a result without NaN, or one line and exit code 2, within 20 s on an otherwise
-idle machine and 2 GB, once its loops are compiled. Settings are collected from the configurations, so new ones are
-covered automatically.
+A case is a command line. It must give a result without NaN, or one line and exit code 2, within 20
+s on an otherwise idle machine and 2 GB, once its loops are compiled. Settings are collected from
+the configurations, so new ones are covered automatically.
 
-Some valid settings take long (a thousand layers, ten million scenes): if a valid value is not quick, the case prints
-the configuration instead of training with it, so that it is still parsed and checked.
+Some valid settings take long (a thousand layers, ten million scenes): if a valid value is not
+quick, the case prints the configuration instead of training with it, so that it is still parsed and
+checked.
 """
 
 import importlib
@@ -65,7 +67,16 @@ ANY_IS_QUICK = {
     "vocab_size",
     "min_count",
 } | {
-    *("batch_tokens", "max_length", "max_ratio", "seed", "keep", "log_every", "checkpoint_every", "checkpoint_minutes"),
+    *(
+        "batch_tokens",
+        "max_length",
+        "max_ratio",
+        "seed",
+        "keep",
+        "log_every",
+        "checkpoint_every",
+        "checkpoint_minutes",
+    ),
     *(
         "average",
         "validate_every",
@@ -88,8 +99,28 @@ ANY_IS_QUICK = {
         "window",
         "length_penalty",
     ),
-    *("noise", "weight", "target", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
-    *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
+    *(
+        "noise",
+        "weight",
+        "target",
+        "commitment",
+        "minutes",
+        "val_sample",
+        "least",
+        "neighbors",
+        "source_column",
+        "hop",
+    ),
+    *(
+        "target_column",
+        "text_column",
+        "label_column",
+        "first_year",
+        "last_year",
+        "context",
+        "n_best",
+        "threshold",
+    ),
 }
 """Settings for which no valid value takes long; values too large for memory are refused."""
 WEIRD = (
@@ -137,7 +168,9 @@ def run(seed: int, number: int) -> Outcome:
     try:
         words, stdin = make(draw, directory)
         result = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
-        if result.is_late:  # the first case that needs a loop waits for its compilation, which is then cached
+        if (
+            result.is_late
+        ):  # the first case that needs a loop waits for its compilation, which is then cached
             command(words, seconds=300.0, stdin=stdin, env=SMALL_MEMORY)
             shutil.rmtree(directory / "run", ignore_errors=True)
             result = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
@@ -158,14 +191,25 @@ def _patience() -> float:
     return 20.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def _check_numbers(result: ChildResult, outcome: Outcome, words: list[str], directory: Path) -> Outcome:
+def _check_numbers(
+    result: ChildResult, outcome: Outcome, words: list[str], directory: Path
+) -> Outcome:
     """Return the outcome, or `NaN accepted` if the result holds NaN."""
     report = directory / "run" / "report.json"
     if result.code == 0 and words[0] == "train" and report.is_file():
-        text = json.dumps([json.loads(report.read_text(encoding="utf-8")).get(name) for name in ("validation", "test")])
+        text = json.dumps(
+            [
+                json.loads(report.read_text(encoding="utf-8")).get(name)
+                for name in ("validation", "test")
+            ]
+        )
         if "NaN" in text or "Infinity" in text:
             return Outcome("NaN accepted", outcome.case, text[:200])
-    if result.code == 0 and words[0] == "evaluate" and ("NaN" in result.out or " nan" in result.out):
+    if (
+        result.code == 0
+        and words[0] == "evaluate"
+        and ("NaN" in result.out or " nan" in result.out)
+    ):
         return Outcome("NaN accepted", outcome.case, result.out[:200])
     return outcome
 
@@ -173,22 +217,36 @@ def _check_numbers(result: ChildResult, outcome: Outcome, words: list[str], dire
 def _training(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
     config, options, is_quick = get_entry(recipe).config(), [], True
-    for setting in _sample_settings(draw, [*collect_groups(config), *collect_groups(TrainOptions())]):
+    for setting in _sample_settings(
+        draw, [*collect_groups(config), *collect_groups(TrainOptions())]
+    ):
         if setting.path in ("run", "print_config"):
             continue
         words, quick = _value(draw, setting, directory)
         options += [_name(setting.path), *words]
         is_quick &= quick
-        for variant in setting.variants.values() if setting.variants and words and words[0] in setting.variants else ():
-            nested = [below for group in collect_groups(variant(), setting.path) for below in group.settings]
+        for variant in (
+            setting.variants.values()
+            if setting.variants and words and words[0] in setting.variants
+            else ()
+        ):
+            nested = [
+                below
+                for group in collect_groups(variant(), setting.path)
+                for below in group.settings
+            ]
             if variant.name == words[0] and nested:
                 below = draw.choice(nested)
                 words, quick = _value(draw, below, directory)
                 options += [_name(below.path), *words]
                 is_quick &= quick
     base = BASE[recipe]
-    if any(word == "--model.core" for word in options):  # another core does not have the options of the usual one
-        base = [word for pair in _pairs(base) if not pair[0].startswith("--model.core") for word in pair]
+    if any(
+        word == "--model.core" for word in options
+    ):  # another core does not have the options of the usual one
+        base = [
+            word for pair in _pairs(base) if not pair[0].startswith("--model.core") for word in pair
+        ]
     return [
         "train",
         recipe,
@@ -206,12 +264,22 @@ def _settings_file(draw: random.Random, directory: Path) -> tuple[list[str], byt
     path = directory / "run.yaml"
     for _ in range(draw.randint(0, 3)):
         mutate_tree(draw, content)
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode(
+        "utf-8", "surrogatepass"
+    )
     path.write_bytes(mutate(draw, text) if draw.random() < 0.7 else text)
     if draw.random() < 0.05:
         path.unlink()
         _odd_path(draw, path)
-    return ["train", recipe, "--config", str(path), "--run", str(directory / "run"), "--print-config"], b""
+    return [
+        "train",
+        recipe,
+        "--config",
+        str(path),
+        "--run",
+        str(directory / "run"),
+        "--print-config",
+    ], b""
 
 
 def _inference(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
@@ -219,11 +287,20 @@ def _inference(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     command_name = draw.choices(("predict", "look", "evaluate", "bench"), (6, 4, 3, 1))[0]
     path = finished_run(recipe)
     record = read_run(path)
-    options = {"predict": PredictOptions, "look": LookOptions, "evaluate": EvaluateOptions, "bench": BenchOptions}
+    options = {
+        "predict": PredictOptions,
+        "look": LookOptions,
+        "evaluate": EvaluateOptions,
+        "bench": BenchOptions,
+    }
     entry = get_entry(record.recipe)
     own = {"predict": entry.options, "evaluate": entry.evaluation}
     settings = collect_groups(options[command_name]())
-    settings += collect_groups(defaults_of_run(own[command_name], record.config)) if command_name in own else []
+    settings += (
+        collect_groups(defaults_of_run(own[command_name], record.config))
+        if command_name in own
+        else []
+    )
     words, stdin = [command_name, str(path)], b""
     if command_name in ("predict", "look") and draw.random() < 0.95:
         inputs, stdin = _input(draw, recipe, directory)
@@ -231,7 +308,12 @@ def _inference(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     elif command_name == "bench":
         words += ["--seconds", "0.01", "--batches", "1"]
     if command_name == "look":
-        words += ["--out", str(directory / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}")]
+        words += [
+            "--out",
+            str(
+                directory / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}"
+            ),
+        ]
     for setting in _sample_settings(draw, settings, most=3):
         if setting.path == "open":
             continue
@@ -246,7 +328,8 @@ def _small_commands(draw: random.Random, directory: Path) -> tuple[list[str], by
         ("recipes", "new", "", "train", draw.choice(WEIRD), "--version", "predict", "bench", "look")
     )
     words = [
-        draw.choice((*WEIRD, *NUMBERS, "--help", "dates", "/", "a/b", "class", "a" * 300, "--x")) for _ in range(2)
+        draw.choice((*WEIRD, *NUMBERS, "--help", "dates", "/", "a/b", "class", "a" * 300, "--x"))
+        for _ in range(2)
     ]
     # `new` writes to the working directory, so only names that it refuses.
     words = [
@@ -271,7 +354,9 @@ def _input(draw: random.Random, recipe: str, directory: Path) -> tuple[list[str]
         b"\r",
         b" ",
     ]
-    content = b"\n".join(draw.choices(lines, k=draw.randint(0, 4))) + draw.choice((b"", b"\n", b"\r\n"))
+    content = b"\n".join(draw.choices(lines, k=draw.randint(0, 4))) + draw.choice(
+        (b"", b"\n", b"\r\n")
+    )
     if draw.random() < 0.03:
         content = draw.choice((b"\0", b"z")) * (100 << 20)
     path = directory / draw.choice(("in.txt", "in.png", "in.wav", "in", "in.lst"))
@@ -281,7 +366,11 @@ def _input(draw: random.Random, recipe: str, directory: Path) -> tuple[list[str]
     if kind == "stdin":
         return ["-"], content
     if kind == "text":
-        return [draw.choice((*WEIRD, *NUMBERS, "May 1", "a b c", "-", "--", "a" * 4000, str(directory), "/"))], b""
+        return [
+            draw.choice(
+                (*WEIRD, *NUMBERS, "May 1", "a b c", "-", "--", "a" * 4000, str(directory), "/")
+            )
+        ], b""
     if kind == "file":
         path.write_bytes(content)
     elif kind == "odd":
@@ -309,7 +398,9 @@ def _value(draw: random.Random, setting: Setting, directory: Path) -> tuple[list
 
 
 def _draw_value(draw: random.Random, kind: Kind, name: str, directory: Path) -> tuple[str, bool]:
-    category = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
+    category = draw.choices(
+        ("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1)
+    )[0]
     if category in ("valid", "boundary") and kind.choices:
         return str(draw.choice(kind.choices)), True
     if category in ("valid", "boundary") and kind.within is not None:
@@ -324,7 +415,9 @@ def _draw_value(draw: random.Random, kind: Kind, name: str, directory: Path) -> 
         if draw.random() < 0.8:
             _odd_path(draw, path)
         return str(path), True
-    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(category, (*NUMBERS, *HUGE, *WEIRD)))
+    word = draw.choice(
+        {"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(category, (*NUMBERS, *HUGE, *WEIRD))
+    )
     return word, name in ANY_IS_QUICK or not _is_valid(kind, word) or kind.bases == (str,)
 
 
@@ -343,23 +436,35 @@ def _within(draw: random.Random, kind: Kind, is_boundary: bool) -> float:
     least, most = within.least, within.most
     if int not in kind.bases:
         value = least + (most - least) * draw.random() ** draw.choice((1, 4, 40))
-        return float(draw.choice((least, most, least - 1e-9, most * (1 + 1e-9), 5e-324)) if is_boundary else value)
+        return float(
+            draw.choice((least, most, least - 1e-9, most * (1 + 1e-9), 5e-324))
+            if is_boundary
+            else value
+        )
     if is_boundary:
         return int(draw.choice((least, least - 1, least + 1, most, most + 1)))
     return int(
         draw.choice(
-            (least, least + 1, draw.randint(int(least), int(min(most, least + 7))), draw.randint(int(least), int(most)))
+            (
+                least,
+                least + 1,
+                draw.randint(int(least), int(min(most, least + 7))),
+                draw.randint(int(least), int(most)),
+            )
         )
     )
 
 
 def _odd_path(draw: random.Random, path: Path) -> None:
-    """Create something unexpected at the path, except a pipe without a writer, which would block by design."""
+    """Create something unexpected at the path, except a pipe without a writer, which would block by
+    design."""
     match draw.randrange(1, 7):
         case 1:
             path.mkdir()
         case 2:
-            path.symlink_to(draw.choice(("/dev/zero", "/dev/null", path.name, "nowhere", "/dev/stdin")))
+            path.symlink_to(
+                draw.choice(("/dev/zero", "/dev/null", path.name, "nowhere", "/dev/stdin"))
+            )
         case 3:
             path.write_bytes(b"")
         case 4:
@@ -388,7 +493,10 @@ def _name(path: str) -> str:
 
 # Imported here, so that each case costs only a fork.
 for _module in (
-    *(f"regard.{name}" for name in ("recipes.base.run", "look.figures.draw", "look.page.page", "bench.bench")),
+    *(
+        f"regard.{name}"
+        for name in ("recipes.base.run", "look.figures.draw", "look.page.page", "bench.bench")
+    ),
     *(f"regard.engines.{name}" for name in ("torch", "compiled.engine")),
     *(str(entry.recipe).partition(":")[0] for entry in RECIPES.values()),
 ):

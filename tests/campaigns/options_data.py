@@ -17,32 +17,43 @@ from tests.campaigns.child import command
 __all__ = ["BASE", "SMALL_MEMORY", "finished_run", "folder", "inputs_of"]
 
 SMALL_MEMORY = {"REGARD_MAX_MEMORY_MIB": "512"}
-"""Larger models are refused, as on a small machine, so that a case stays below the memory limit of the campaign."""
+"""Larger models are refused, as on a small machine, so that a case stays below the memory limit of
+the campaign."""
 
 _CORE = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8"
 _DECODER = "--model.core.decoder-layers 1"
-_TRAIN = "--train.steps 1 --train.average 0 --train.device cpu --train.tensorboard false --threads 1"
+_TRAIN = (
+    "--train.steps 1 --train.average 0 --train.device cpu --train.tensorboard false --threads 1"
+)
 _FILES = "--data.train {0}/{1} --data.val {0}/{1} --data.test {0}/{1}"
 _BASE = {
-    "dates": f"--data.locales en --data.epoch-size 8 --data.val-size 4 --data.test-size 4 {_CORE} {_DECODER} "
+    "dates": f"--data.locales en --data.epoch-size 8 --data.val-size 4 --data.test-size 4 {_CORE} "
+    f"{_DECODER} "
     "--source-tokenizer.kind char --source-tokenizer.vocab-size 100 --decode.max-length 12",
     "translate": f"{_FILES.replace('{1}', 'pairs.tsv')} {_CORE} {_DECODER} --tokenizer.kind word "
     "--decode.max-length 12 --decode.beam 2",
-    "reviews": f"{_FILES.replace('{1}', 'reviews.tsv')} --model.core transformer {_CORE} --model.pool-heads 2",
+    "reviews": f"{_FILES.replace('{1}', 'reviews.tsv')} --model.core transformer {_CORE} "
+    f"--model.pool-heads 2",
     "tags": f"{_FILES.replace('{1}', 'tags.txt')} {_CORE}",
     "images": f"{_FILES.replace('{1}', 'images')} {_CORE} --model.pool-heads 2 --batch 4",
-    "language": f"{_FILES.replace('{1}', 'text.txt')} {_CORE} --context 8 --batch 2 --sample.length 8",
+    "language": f"{_FILES.replace('{1}', 'text.txt')} {_CORE} --context 8 --batch 2 "
+    f"--sample.length 8",
     "tracks": f"{_FILES.replace('{1}', 'tracks.txt')} {_CORE} --batch 4",
     "rebuild": f"{_FILES.replace('{1}', 'images')} --model.hidden 8 --model.code-dim 4 --batch 4",
-    "boxes": f"{_FILES.replace('{1}', 'boxes.csv')} {_CORE} {_DECODER} --data.width 32 --data.height 24 --batch 2 "
+    "boxes": f"{_FILES.replace('{1}', 'boxes.csv')} {_CORE} {_DECODER} --data.width 32 "
+    f"--data.height 24 --batch 2 "
     "--model.num-queries 4",
-    "points": f"{_FILES.replace('{1}', 'clouds.csv')} {_CORE} {_DECODER} --batch 2 --groups 8 --neighbors 4 "
+    "points": f"{_FILES.replace('{1}', 'clouds.csv')} {_CORE} {_DECODER} --batch 2 --groups 8 "
+    f"--neighbors 4 "
     "--model.num-queries 4",
-    "events": f"{_FILES.replace('{1}', 'events.csv')} {_CORE} {_DECODER} --data.seconds 1 --data.bands 8 "
+    "events": f"{_FILES.replace('{1}', 'events.csv')} {_CORE} {_DECODER} --data.seconds 1 "
+    f"--data.bands 8 "
     "--data.hop 0.02 --batch 2 --channels 4",
-    "caption": f"--data.epoch-size 8 --data.test-size 2 --data.width 24 --data.height 24 {_CORE} {_DECODER} --batch 4 "
+    "caption": f"--data.epoch-size 8 --data.test-size 2 --data.width 24 --data.height 24 {_CORE} "
+    f"{_DECODER} --batch 4 "
     "--decode.max-extra 8 --decode.beam 2",
-    "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.epoch-size 8 --data.test-size 2 "
+    "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.epoch-size 8 "
+    f"--data.test-size 2 "
     "--data.columns 1 --data.max-items 1 --autoencoder.code-dim 4 --autoencoder.codebook-size 4 "
     "--autoencoder.channels 4 --autoencoder-steps 1 --autoencoder-batch 4 --classifier-steps 1",
 }
@@ -50,13 +61,16 @@ _BASE = {
 
 @functools.cache
 def folder() -> Path:
-    """Return the folder of the data and runs, created by the process that imports this module and removed with it."""
+    """Return the folder of the data and runs, created by the process that imports this module and
+    removed with it."""
     path, owner = Path(tempfile.mkdtemp(prefix="regard-options-")), os.getpid()
     _write_texts(path)
     _write_images(path)
     _write_clouds(path)
     _write_sounds(path)
-    atexit.register(lambda: shutil.rmtree(path, ignore_errors=True) if os.getpid() == owner else None)
+    atexit.register(
+        lambda: shutil.rmtree(path, ignore_errors=True) if os.getpid() == owner else None
+    )
     return path
 
 
@@ -72,7 +86,8 @@ BASE = _Base()
 
 @functools.cache
 def finished_run(recipe: str) -> Path:
-    """Return a finished run of the recipe, which cases only read; the first process to finish provides it."""
+    """Return a finished run of the recipe, which cases only read; the first process to finish
+    provides it."""
     path = folder() / f"run-{recipe}"
     if not path.exists():
         run = folder() / f"run-{recipe}-{os.getpid()}"
@@ -94,12 +109,19 @@ def inputs_of(recipe: str) -> list[str]:
 def _write_texts(path: Path) -> None:
     pairs = ["a b\tb a", "c\tc", "a c b\tb c a", "b\tb", "c a\ta c", "b c\tc b"]
     (path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
-    reviews = [f"{text}\t{label}" for text, label in (("good a", "yes"), ("bad b", "no"), ("good c b", "yes")) * 3]
+    reviews = [
+        f"{text}\t{label}"
+        for text, label in (("good a", "yes"), ("bad b", "no"), ("good c b", "yes")) * 3
+    ]
     (path / "reviews.tsv").write_text("\n".join(reviews) + "\n", encoding="utf-8")
-    (path / "tags.txt").write_text("Ann B-PER\nsees O\nBob B-PER\n\nBob B-PER\nsat O\n\n" * 3, encoding="utf-8")
+    (path / "tags.txt").write_text(
+        "Ann B-PER\nsees O\nBob B-PER\n\nBob B-PER\nsat O\n\n" * 3, encoding="utf-8"
+    )
     (path / "text.txt").write_text("a b c a b c b a c\n" * 20, encoding="utf-8")
     rows = [
-        f"{frame}\t{person}\t{0.1 * frame + person:.2f}\t{0.2 * person:.2f}" for frame in range(26) for person in (1, 2)
+        f"{frame}\t{person}\t{0.1 * frame + person:.2f}\t{0.2 * person:.2f}"
+        for frame in range(26)
+        for person in (1, 2)
     ]
     (path / "tracks.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
@@ -112,15 +134,21 @@ def _write_images(path: Path) -> None:
             pixels = draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(path / "images" / kind / f"{number}.png")
     rows = [f"{kind}/{number}.png,1,1,4,4,{kind}" for kind in "ab" for number in range(4)]
-    (path / "boxes.csv").write_text("\n".join(["file,x,y,width,height,label", *rows]) + "\n", encoding="utf-8")
+    (path / "boxes.csv").write_text(
+        "\n".join(["file,x,y,width,height,label", *rows]) + "\n", encoding="utf-8"
+    )
 
 
 def _write_clouds(path: Path) -> None:
     draw = np.random.default_rng(2)
     for number in range(4):
         np.savez(path / f"{number}.npz", points=draw.uniform(0, 2, (30, 3)))
-    rows = [f"{number}.npz,1,1,1,0.5,0.5,1,{'high' if number % 2 else 'low'}" for number in range(4)]
-    (path / "clouds.csv").write_text("\n".join(["file,x,y,z,dx,dy,dz,label", *rows]) + "\n", encoding="utf-8")
+    rows = [
+        f"{number}.npz,1,1,1,0.5,0.5,1,{'high' if number % 2 else 'low'}" for number in range(4)
+    ]
+    (path / "clouds.csv").write_text(
+        "\n".join(["file,x,y,z,dx,dy,dz,label", *rows]) + "\n", encoding="utf-8"
+    )
 
 
 def _write_sounds(path: Path) -> None:
@@ -128,9 +156,13 @@ def _write_sounds(path: Path) -> None:
     for number in range(4):
         with wave.open(str(path / f"{number}.wav"), "wb") as file:
             file.setparams((1, 2, 8000, 0, "NONE", ""))
-            file.writeframes((8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes())
+            file.writeframes(
+                (8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes()
+            )
     rows = [f"{number}.wav,0.2,0.3,{'high' if number % 2 else 'low'}" for number in range(4)]
-    (path / "events.csv").write_text("\n".join(["file,onset,duration,label", *rows]) + "\n", encoding="utf-8")
+    (path / "events.csv").write_text(
+        "\n".join(["file,onset,duration,label", *rows]) + "\n", encoding="utf-8"
+    )
 
 
 folder()  # before workers are forked, which share it and end without removing it

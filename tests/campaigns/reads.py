@@ -1,9 +1,9 @@
 """Random reads by every kernel, compared with independently written formulas in float64.
 
-Scores, choices, masks, biases, memories, dtypes, sizes from none on, leading axes that are missing or of size 1,
-grouped heads, layouts, and numbers that are huge, tiny, zero, equal or not finite. A read must be correct within the
-rounding bound that the oracle derives, or be refused with a message of the package; a valid read may be refused only by
-a kernel that was selected by name.
+Scores, choices, masks, biases, memories, dtypes, sizes from none on, leading axes that are missing
+or of size 1, grouped heads, layouts, and numbers that are huge, tiny, zero, equal or not finite. A
+read must be correct within the rounding bound that the oracle derives, or be refused with a message
+of the package; a valid read may be refused only by a kernel that was selected by name.
 """
 
 import re
@@ -73,7 +73,13 @@ def _attend_options(sample: Read) -> dict[str, Any]:
     for term in (bias if isinstance(bias, Bias) else TensorBias(bias) for bias in sample.biases):
         bias = term if bias is None else bias + term
     mask = None if sample.memory == "masked" else sample.mask
-    return {"score": sample.score, "choice": sample.choice, "mask": mask, "bias": bias, "kernel": sample.kernel}
+    return {
+        "score": sample.score,
+        "choice": sample.choice,
+        "mask": mask,
+        "bias": bias,
+        "kernel": sample.kernel,
+    }
 
 
 def _read(sample: Read, gradients: bool) -> tuple[Tensor, dict[str, Tensor]]:
@@ -93,7 +99,8 @@ def _read(sample: Read, gradients: bool) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _judge_refusal(sample: Read, error: Exception) -> tuple[str, str]:
-    """Return the outcome of a refusal: expected or not, and whether the message is the package's own."""
+    """Return the outcome of a refusal: expected or not, and whether the message is the package's
+    own."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = re.sub(r"\d+", "N", str(error).splitlines()[0] if str(error) else "")[:160]
     detail = f"{type(error).__name__}: {text} at {'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
@@ -103,9 +110,12 @@ def _judge_refusal(sample: Read, error: Exception) -> tuple[str, str]:
         return "refused by this kernel", ""
     if sample.misfits:
         return "refused", ""
-    # A bias computed from the queries may leave the range as scores do, and so may queries times beta.
+    # A bias computed from the queries may leave the range as scores do, and so may queries times
+    # beta.
     is_range = "must be finite, but overflow" in str(error) or "bias must be finite" in str(error)
-    arrays = (np.nan_to_num(array, posinf=0, neginf=0) for array in (sample.case.query, sample.case.keys))
+    arrays = (
+        np.nan_to_num(array, posinf=0, neginf=0) for array in (sample.case.query, sample.case.keys)
+    )
     largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
     if is_range and max(largest, read(sample.case).scores) > torch.finfo(sample.dtype).max / 8:
         return "refused", ""
@@ -113,13 +123,17 @@ def _judge_refusal(sample: Read, error: Exception) -> tuple[str, str]:
 
 
 def _compare(sample: Read, out: Tensor, exact: Result) -> tuple[str, str] | None:
-    names = f"{sample.case.score['kind']} {sample.case.choice['kind']} {sample.kernel} {sample.dtype}"
+    names = (
+        f"{sample.case.score['kind']} {sample.case.choice['kind']} {sample.kernel} {sample.dtype}"
+    )
     if tuple(out.shape) != exact.out.shape or out.dtype != sample.dtype:
         return "wrong", f"shape {tuple(out.shape)} {out.dtype}, not {exact.out.shape}; {names}"
     actual = out.detach().double().numpy()
     with np.errstate(invalid="ignore"):
         is_wrong = (np.abs(actual - exact.out) > exact.error).any()
-    has_hull = sample.case.choice["kind"] != "shares"  # where all shares are zero, so is what is read
+    has_hull = (
+        sample.case.choice["kind"] != "shares"
+    )  # where all shares are zero, so is what is read
     faults = {
         "not zero": (actual[exact.closed] != 0).any(),
         "not finite": not np.isfinite(actual).all(),
@@ -133,8 +147,11 @@ def _compare(sample: Read, out: Tensor, exact: Result) -> tuple[str, str] | None
 
 
 def _is_beyond(sample: Read, exact: Result) -> bool:
-    """Return True if scores overflow in a read of a memory, where overflow is not checked and gives NaN."""
-    is_large = exact.scores > torch.finfo(sample.dtype).max / 8 or "enormous" in sample.text  # hidden ones count
+    """Return True if scores overflow in a read of a memory, where overflow is not checked and gives
+    NaN."""
+    is_large = (
+        exact.scores > torch.finfo(sample.dtype).max / 8 or "enormous" in sample.text
+    )  # hidden ones count
     return sample.memory != "pair" and is_large
 
 
@@ -142,12 +159,20 @@ def _compare_weights(sample: Read, exact: Result) -> tuple[str, str] | None:
     if sample.memory == "static":
         return None
     with torch.no_grad():
-        weights = attention_weights(sample.query, sample.make_memory(), **_attend_options(sample)).double().numpy()
+        weights = (
+            attention_weights(sample.query, sample.make_memory(), **_attend_options(sample))
+            .double()
+            .numpy()
+        )
     names = f"weights {sample.case.score['kind']} {sample.case.choice['kind']} {sample.dtype}"
     if weights.shape != exact.weights.shape:
         return "wrong", f"{names}: shape {weights.shape}, not {exact.weights.shape}"
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        return ("beyond the range, not a number", "") if _is_beyond(sample, exact) else ("not finite", names)
+        return (
+            ("beyond the range, not a number", "")
+            if _is_beyond(sample, exact)
+            else ("not finite", names)
+        )
     with np.errstate(invalid="ignore"):
         return ("wrong", names) if (np.abs(weights - exact.weights) > exact.doubt).any() else None
 
@@ -157,5 +182,7 @@ CAMPAIGN = Campaign(
     about="random reads against a float64 oracle",
     cases=10_000,
     run=_case,
-    fine=frozenset({"equal", "refused", "refused by this kernel", "beyond the range, not a number"}),
+    fine=frozenset(
+        {"equal", "refused", "refused by this kernel", "beyond the range, not a number"}
+    ),
 )

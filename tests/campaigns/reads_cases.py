@@ -33,8 +33,27 @@ __all__ = ["Read", "make"]
 Array = np.ndarray
 Rng = np.random.Generator
 DTYPES = {torch.float64: 0.25, torch.float32: 0.4, torch.bfloat16: 0.2, torch.float16: 0.15}
-KERNELS = {"auto": 9, "reference": 2, "products": 1, "sdpa": 1, "additive": 1, "gather": 1, "linear": 1}
-SCORES = ("dot", "scaled", "general", "additive", "concat", "bare", "cosine", "location", "capped", "features")
+KERNELS = {
+    "auto": 9,
+    "reference": 2,
+    "products": 1,
+    "sdpa": 1,
+    "additive": 1,
+    "gather": 1,
+    "linear": 1,
+}
+SCORES = (
+    "dot",
+    "scaled",
+    "general",
+    "additive",
+    "concat",
+    "bare",
+    "cosine",
+    "location",
+    "capped",
+    "features",
+)
 HUGE = {torch.float64: 1e100, torch.float32: 1e15, torch.bfloat16: 1e15, torch.float16: 150.0}
 """Numbers whose products are within range."""
 
@@ -99,11 +118,16 @@ class ReadGenerator:
 
     def sizes(self) -> None:
         few = [0] if self.flip(0.02) else [1, 2, 3, 4]
-        self.leading = tuple(int(self.choose(few)) for _ in range(self.choose({0: 0.15, 1: 0.25, 2: 0.5, 3: 0.1})))
+        self.leading = tuple(
+            int(self.choose(few)) for _ in range(self.choose({0: 0.15, 1: 0.25, 2: 0.5, 3: 0.1}))
+        )
         self.num_queries = int(self.choose([0] if self.flip(0.03) else [1, 1, 2, 3, 5, 9]))
         self.num_keys = int(self.choose([0] if self.flip(0.03) else [1, 2, 3, 5, 8, 17, 40]))
         if self.flip(0.03):  # beyond the tiles of kernels
-            self.num_queries, self.num_keys = int(self.choose([1, 70, 130])), int(self.choose([130, 150, 300]))
+            self.num_queries, self.num_keys = (
+                int(self.choose([1, 70, 130])),
+                int(self.choose([130, 150, 300])),
+            )
             self.leading = tuple(min(size, 2) for size in self.leading)
         self.dim = int(self.choose([0] if self.flip(0.01) else [1, 2, 3, 5, 8, 19]))
         self.value_dim = int(self.choose([0] if self.flip(0.02) else [1, 2, 3, 7, 16]))
@@ -127,7 +151,16 @@ class ReadGenerator:
         array = self.rng.standard_normal(shape)
         tiny = torch.finfo(self.dtype).tiny
         kind = self.choose(
-            {"normal": 25, "zero": 1, "small": 1, "huge": 1, "enormous": 1, "denormal": 1, "equal": 1, "zeros": 1}
+            {
+                "normal": 25,
+                "zero": 1,
+                "small": 1,
+                "huge": 1,
+                "enormous": 1,
+                "denormal": 1,
+                "equal": 1,
+                "zeros": 1,
+            }
         )
         if kind != "normal":
             self.words.append(kind)
@@ -140,7 +173,9 @@ class ReadGenerator:
                 array = array * 1e-3
             case "huge":
                 array = array * HUGE[self.dtype]
-            case "enormous" if self.dtype != torch.float64:  # beyond which the oracle does not reach
+            case "enormous" if (
+                self.dtype != torch.float64
+            ):  # beyond which the oracle does not reach
                 array = np.clip(array, -2, 2) * (torch.finfo(self.dtype).max / 3)
             case "denormal":
                 array = array * tiny / 8
@@ -154,14 +189,27 @@ class ReadGenerator:
     def score(self) -> tuple[dict, Score, int]:
         """Return a score for the oracle, for the package, and the size of keys."""
         kind = self.choose(SCORES)
-        heads = int(self.leading[-1]) if self.leading and self.leading[-1] > 0 and self.flip(0.4) else None
+        heads = (
+            int(self.leading[-1])
+            if self.leading and self.leading[-1] > 0 and self.flip(0.4)
+            else None
+        )
         self.heads: int | None = None
         self.kind = kind
-        dim, key_dim, hidden = max(1, self.dim), int(self.choose([1, 2, 4, 7])), int(self.choose([1, 2, 3, 8]))
+        dim, key_dim, hidden = (
+            max(1, self.dim),
+            int(self.choose([1, 2, 4, 7])),
+            int(self.choose([1, 2, 3, 8])),
+        )
         with_heads = () if heads is None else (heads,)
         match kind:
             case "dot" | "scaled" | "cosine" | "features":
-                parameterless = {"dot": Dot, "scaled": ScaledDot, "cosine": Cosine, "features": FeatureMap}[kind]()
+                parameterless = {
+                    "dot": Dot,
+                    "scaled": ScaledDot,
+                    "cosine": Cosine,
+                    "features": FeatureMap,
+                }[kind]()
                 return {"kind": kind}, parameterless, self.dim
             case "capped":
                 inner, score, key_dim = self.score()
@@ -176,7 +224,11 @@ class ReadGenerator:
             return {"kind": kind, "weight_q": weight}, score, key_dim
         if kind == "bare":
             score = BareAdditive(dim, num_heads=heads)
-            return {"kind": kind, "v": self._set(score.v, self.parameter(*with_heads, dim))}, score, self.dim
+            return (
+                {"kind": kind, "v": self._set(score.v, self.parameter(*with_heads, dim))},
+                score,
+                self.dim,
+            )
         parameters: dict[str, Any] = {
             "kind": kind,
             "weight_q": self.parameter(*with_heads, hidden, dim),
@@ -185,10 +237,14 @@ class ReadGenerator:
         if kind == "general":
             score = General(dim, key_dim, hidden, num_heads=heads)
         else:
-            score = (Additive if kind == "additive" else Concat)(dim, key_dim, hidden, num_heads=heads)
+            score = (Additive if kind == "additive" else Concat)(
+                dim, key_dim, hidden, num_heads=heads
+            )
             parameters["v"] = self._set(score.v, self.parameter(*with_heads, hidden))
         if isinstance(score, Concat):
-            self._set(score.weight, np.concatenate((parameters["weight_q"], parameters["weight_k"]), -1))
+            self._set(
+                score.weight, np.concatenate((parameters["weight_q"], parameters["weight_k"]), -1)
+            )
         else:
             self._set(score.query_weight, parameters["weight_q"])
             self._set(score.key_weight, parameters["weight_k"])
@@ -227,7 +283,11 @@ class ReadGenerator:
         if kind in ("one", "number"):
             number = 1.0 if kind == "one" else float(self.choose([0.25, 1.7, 10.0]))
             return number, number, self.flip(0.15)
-        shape = {"heads": (*self.leading[-1:], 1, 1), "queries": (self.num_queries, 1), "scalar": ()}[kind]
+        shape = {
+            "heads": (*self.leading[-1:], 1, 1),
+            "queries": (self.num_queries, 1),
+            "scalar": (),
+        }[kind]
         if self.flip(0.02):
             self.misfits.append("beta")
             shape = (self.num_queries + 2, 1) if self.num_queries != 1 else (*self.leading, 1, 1, 1)
@@ -238,13 +298,17 @@ class ReadGenerator:
         """Return the name of a kernel, mostly one that supports the read."""
         kind = score["kind"]
         suited = {
-            "soft": ("additive",) if kind in ("additive", "concat", "bare") else ("products", "sdpa"),
+            "soft": ("additive",)
+            if kind in ("additive", "concat", "bare")
+            else ("products", "sdpa"),
             "hard": ("gather",),
             "top": ("gather",),
             "shares": ("linear",),
         }.get(choice["kind"], ())
         unable = set(KERNELS) - {"auto", "reference", *suited}
-        return self.choose({name: 0.05 if name in unable else weight for name, weight in KERNELS.items()})
+        return self.choose(
+            {name: 0.05 if name in unable else weight for name, weight in KERNELS.items()}
+        )
 
     def mask(self, depth: int = 0) -> tuple[tuple | None, Mask | None]:
         if depth == 0 and self.flip(0.25):
@@ -255,22 +319,37 @@ class ReadGenerator:
             if name == "not":
                 return ("not", description), ~mask
             other_description, other = self.mask(depth + 1)
-            return (name, description, other_description), mask & other if name == "and" else mask | other
+            return (
+                name,
+                description,
+                other_description,
+            ), mask & other if name == "and" else mask | other
         return self.plain_mask()
 
     def plain_mask(self) -> tuple[tuple, Mask]:
         description, mask = ("causal",), causal()
-        match self.choose(["causal", "padding", "padding", "dense", "window", "prefix", "documents"]):
+        match self.choose(
+            ["causal", "padding", "padding", "dense", "window", "prefix", "documents"]
+        ):
             case "padding" | "prefix" as name:
-                axes = tuple(1 if self.flip(0.2) else n for n in self.leading[: self.rng.integers(0, 2)])
+                axes = tuple(
+                    1 if self.flip(0.2) else n for n in self.leading[: self.rng.integers(0, 2)]
+                )
                 lengths = self.rng.integers(0, self.num_keys + 3, axes)
-                description, mask = (name, lengths), (padding if name == "padding" else prefix)(torch.tensor(lengths))
+                description, mask = (
+                    (name, lengths),
+                    (padding if name == "padding" else prefix)(torch.tensor(lengths)),
+                )
             case "window":
                 size = int(self.rng.integers(1, 5))
                 ahead = int(self.rng.integers(0, size))
                 description, mask = ("window", size, ahead), window(size, ahead)
             case "documents" if self.leading and self.num_keys:
-                ids = np.sort(self.rng.integers(0, 3, (1 if self.flip(0.3) else self.leading[0], self.num_keys)))
+                ids = np.sort(
+                    self.rng.integers(
+                        0, 3, (1 if self.flip(0.3) else self.leading[0], self.num_keys)
+                    )
+                )
                 description, mask = ("documents", ids), documents(torch.tensor(ids))
             case "dense":
                 array = self.rng.random(self.table_axes("mask")) > self.choose([0.2, 0.5, 0.9])
@@ -299,14 +378,20 @@ class ReadGenerator:
                 case "relative" if len(self.leading) in (0, 1, 2) and 0 not in self.leading:
                     heads = self.leading[-1] if len(self.leading) == 2 else None
                     bias = RelativeBias(heads, buckets=4, max_distance=6)
-                    table = self._set(bias.table, self.parameter(*(() if heads is None else (heads,)), 4))
+                    table = self._set(
+                        bias.table, self.parameter(*(() if heads is None else (heads,)), 4)
+                    )
                     if not self.leading:  # such a bias has an axis of rows
                         continue
-                    descriptions.append(("table", table, lambda d: np.minimum(np.abs(d), 1) + 2 * (d > 0)))
+                    descriptions.append(
+                        ("table", table, lambda d: np.minimum(np.abs(d), 1) + 2 * (d > 0))
+                    )
                     modules.append(bias.to(self.dtype))
                 case "shaw" if self.dim:
                     bias = ShawBias(self.dim, 2)
-                    descriptions.append(("shaw", self._set(bias.table, self.parameter(5, self.dim))))
+                    descriptions.append(
+                        ("shaw", self._set(bias.table, self.parameter(5, self.dim)))
+                    )
                     modules.append(bias)
                 case _:
                     array = self.rng.standard_normal(self.table_axes("bias"))
@@ -329,7 +414,10 @@ def make(seed: int, number: int) -> Read:
     # Shares may not be negative.
     bias_specs, biases = ([], []) if choice_spec["kind"] == "shares" else generator.biases()
     query, keys, values = _tensors(generator, key_dim)
-    eps, eps_sum = (torch.finfo(x).eps for x in (generator.dtype, torch.promote_types(generator.dtype, torch.float32)))
+    eps, eps_sum = (
+        torch.finfo(x).eps
+        for x in (generator.dtype, torch.promote_types(generator.dtype, torch.float32))
+    )
     limits = torch.finfo(generator.dtype)
     # Processors multiply bfloat16 without subnormal numbers.
     step = limits.tiny * (1.0 if generator.dtype == torch.bfloat16 else limits.eps)
@@ -337,26 +425,45 @@ def make(seed: int, number: int) -> Read:
         query, keys, values, score_spec, choice_spec, mask_spec, bias_specs,
         eps, eps_sum, limits.tiny, step, _count_heads(generator),
     )  # fmt: skip
-    memory = generator.choose({"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03})
-    fixed = "dense" in str(mask_spec) or "documents" in str(mask_spec) or bias_specs or "location" in str(score_spec)
+    memory = generator.choose(
+        {"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03}
+    )
+    fixed = (
+        "dense" in str(mask_spec)
+        or "documents" in str(mask_spec)
+        or bias_specs
+        or "location" in str(score_spec)
+    )
     fixed = fixed or keys.shape[:-2] != values.shape[:-2] or generator.value_dim == 0
-    if any(np.isnan(bias[1]).any() or np.isposinf(bias[1]).any() for bias in bias_specs if bias[0] == "given"):
+    if any(
+        np.isnan(bias[1]).any() or np.isposinf(bias[1]).any()
+        for bias in bias_specs
+        if bias[0] == "given"
+    ):
         memory = "pair"  # only what is read of a pair is looked at
     if memory == "static" and fixed:  # they tell of so many keys, and not of more slots
         memory = "memory"
-    generator.misfits += sizes_that_do_not_fit(generator.leading, generator.heads, generator.kind, case, memory)
+    generator.misfits += sizes_that_do_not_fit(
+        generator.leading, generator.heads, generator.kind, case, memory
+    )
     if memory == "pair" and generator.flip(0.08):
         generator.words.append("broken")
         _insert_non_finite(generator, case)
     generator.misfits += [] if generator.misfits else numbers_that_do_not_fit(case)
     plain = memory == "static"
-    layouts = [lay_out(generator, array, plain=plain) for array in (case.query, case.keys, case.values)]
+    layouts = [
+        lay_out(generator, array, plain=plain) for array in (case.query, case.keys, case.values)
+    ]
     read = Read(
         case, generator.dtype, generator.kernel(score_spec, choice_spec), *layouts, memory, score, choice, mask, biases,
         generator.misfits,
     )  # fmt: skip
     shapes = " ".join(str(tuple(tensor.shape)) for tensor in layouts)
-    names = [f"{score_spec['kind']}{'' if generator.heads is None else ' of heads'}", choice_spec["kind"], read.kernel]
+    names = [
+        f"{score_spec['kind']}{'' if generator.heads is None else ' of heads'}",
+        choice_spec["kind"],
+        read.kernel,
+    ]
     dtype = str(generator.dtype).removeprefix("torch.")
     more = f"mask {mask!r}" if mask is not None else "no mask"
     read.text = f"{shapes} {dtype} {' '.join(names)} {memory}, {more}, {len(biases)} biases {' '.join(generator.words)}"
@@ -364,7 +471,8 @@ def make(seed: int, number: int) -> Read:
 
 
 def _tensors(generator: ReadGenerator, key_dim: int) -> tuple[Array, Array, Array]:
-    """Return queries, keys and values of which one has all leading axes of the read, unless they do not fit."""
+    """Return queries, keys and values of which one has all leading axes of the read, unless they do
+    not fit."""
     heads = _count_heads(generator)
     while True:
         query, keys = generator.axes(), generator.axes(can_group=True)
@@ -375,7 +483,10 @@ def _tensors(generator: ReadGenerator, key_dim: int) -> tuple[Array, Array, Arra
             for name, axes in (("query", query), ("keys", keys), ("values", values))
         )
         shapes = (*query, 1, 1), (*keys, 1, 1), (*values, 1, 1)
-        if leading_axes(*(np.zeros(shape) for shape in shapes), heads=heads) in (None, generator.leading):
+        if leading_axes(*(np.zeros(shape) for shape in shapes), heads=heads) in (
+            None,
+            generator.leading,
+        ):
             break
     return (
         generator.numbers(*query, generator.num_queries, generator.dim),
@@ -389,7 +500,8 @@ def _count_heads(generator: ReadGenerator) -> int | None:
 
 
 def _insert_non_finite(generator: ReadGenerator, case: ReadCase) -> None:
-    """Put infinity or NaN into some numbers, which must be refused if visible to a query, and ignored otherwise."""
+    """Put infinity or NaN into some numbers, which must be refused if visible to a query, and
+    ignored otherwise."""
     for name in generator.choose([("keys",), ("values",), ("query",), ("keys", "values")]):
         array = getattr(case, name).copy()
         if array.size:
@@ -397,7 +509,12 @@ def _insert_non_finite(generator: ReadGenerator, case: ReadCase) -> None:
             hidden = np.flatnonzero(~used_items(case, name).reshape(-1))
             candidates = hidden if generator.flip(0.7) else np.arange(len(items))
             for i in generator.rng.permutation(candidates)[: max(1, len(items) // 3)]:
-                # An infinite key that all queries score minus infinity has no weight, which is right as well.
-                kinds = [np.nan] if name == "keys" and len(candidates) == len(items) else [np.inf, -np.inf, np.nan]
+                # An infinite key that all queries score minus infinity has no weight, which is
+                # right as well.
+                kinds = (
+                    [np.nan]
+                    if name == "keys" and len(candidates) == len(items)
+                    else [np.inf, -np.inf, np.nan]
+                )
                 items[i, generator.rng.integers(items.shape[1])] = generator.choose(kinds)
         setattr(case, name, array)

@@ -1,10 +1,14 @@
-"""Gradients of a read against finite differences of the oracle: one random direction for each thing that learns.
+"""Gradients of a read against finite differences of the oracle: one random direction for each thing
+that learns.
 
-    <gradient, d>  =  lim (f(x + h d) - f(x - h d)) / 2h        f = sum of what is read, times random numbers
+    <gradient, d>  =  lim (f(x + h d) - f(x - h d)) / 2h        f = sum of what is read, times
+    random numbers
 
-The bound of the error is that of the terms that the gradient sums, as rounding is of terms and not of sums:
+The bound of the error is that of the terms that the gradient sums, as rounding is of terms and not
+of sums:
 
-    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|        times a few roundings, and what a total is off
+    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|        times a few roundings, and
+    what a total is off
 """
 
 from dataclasses import dataclass, replace
@@ -28,15 +32,22 @@ def parameters(sample: Read) -> dict[str, Tensor]:
     parameters_by_name = {}
     score = getattr(sample.score, "score", sample.score)
     for name, learned in score.named_parameters():
-        parameters_by_name["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learned
-    soft = sample.choice if isinstance(sample.choice, Soft) else getattr(sample.choice, "soft", None)
+        parameters_by_name[
+            "both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]
+        ] = learned
+    soft = (
+        sample.choice if isinstance(sample.choice, Soft) else getattr(sample.choice, "soft", None)
+    )
     if soft is not None and soft.log_beta is not None:
         parameters_by_name["log_beta"] = soft.log_beta
     return parameters_by_name
 
 
-def compare(sample: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) -> tuple[str, str] | None:
-    """Return the problem with the gradients; None if there is none, or if rounding decides which keys are selected."""
+def compare(
+    sample: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result
+) -> tuple[str, str] | None:
+    """Return the problem with the gradients; None if there is none, or if rounding decides which
+    keys are selected."""
     case, kind = sample.case, sample.case.choice["kind"]
     names = f"{case.score['kind']} {kind} {sample.kernel} {sample.dtype}"
     rng = np.random.default_rng(len(sample.text))
@@ -46,17 +57,28 @@ def compare(sample: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result)
     largest = torch.finfo(sample.dtype).max
     if _largest_product(case, weighting) / _least_total(case, exact) > largest / 8:
         return None  # products of gradients and values are beyond the range of the dtype
-    unclear = np.isnan(exact.error).any() or (kind == "sparse" and (case.choice["alpha"] > 2 or case.eps > 1e-12))
-    # Where scores are lost in rounding, or all underflow, shares of them may be any, and zero has no gradient.
+    unclear = np.isnan(exact.error).any() or (
+        kind == "sparse" and (case.choice["alpha"] > 2 or case.eps > 1e-12)
+    )
+    # Where scores are lost in rounding, or all underflow, shares of them may be any, and zero has
+    # no gradient.
     unclear |= kind == "shares" and bool((exact.doubt >= 1).any())
     for (name, tensor), gradient in zip(inputs.items(), gradients, strict=True):
         actual = (torch.zeros_like(tensor) if gradient is None else gradient).double().numpy()
-        line = WeightedOutput(case, name, _get(case, name), _direction(case, name, rng), weighting, exact)
+        line = WeightedOutput(
+            case, name, _get(case, name), _direction(case, name, rng), weighting, exact
+        )
         expected, bound, is_settled = line.derivative()
         if not np.isfinite(actual).all():
-            if np.isfinite(bound) and np.abs(expected) + bound <= largest / 1e3:  # else the gradient is as large
+            if (
+                np.isfinite(bound) and np.abs(expected) + bound <= largest / 1e3
+            ):  # else the gradient is as large
                 return "gradient not finite", f"of {name}; {names}"
-        elif not unclear and is_settled and abs(float((actual * line.direction).sum()) - expected) > bound:
+        elif (
+            not unclear
+            and is_settled
+            and abs(float((actual * line.direction).sum()) - expected) > bound
+        ):
             return "gradient wrong", f"of {name}; {names}"
     return None
 
@@ -73,8 +95,11 @@ class WeightedOutput:
     exact: Result
 
     def derivative(self) -> tuple[float, float, bool]:
-        """Return the derivative, an error bound for the package, and whether finite differences converge."""
-        if self.case.choice["kind"] == "hard" and self.name != "values":  # that of the softmax stands in for its own
+        """Return the derivative, an error bound for the package, and whether finite differences
+        converge."""
+        if (
+            self.case.choice["kind"] == "hard" and self.name != "values"
+        ):  # that of the softmax stands in for its own
             self.case = replace(self.case, choice={"kind": "soft", "beta": 1.0})
             self.exact = read(self.case)
         slopes = self.slopes(self.case)
@@ -91,7 +116,12 @@ class WeightedOutput:
 
     def at(self, step: float) -> float:
         """Return the sum after a step."""
-        return float((read(_with(self.case, self.name, self.x + step * self.direction)).out * self.weighting).sum())
+        return float(
+            (
+                read(_with(self.case, self.name, self.x + step * self.direction)).out
+                * self.weighting
+            ).sum()
+        )
 
     def slopes(self, case: ReadCase) -> dict[tuple[int, ...], Array]:
         """sum_d |dt_ij / dx_d| |direction_d|, (query, key), by leading index."""
@@ -112,36 +142,57 @@ class WeightedOutput:
         return slopes
 
     def unbent(self) -> dict[tuple[int, ...], Array]:
-        """Return the slopes with tanh replaced by the identity, to bound the rounding error of its derivative."""
+        """Return the slopes with tanh replaced by the identity, to bound the rounding error of its
+        derivative."""
         case, leading = self.case, self.exact.out.shape[:-2]
         inner = case.score.get("inner") or case.score
         if not (self.name in inner or self.name in ("both", "query", "keys")):
             return {}
         if inner["kind"] not in ("additive", "concat", "bare"):
             return {} if inner is case.score else self.slopes(replace(case, score=inner))
-        if self.name == "v":  # tanh itself is off by a few roundings of one (decision 0008), and v's gradient sums it
+        if (
+            self.name == "v"
+        ):  # tanh itself is off by a few roundings of one (decision 0008), and v's gradient sums it
             size, shape = np.abs(self.direction), self.exact.weights.shape[-2:]
-            return {index: np.full(shape, parameter(size, index, 1).sum()) for index in np.ndindex(leading)}
+            return {
+                index: np.full(shape, parameter(size, index, 1).sum())
+                for index in np.ndindex(leading)
+            }
         score = {part: np.abs(x) for part, x in inner.items() if part != "kind"}
-        finite = {part: np.abs(np.nan_to_num(getattr(case, part), posinf=0, neginf=0)) for part in ("query", "keys")}
+        finite = {
+            part: np.abs(np.nan_to_num(getattr(case, part), posinf=0, neginf=0))
+            for part in ("query", "keys")
+        }
         case = replace(case, score={"kind": "unbent", **score}, biases=[], **finite)
         further = _with(case, self.name, _get(case, self.name) + np.abs(self.direction))
         slopes = {}
         for index in np.ndindex(leading):
             with np.errstate(invalid="ignore"):
-                slopes[index] = np.nan_to_num(totals(further, index, leading)[0] - totals(case, index, leading)[0])
+                slopes[index] = np.nan_to_num(
+                    totals(further, index, leading)[0] - totals(case, index, leading)[0]
+                )
         return slopes
 
     def terms(self, slopes: dict[tuple[int, ...], Array], relative: float | None) -> float:
-        """Return the magnitudes of the terms times their relative rounding error, or times a given number."""
+        """Return the magnitudes of the terms times their relative rounding error, or times a given
+        number."""
         case, exact, leading = self.case, self.exact, self.exact.out.shape[:-2]
         values, total = np.abs(np.where(np.isfinite(case.values), case.values, 0.0)), 0.0
         for index, slope in slopes.items():
-            w, g, v = exact.weights[index], np.abs(self.weighting[index]), entry(values, index, leading)
-            rounding = 16 * (8 * case.eps + case.eps_sum * (8 + sum(w.shape) + v.shape[-1] + case.query.shape[-1]))
+            w, g, v = (
+                exact.weights[index],
+                np.abs(self.weighting[index]),
+                entry(values, index, leading),
+            )
+            rounding = 16 * (
+                8 * case.eps
+                + case.eps_sum * (8 + sum(w.shape) + v.shape[-1] + case.query.shape[-1])
+            )
             if self.name == "values":
                 d = entry(np.abs(self.direction), index, leading)
-                total += float(((w * rounding + np.nan_to_num(exact.doubt[index], nan=1.0)) @ d * g).sum())
+                total += float(
+                    ((w * rounding + np.nan_to_num(exact.doubt[index], nan=1.0)) @ d * g).sum()
+                )
                 continue
             off = (
                 rounding + np.expm1(np.minimum(4 * exact.blurred[index], 700.0))[:, None]
@@ -157,18 +208,25 @@ class WeightedOutput:
                 row_total = np.where(allowed, t, 0.0).sum(-1, keepdims=True)
                 w = np.where(row_total > 0, 1 / np.maximum(row_total, 1e-300), 0.0) * allowed
             with np.errstate(over="ignore", invalid="ignore"):
-                total += float(np.nan_to_num((off * w + case.tiny) * size * slope, nan=np.inf).sum())
+                total += float(
+                    np.nan_to_num((off * w + case.tiny) * size * slope, nan=np.inf).sum()
+                )
         return total
 
 
 def _largest_product(case: ReadCase, weighting: Array) -> float:
     """Return the largest magnitude of the sums in a gradient of weights."""
     values = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
-    return float(values.max(initial=0.0)) * float(np.abs(weighting).max(initial=0.0)) * max(1, values.shape[-1])
+    return (
+        float(values.max(initial=0.0))
+        * float(np.abs(weighting).max(initial=0.0))
+        * max(1, values.shape[-1])
+    )
 
 
 def _least_total(case: ReadCase, exact: Result) -> float:
-    """Return the smallest divisor in gradients of shares, the sum of a row's scores; 1 for other choices."""
+    """Return the smallest divisor in gradients of shares, the sum of a row's scores; 1 for other
+    choices."""
     if case.choice["kind"] != "shares":
         return 1.0
     leading = exact.out.shape[:-2]
@@ -211,12 +269,15 @@ def _with(case: ReadCase, name: str, x: Array) -> ReadCase:
 
 
 def _direction(case: ReadCase, name: str, rng: np.random.Generator) -> Array:
-    """Return a random direction as large as each vector; zero at infinities and where a cosine treats it as zero."""
+    """Return a random direction as large as each vector; zero at infinities and where a cosine
+    treats it as zero."""
     x = _get(case, name)
     direction = rng.standard_normal(x.shape)
     if name in ("query", "keys", "values"):
         largest = np.abs(np.where(np.isfinite(x), x, 0.0)).max(-1, keepdims=True, initial=0.0)
         kinds = case.score["kind"], (case.score.get("inner") or {}).get("kind")
-        size = np.where(largest < case.tiny, 0.0 if "cosine" in kinds and name != "values" else 1.0, largest)
+        size = np.where(
+            largest < case.tiny, 0.0 if "cosine" in kinds and name != "values" else 1.0, largest
+        )
         direction = direction * size
     return np.where(np.isfinite(x), direction, 0.0)

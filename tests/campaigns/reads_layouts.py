@@ -30,7 +30,9 @@ def lay_out(generator: ValueGenerator, array: np.ndarray, *, plain: bool) -> Ten
             return tensor.transpose(-2, -1).contiguous().transpose(-2, -1)
         case "stepped":
             return torch.stack((tensor, tensor), -1).flatten(-2)[..., ::2]
-    spreads = [axis for axis, n in enumerate(tensor.shape[:-2]) if n == 1 and axis < len(generator.leading)]
+    spreads = [
+        axis for axis, n in enumerate(tensor.shape[:-2]) if n == 1 and axis < len(generator.leading)
+    ]
     if spreads and generator.flip(0.3) and len(spreads) == len(tensor.shape[:-2]):
         return tensor.expand(*generator.leading[: len(spreads)], *tensor.shape[-2:])
     return tensor

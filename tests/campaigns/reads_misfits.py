@@ -52,7 +52,8 @@ def _is_bias(case: ReadCase, array: Array) -> bool:
 
 
 def used_items(case: ReadCase, name: str) -> Array:
-    """Return (..., item): True if any query may attend to the item; for queries, if it may attend to any key."""
+    """Return (..., item): True if any query may attend to the item; for queries, if it may attend
+    to any key."""
     array = getattr(case, name)
     used_items = np.zeros(array.shape[:-1], bool)
     leading = case.leading
@@ -63,14 +64,19 @@ def used_items(case: ReadCase, name: str) -> Array:
         allowed = visible_keys(case.mask, index, *shape)
         for bias in case.biases:
             if bias[0] == "given":
-                at = tuple(i if n > 1 else 0 for i, n in zip(index, bias[1].shape[:-2], strict=False))
+                at = tuple(
+                    i if n > 1 else 0 for i, n in zip(index, bias[1].shape[:-2], strict=False)
+                )
                 allowed = allowed & ~np.isneginf(np.broadcast_to(bias[1][at], shape))
-        entry(used_items[..., None], index, leading)[..., 0] |= allowed.any(1 if name == "query" else 0)
+        entry(used_items[..., None], index, leading)[..., 0] |= allowed.any(
+            1 if name == "query" else 0
+        )
     return used_items
 
 
 def _rule_axes(case: ReadCase, leading: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return pairs of the sizes of leading axes, of mask and bias tensors and of the read; (0, 9) for an extra axis."""
+    """Return pairs of the sizes of leading axes, of mask and bias tensors and of the read; (0, 9)
+    for an extra axis."""
     arrays = [bias[1] for bias in case.biases if bias[0] == "given"]
     rules = [case.mask]
     while rules:

@@ -1,11 +1,14 @@
-"""Reference of the campaign `reads`: the read by its formulas, in float64 and plain loops over leading axes.
+"""Reference of the campaign `reads`: the read by its formulas, in float64 and plain loops over
+leading axes.
 
-    out_i = sum_j w_ij v_j      w_i = choice(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij) where the mask allows
+    out_i = sum_j w_ij v_j      w_i = choice(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij)
+    where the mask allows
 
-Nothing of the package is imported. Beside each number stands a bound of the error that rounding may make of it, by
-forward error analysis: e is the machine epsilon of the dtype that a read is given, a that of sums (float32 for half
-precision). A sum of n products is off by a (n + 2) of the sum of their magnitudes at most, a number that is stored by
-e of itself; errors go through a function by its values at the ends of the interval that they leave it.
+Nothing of the package is imported. Beside each number stands a bound of the error that rounding may
+make of it, by forward error analysis: e is the machine epsilon of the dtype that a read is given, a
+that of sums (float32 for half precision). A sum of n products is off by a (n + 2) of the sum of
+their magnitudes at most, a number that is stored by e of itself; errors go through a function by
+its values at the ends of the interval that they leave it.
 """
 
 import math
@@ -33,7 +36,8 @@ class ReadCase:
     mask: tuple | None
     """("causal",), ("padding", lengths), ("dense", array), ("and", left, right) ..."""
     biases: list[tuple]
-    """("given", array), ("alibi", heads), ("shaw", table), ("table", table, buckets of distances)."""
+    """("given", array), ("alibi", heads), ("shaw", table), ("table", table, buckets of
+    distances)."""
     eps: float
     """e."""
     eps_sum: float
@@ -73,7 +77,8 @@ class Result:
 
 
 def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | None:
-    """Return the leading axes of a read of query, keys and values, lined up from the left; None if they do not fit.
+    """Return the leading axes of a read of query, keys and values, lined up from the left; None if
+    they do not fit.
 
     The query has them all; of keys and values the last ones may be missing.
     """
@@ -96,7 +101,8 @@ def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | 
 
 
 def entry(array: Array, index: tuple[int, ...], leading: tuple[int, ...]) -> Array:
-    """Return the part of an array at an index of the read's leading axes; a head serves several if there are fewer."""
+    """Return the part of an array at an index of the read's leading axes; a head serves several if
+    there are fewer."""
     at = []
     for axis in range(array.ndim - 2):
         size = array.shape[axis]
@@ -105,11 +111,14 @@ def entry(array: Array, index: tuple[int, ...], leading: tuple[int, ...]) -> Arr
 
 
 def parameter(array: Array, index: tuple[int, ...], axes: int) -> Array:
-    """Return a parameter of `axes` axes, or that of the head at this index if there is one for each head."""
+    """Return a parameter of `axes` axes, or that of the head at this index if there is one for each
+    head."""
     return array if array.ndim == axes else array[index[-1]]
 
 
-def visible_keys(mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys: int) -> Array:
+def visible_keys(
+    mask: tuple | None, index: tuple[int, ...], num_queries: int, num_keys: int
+) -> Array:
     """Return (query, key): True if the query may attend to the key."""
     key = np.arange(num_keys)[None, :]
     position = np.arange(num_queries)[:, None] + num_keys - num_queries
@@ -125,7 +134,10 @@ def visible_keys(mask: tuple | None, index: tuple[int, ...], num_queries: int, n
             visible = (key > position + ahead - size) & (key <= position + ahead)
         case ("documents", ids):
             document_ids = ids[index[0] if len(ids) > 1 else 0]
-            rows = [[p >= 0 and document_ids[p] == document_ids[j] for j in range(num_keys)] for p in position[:, 0]]
+            rows = [
+                [p >= 0 and document_ids[p] == document_ids[j] for j in range(num_keys)]
+                for p in position[:, 0]
+            ]
             visible = np.array(rows, bool).reshape(num_queries, num_keys)
         case ("dense", array):
             at = tuple(i if n > 1 else 0 for i, n in zip(index, array.shape[:-2], strict=False))
@@ -144,7 +156,9 @@ def visible_keys(mask: tuple | None, index: tuple[int, ...], num_queries: int, n
 
 
 def _of_row(lengths: Array, index: tuple[int, ...]) -> int:
-    return int(lengths[tuple(i if n > 1 else 0 for i, n in zip(index, lengths.shape, strict=False))])
+    return int(
+        lengths[tuple(i if n > 1 else 0 for i, n in zip(index, lengths.shape, strict=False))]
+    )
 
 
 def _linear(case: ReadCase, x: Array, weight: Array | None) -> tuple[Array, Array, Array]:
@@ -162,7 +176,9 @@ def _products(case: ReadCase, q: tuple, k: tuple, scale: float) -> tuple[Array, 
     size = np.abs(q) @ np.abs(k).T
     spread = (np.abs(q) + dq) @ (np.abs(k) + dk).T - size
     scores = scale * (q @ k.T)
-    rounding = case.step * (2 + np.abs(q).sum(-1)[:, None] + np.abs(k).sum(-1)[None, :]) * max(1.0, scale)
+    rounding = (
+        case.step * (2 + np.abs(q).sum(-1)[:, None] + np.abs(k).sum(-1)[None, :]) * max(1.0, scale)
+    )
     error = scale * (spread + size * (case.eps_sum * (q.shape[-1] + 4) + 4 * case.eps)) + rounding
     return scores, error + 2 * case.eps * np.abs(scores), float(size.max(initial=0.0))
 
@@ -176,7 +192,11 @@ def _network(case: ReadCase, q: tuple, k: tuple, v: Array) -> tuple[Array, Array
     off = off + 3 * case.eps + 4 * case.eps_sum  # decision 0008 states 5e-7 in float32
     weight = np.abs(v)
     scores = hidden @ v
-    error = off @ weight + (case.eps_sum * (len(v) + 3) + 2 * case.eps) * weight.sum() + case.eps * np.abs(scores)
+    error = (
+        off @ weight
+        + (case.eps_sum * (len(v) + 3) + 2 * case.eps) * weight.sum()
+        + case.eps * np.abs(scores)
+    )
     return scores, error, float(np.abs(total).max(initial=0.0))
 
 
@@ -185,8 +205,12 @@ def _direction(case: ReadCase, x: Array) -> tuple[Array, Array, Array]:
     largest = np.abs(x).max(-1, keepdims=True, initial=0.0)
     zero = largest < case.tiny
     scaled = x / np.where(zero, 1.0, largest)
-    unit = np.where(zero, 0.0, scaled / np.maximum(np.sqrt((scaled**2).sum(-1, keepdims=True)), 1.0))
-    off = (case.eps_sum * (x.shape[-1] + 8) + 3 * case.eps) * np.abs(unit) + case.step / np.where(zero, 1.0, largest)
+    unit = np.where(
+        zero, 0.0, scaled / np.maximum(np.sqrt((scaled**2).sum(-1, keepdims=True)), 1.0)
+    )
+    off = (case.eps_sum * (x.shape[-1] + 8) + 3 * case.eps) * np.abs(unit) + case.step / np.where(
+        zero, 1.0, largest
+    )
     return unit, np.where(zero, 0.0, np.minimum(off, 2.0)), np.abs(unit)
 
 
@@ -196,14 +220,22 @@ def _features(case: ReadCase, x: Array) -> tuple[Array, Array, Array]:
     return features, (case.eps * (np.abs(x) + 4) * 2) * features + case.step, features
 
 
-def score_of(case: ReadCase, q: Array, k: Array, index: tuple[int, ...]) -> tuple[Array, Array, float]:
-    """Return the scores (query, key) at one leading index, their errors, and the largest intermediate magnitude."""
+def score_of(
+    case: ReadCase, q: Array, k: Array, index: tuple[int, ...]
+) -> tuple[Array, Array, float]:
+    """Return the scores (query, key) at one leading index, their errors, and the largest
+    intermediate magnitude."""
     score, kind = case.score, case.score["kind"]
     if kind == "capped":
-        inner, error, most = score_of(ReadCase(**{**vars(case), "score": score["inner"]}), q, k, index)
+        inner, error, most = score_of(
+            ReadCase(**{**vars(case), "score": score["inner"]}), q, k, index
+        )
         cap = score["cap"]
         scores = cap * np.tanh(inner / cap)
-        ends = cap * np.tanh((inner + error) / cap) - scores, scores - cap * np.tanh((inner - error) / cap)
+        ends = (
+            cap * np.tanh((inner + error) / cap) - scores,
+            scores - cap * np.tanh((inner - error) / cap),
+        )
         return scores, np.maximum(*ends) + 4 * (case.eps + case.eps_sum) * cap, most
     functions = {
         name: parameter(score[name], index, 2 if "weight" in name else 1)
@@ -212,14 +244,24 @@ def score_of(case: ReadCase, q: Array, k: Array, index: tuple[int, ...]) -> tupl
     }
     if kind in ("dot", "scaled", "cosine", "features"):
         make = {"cosine": _direction, "features": _features}.get(kind, _exact)
-        return _products(case, make(case, q), make(case, k), 1 / math.sqrt(q.shape[-1]) if kind == "scaled" else 1.0)
-    query, keys = _linear(case, q, functions.get("weight_q")), _linear(case, k, functions.get("weight_k"))
+        return _products(
+            case,
+            make(case, q),
+            make(case, k),
+            1 / math.sqrt(q.shape[-1]) if kind == "scaled" else 1.0,
+        )
+    query, keys = (
+        _linear(case, q, functions.get("weight_q")),
+        _linear(case, k, functions.get("weight_k")),
+    )
     if kind == "location":
         scores, error, most = (x[:, : len(k)] for x in query)
         error = error + case.eps * np.abs(scores)
     elif kind == "general":
         scores, error, most = _products(case, query, keys, 1.0)
-    elif kind == "unbent":  # v . (q + k): how much there is for rounding to change in the slopes of tanh
+    elif (
+        kind == "unbent"
+    ):  # v . (q + k): how much there is for rounding to change in the slopes of tanh
         scores = (query[0] @ functions["v"])[:, None] + (keys[0] @ functions["v"])[None]
         error, most = np.zeros_like(scores), 0.0
     else:
@@ -227,7 +269,10 @@ def score_of(case: ReadCase, q: Array, k: Array, index: tuple[int, ...]) -> tupl
     return (
         scores,
         error,
-        max(float(np.max(x, initial=0.0)) for x in (most, query[2], keys[2] if kind != "location" else 0)),
+        max(
+            float(np.max(x, initial=0.0))
+            for x in (most, query[2], keys[2] if kind != "location" else 0)
+        ),
     )
 
 
@@ -235,7 +280,9 @@ def _exact(case: ReadCase, x: Array) -> tuple[Array, Array, Array]:
     return x, np.zeros_like(x), np.abs(x)
 
 
-def bias_of(case: ReadCase, q: Array, shape: tuple[int, int], index: tuple[int, ...]) -> tuple[Array, Array]:
+def bias_of(
+    case: ReadCase, q: Array, shape: tuple[int, int], index: tuple[int, ...]
+) -> tuple[Array, Array]:
     """Return the sum of the biases and its error."""
     total, error = np.zeros(shape), np.zeros(shape)
     distance = np.arange(shape[1])[None, :] - (np.arange(shape[0])[:, None] + shape[1] - shape[0])
@@ -258,12 +305,18 @@ def bias_of(case: ReadCase, q: Array, shape: tuple[int, int], index: tuple[int, 
             case _:
                 raise AssertionError(bias)
         with np.errstate(invalid="ignore"):
-            total, error = total + term, error + off + case.eps * np.where(np.isfinite(term), np.abs(term), 0.0)
+            total, error = (
+                total + term,
+                error + off + case.eps * np.where(np.isfinite(term), np.abs(term), 0.0),
+            )
     return total, error
 
 
-def totals(case: ReadCase, index: tuple[int, ...], leading: tuple[int, ...]) -> tuple[Array, Array, Array, float]:
-    """Return beta (score + bias) at one leading index, errors, the allowed pairs, and the largest magnitude."""
+def totals(
+    case: ReadCase, index: tuple[int, ...], leading: tuple[int, ...]
+) -> tuple[Array, Array, Array, float]:
+    """Return beta (score + bias) at one leading index, errors, the allowed pairs, and the largest
+    magnitude."""
     q, k = entry(case.query, index, leading), entry(case.keys, index, leading)
     shape = len(q), len(k)
     allowed = visible_keys(case.mask, index, *shape)
@@ -276,22 +329,32 @@ def totals(case: ReadCase, index: tuple[int, ...], leading: tuple[int, ...]) -> 
     beta = np.asarray(case.choice.get("beta", 1.0), float)
     if beta.ndim:
         shape_of = beta.reshape((1,) * (len(leading) + 2 - beta.ndim) + beta.shape)
-        beta = shape_of[tuple(i if n > 1 else 0 for i, n in zip(index, shape_of.shape, strict=False))]
+        beta = shape_of[
+            tuple(i if n > 1 else 0 for i, n in zip(index, shape_of.shape, strict=False))
+        ]
     total = beta * (score + bias)
     rounding = 2 * case.eps * (np.abs(score) + np.abs(bias))
     error = beta * (error + off + rounding) + 4 * case.eps * np.abs(total)
-    return np.where(allowed, total, -np.inf), error, allowed, max(most, float(np.abs(total).max(initial=0.0)))
+    return (
+        np.where(allowed, total, -np.inf),
+        error,
+        allowed,
+        max(most, float(np.abs(total).max(initial=0.0))),
+    )
 
 
 def weights_of(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[Array, Array]:
-    """Return weights (query, key) and their errors; NaN where rounding may change which keys are selected."""
+    """Return weights (query, key) and their errors; NaN where rounding may change which keys are
+    selected."""
     choice, kind = case.choice, case.choice["kind"]
     error = np.where(allowed, error, 0.0)
     if kind == "shares":
         shares = np.where(allowed, np.maximum(total, 0.0), 0.0)
         total_share = shares.sum(-1, keepdims=True)
         weights = shares / np.where(total_share > 0, total_share, 1.0)
-        off = (error + error.sum(-1, keepdims=True)) / np.maximum(total_share - error.sum(-1, keepdims=True), 1e-300)
+        off = (error + error.sum(-1, keepdims=True)) / np.maximum(
+            total_share - error.sum(-1, keepdims=True), 1e-300
+        )
         return weights, np.minimum(off * (weights > 0) + 4 * case.eps * weights, 1.0) * allowed
     if kind == "sparse":
         return _sparse(case, total, error, allowed)
@@ -316,11 +379,16 @@ def _soft(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[A
         largest = (weights * np.exp(np.minimum(error, 700.0))).sum(-1, keepdims=True)
         up = weights * (np.exp(np.minimum(error, 700.0)) / least - 1)
         down = weights * (1 - np.exp(-error) / largest)
-        # A weight that is nothing by far may become something where its total is off by more than that.
+        # A weight that is nothing by far may become something where its total is off by more than
+        # that.
         logarithms = (
-            total - np.where(np.isfinite(most), most, 0.0) - np.log(np.where(total_power > 0, total_power, 1.0))
+            total
+            - np.where(np.isfinite(most), most, 0.0)
+            - np.log(np.where(total_power > 0, total_power, 1.0))
         )
-        lifted = np.exp(np.minimum(logarithms + error + error.max(-1, keepdims=True, initial=0.0), 0.0))
+        lifted = np.exp(
+            np.minimum(logarithms + error + error.max(-1, keepdims=True, initial=0.0), 0.0)
+        )
         off = np.nan_to_num(np.maximum(up, down), nan=1.0, posinf=1.0)
     off = np.where(weights > 0, off, lifted * (weights <= 0))
     rounding = (8 * case.eps_sum + 2 * case.eps) * weights + case.tiny
@@ -328,7 +396,8 @@ def _soft(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[A
 
 
 def _sparse(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[Array, Array]:
-    """Entmax, by bisection of its threshold; the change of a share is bounded by that of the scores."""
+    """Entmax, by bisection of its threshold; the change of a share is bounded by that of the
+    scores."""
     alpha, weights = case.choice["alpha"], np.zeros(total.shape)
     for i, row in enumerate(total):
         if not allowed[i].any():
@@ -350,11 +419,14 @@ def _sparse(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple
     off = math.sqrt(total.shape[-1]) * spread
     if alpha > 2:  # a power below one: its slope has no bound, but |x^r - y^r| <= |x - y|^r
         off = np.maximum(off, (2 * (alpha - 1) * off) ** (1 / (alpha - 1)))
-    return weights, np.minimum(np.broadcast_to(off, total.shape) + 2 * case.eps * weights, 1.0) * allowed
+    return weights, np.minimum(
+        np.broadcast_to(off, total.shape) + 2 * case.eps * weights, 1.0
+    ) * allowed
 
 
 def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Array]:
-    """Return the k best keys of each query, ties to the first, and whether they are certain despite rounding."""
+    """Return the k best keys of each query, ties to the first, and whether they are certain despite
+    rounding."""
     selected, sure = np.zeros(total.shape, bool), np.ones(len(total), bool)
     for i, row in enumerate(total):
         order = sorted(np.flatnonzero(allowed[i]), key=lambda j: (-row[j], j))
@@ -382,9 +454,16 @@ def read(case: ReadCase) -> Result:
         v = np.where(allowed.any(0)[:, None], v, 0.0)
         shares, doubt = weights_of(case, total, off, allowed)
         sums = len(v) * float(np.abs(v).max(initial=0.0))
-        most = max(most, magnitude, sums, magnitude * sums if case.choice["kind"] == "shares" else 0.0)
+        most = max(
+            most, magnitude, sums, magnitude * sums if case.choice["kind"] == "shares" else 0.0
+        )
         size = shares @ np.abs(v)
-        weights[index], out[index], closed[index], doubts[index] = shares, shares @ v, ~allowed.any(1), doubt
+        weights[index], out[index], closed[index], doubts[index] = (
+            shares,
+            shares @ v,
+            ~allowed.any(1),
+            doubt,
+        )
         # Shares may be taken of sums of values, so that the least step is divided by a row's total.
         step = case.step
         if case.choice["kind"] == "shares":
@@ -392,7 +471,9 @@ def read(case: ReadCase) -> Result:
             step = case.step / np.clip(total_share, 1e-6, 1.0)
         sums = (case.eps_sum * (len(v) + 4) + 3 * case.eps) * size + step * (1 + np.abs(v).sum(0))
         error[index] = doubt @ np.abs(v) + sums
-        slack = (case.eps_sum * (len(v) + 8) + 4 * case.eps) * np.abs(v).max(0, initial=0.0) + len(v) * case.step
+        slack = (case.eps_sum * (len(v) + 8) + 4 * case.eps) * np.abs(v).max(0, initial=0.0) + len(
+            v
+        ) * case.step
         for i in np.flatnonzero(allowed.any(1)):
             low[index][i] = v[allowed[i]].min(0, initial=np.inf) - slack
             high[index][i] = v[allowed[i]].max(0, initial=-np.inf) + slack

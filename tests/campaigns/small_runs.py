@@ -1,7 +1,7 @@
 """Runs of a few steps on little data, one for each kind of run folder.
 
-They are trained once, in a folder that is removed with the process that imported this module; forked workers share
-them.
+They are trained once, in a folder that is removed with the process that imported this module;
+forked workers share them.
 """
 
 import atexit
@@ -30,9 +30,18 @@ for _name in (
     "regard.engines.compiled.engine",
     *(
         f"regard.native.{name}"
-        for name in ("additive.cpu.call", "dropout.autograd", "gru.autograd", "softmax", "token_loss")
+        for name in (
+            "additive.cpu.call",
+            "dropout.autograd",
+            "gru.autograd",
+            "softmax",
+            "token_loss",
+        )
     ),
-    *(f"regard.recipes.{name}.recipe" for name in ("draw", "images", "language", "reviews", "translate")),
+    *(
+        f"regard.recipes.{name}.recipe"
+        for name in ("draw", "images", "language", "reviews", "translate")
+    ),
     *(f"regard.cli.{name}" for name in ("evaluate", "look", "predict", "train")),
 ):
     importlib.import_module(_name)
@@ -42,7 +51,8 @@ _HOME = Path(tempfile.mkdtemp(prefix="regard-small-runs-"))
 _OWNER = os.getpid()
 _CORE = "--model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 --model.dropout 0.1"
 _TRAIN = (
-    "--train.warmup 1 --train.log-every 1 --train.validate-every 1 --train.average 2 --train.device cpu "
+    "--train.warmup 1 --train.log-every 1 --train.validate-every 1 --train.average 2 "
+    "--train.device cpu "
     "--train.keep-finished checkpoints --train.checkpoint-minutes 0"
 )
 _BATCH_TOKENS = {"translate": "60", "reviews": "60", "draw": "400"}
@@ -60,7 +70,16 @@ class SmallRun:
 
     def train(self, folder: Path, steps: int, *more: str) -> list[str]:
         """Return the training command."""
-        return ["train", self.recipe, "--run", str(folder), "--train.steps", str(steps), *self.words, *more]
+        return [
+            "train",
+            self.recipe,
+            "--run",
+            str(folder),
+            "--train.steps",
+            str(steps),
+            *self.words,
+            *more,
+        ]
 
     def predict(self, folder: Path, work: Path) -> list[str]:
         """Return the prediction command; images are written to the folder `work`."""
@@ -84,7 +103,8 @@ def home() -> Path:
 
 
 def small_run(recipe: str, *, steps: int = 2) -> tuple[SmallRun, Path]:
-    """Return a run of this number of steps, trained if necessary; the folder must not be changed."""
+    """Return a run of this number of steps, trained if necessary; the folder must not be
+    changed."""
     folder = _HOME / f"{recipe}-{steps}"
     with (_HOME / f"{recipe}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -104,7 +124,9 @@ def _make(recipe: str) -> SmallRun:
     fill = {"data": str(data)}
     batch = f"--train.batch-tokens {_BATCH_TOKENS[recipe]}" if recipe in _BATCH_TOKENS else ""
     every = " ".join((words, _TRAIN, batch, _CORE))
-    return SmallRun(recipe, tuple(every.format(**fill).split()), tuple(text.format(**fill) for text in inputs))
+    return SmallRun(
+        recipe, tuple(every.format(**fill).split()), tuple(text.format(**fill) for text in inputs)
+    )
 
 
 def _pairs(data: Path) -> None:
@@ -119,7 +141,9 @@ def _reviews(data: Path) -> None:
             for i in range(number)
             for word, label in (("great", "good"), ("awful", "bad"))
         ]
-        (data / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        (data / f"{split}.jsonl").write_text(
+            "".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8"
+        )
 
 
 def _images(data: Path) -> None:
@@ -128,7 +152,9 @@ def _images(data: Path) -> None:
         (data / split).mkdir()
         rows = []
         for i in range(number):
-            Image.fromarray(draw.integers(0, 255, (8, 8)).astype(np.uint8)).save(data / split / f"{i}.png")
+            Image.fromarray(draw.integers(0, 255, (8, 8)).astype(np.uint8)).save(
+                data / split / f"{i}.png"
+            )
             rows.append(f"{data}/{split}/{i}.png\t{draw.normal():.3f},{draw.normal():.3f}\n")
         (data / f"{split}.tsv").write_text("".join(rows), encoding="utf-8")
 
@@ -146,18 +172,21 @@ _FILES = "--data.train {data}/train.X --data.val {data}/val.X --data.test {data}
 RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
     "translate": (
         _pairs,
-        f"{_FILES.replace('X', 'tsv')} --tokenizer.kind bpe --tokenizer.joint false --model.tie target "
+        f"{_FILES.replace('X', 'tsv')} --tokenizer.kind bpe --tokenizer.joint false --model.tie "
+        f"target "
         "--data.max-length 40 --bleu.tokenize none --decode.beam 2 --train.ema 0.5",
         ("ada bob sees cleo",),
     ),
     "reviews": (
         _reviews,
-        f"{_FILES.replace('X', 'jsonl')} --tokenizer.min-count 1 --naive-bayes bigrams --model.core transformer",
+        f"{_FILES.replace('X', 'jsonl')} --tokenizer.min-count 1 --naive-bayes bigrams "
+        f"--model.core transformer",
         ("it was great 1",),
     ),
     "images": (
         _images,
-        f"{_FILES.replace('X', 'tsv')} --data.target number --augment shift --batch 4 --data.size 8",
+        f"{_FILES.replace('X', 'tsv')} --data.target number --augment shift --batch 4 --data.size "
+        f"8",
         ("{data}/test/1.png",),
     ),
     "language": (
@@ -168,7 +197,8 @@ RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
     "draw": (
         _write_nothing,
         "--autoencoder.channels 4 --autoencoder.codebook-size 8 --autoencoder.code-dim 4 "
-        "--autoencoder-steps 2 --classifier-steps 2 --data.epoch-size 12 --data.test-size 3 --train.tensorboard false",
+        "--autoencoder-steps 2 --classifier-steps 2 --data.epoch-size 12 --data.test-size 3 "
+        "--train.tensorboard false",
         ("a three",),
     ),
 }

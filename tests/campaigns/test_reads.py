@@ -23,7 +23,11 @@ def unexpected_outcomes(seed: int, numbers: range) -> Iterator[str]:
 def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor[(None,) * (inputs.num_axes - tensor.dim()) + (...,)]
     fits = all(n in (1, m) for n, m in zip(tensor.shape[:-2], inputs.leading, strict=True))
-    return tensor if fits else tensor.flatten(0, -3)[:1].reshape(*(1,) * len(inputs.leading), *tensor.shape[-2:])
+    return (
+        tensor
+        if fits
+        else tensor.flatten(0, -3)[:1].reshape(*(1,) * len(inputs.leading), *tensor.shape[-2:])
+    )
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -47,5 +51,7 @@ def test_campaign_detects_a_mutant(monkeypatch, mutant, seed, numbers):
         monkeypatch.setattr(Cosine, "map_keys", lambda self, keys: keys)
     else:
         original = TopK.select_keys
-        monkeypatch.setattr(TopK, "select_keys", lambda self, scores, allowed: original(self, -scores, allowed))
+        monkeypatch.setattr(
+            TopK, "select_keys", lambda self, scores, allowed: original(self, -scores, allowed)
+        )
     assert next(unexpected_outcomes(seed, numbers), None)

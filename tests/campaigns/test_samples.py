@@ -1,7 +1,7 @@
 """Sample of each campaign but `files`; the full campaigns run with `make campaigns`.
 
-They run in separate programs: a process that has computed with several threads must not fork, because the child would
-wait for threads that it does not have.
+They run in separate programs: a process that has computed with several threads must not fork,
+because the child would wait for threads that it does not have.
 """
 
 import os
@@ -13,13 +13,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"captures": 5, "options": 8, "reads": 150}, {"engines": 16, "folders": 5, "kills": 2}
-"""Number of cases of each campaign; two programs, as each takes seconds to start and campaigns share trained runs."""
+"""Number of cases of each campaign; two programs, as each takes seconds to start and campaigns
+share trained runs."""
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a program waits for all its campaigns
 
 
 @pytest.fixture(scope="module", params=PROGRAMS, ids=" ".join)
-def program(request: pytest.FixtureRequest) -> tuple[dict[str, int], subprocess.CompletedProcess[str]]:
+def program(
+    request: pytest.FixtureRequest,
+) -> tuple[dict[str, int], subprocess.CompletedProcess[str]]:
     """Return the number of cases of each campaign of a program, and its result."""
     samples: dict[str, int] = request.param
     options = ["--cases", *map(str, samples.values()), "--processes", "1", "--seed", "5"]
@@ -38,5 +41,9 @@ def test_samples_of_random_cases_have_no_unexpected_outcome(program) -> None:
     samples, result = program
     assert result.returncode == 0, result.stdout + result.stderr
     for name, count in samples.items():
-        lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name}: {count} cases of seed 5, ")]
+        lines = [
+            line
+            for line in result.stdout.splitlines()
+            if line.startswith(f"{name}: {count} cases of seed 5, ")
+        ]
         assert [line.rpartition(", ")[2] for line in lines] == ["0 not as expected"]

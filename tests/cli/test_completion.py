@@ -52,7 +52,9 @@ def test_words_are_completed(words: str) -> None:
 def test_script_of_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    calls = 'regard() { [ "$1 $2 $3" = "completion bash train" ] && printf "images\\nlanguage\\n"; }'
+    calls = (
+        'regard() { [ "$1 $2 $3" = "completion bash train" ] && printf "images\\nlanguage\\n"; }'
+    )
     lines = f"{script}\n{calls}\nCOMP_WORDS=(regard train la); COMP_CWORD=2; _regard; echo ${{COMPREPLY[@]}}"
     found = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "language"
@@ -84,7 +86,9 @@ def test_switch_is_turned_off() -> None:
     with pytest.raises(UserError, match="unknown option --no-count"):
         parse_words("--no-count")
     for option in ("--train.no-tensorboard", "--no-train.tensorboard"):
-        parsed = parse([option], NoSettings(), get_entry("dates").config(), max_positionals=0, expected="")
+        parsed = parse(
+            [option], NoSettings(), get_entry("dates").config(), max_positionals=0, expected=""
+        )
         assert not parsed.config.train.tensorboard
     with pytest.raises(UserError, match="unknown option --no-no-open"):
         parse_words("--no-no-open")

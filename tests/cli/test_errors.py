@@ -1,4 +1,5 @@
-"""Errors: one line on standard error, an exit code, and no control characters sent to a terminal."""
+"""Errors: one line on standard error, an exit code, and no control characters sent to a
+terminal."""
 
 import lzma
 import os
@@ -18,8 +19,14 @@ from regard.cli.notices import print_notice
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("model: {core: {layrs: 3}}", ", line 1: model.core.layrs is not a setting; did you mean layers?"),
-        ("model:\n  core:\n    layers: 0\n", ", line 3: model.core.layers must be from 1 to 1,000, got 0"),
+        (
+            "model: {core: {layrs: 3}}",
+            ", line 1: model.core.layrs is not a setting; did you mean layers?",
+        ),
+        (
+            "model:\n  core:\n    layers: 0\n",
+            ", line 3: model.core.layers must be from 1 to 1,000, got 0",
+        ),
         ("model: [", ", line 1: not a valid YAML file of settings"),
         ("- 1", ": must hold settings by name, got list"),
         (
@@ -31,10 +38,22 @@ from regard.cli.notices import print_notice
             "data: &a {val_size: 1}\nmodel: *a",
             ", line 2: not a valid YAML file of settings: an alias (*) is not allowed",
         ),
-        ("data: {<<: {val_size: 1}}", ", line 1: not a valid YAML file of settings: a merge (<<) is not allowed"),
-        ("max_length: 1\nmax_length: 2", ", line 2: not a valid YAML file of settings: 'max_length' is given twice"),
-        ("model: " + "[" * 10_000, ", line 1: not a valid YAML file of settings: nested more than 16 deep"),
-        ("model: " + "{a: " * 10_000, ", line 1: not a valid YAML file of settings: nested more than 16 deep"),
+        (
+            "data: {<<: {val_size: 1}}",
+            ", line 1: not a valid YAML file of settings: a merge (<<) is not allowed",
+        ),
+        (
+            "max_length: 1\nmax_length: 2",
+            ", line 2: not a valid YAML file of settings: 'max_length' is given twice",
+        ),
+        (
+            "model: " + "[" * 10_000,
+            ", line 1: not a valid YAML file of settings: nested more than 16 deep",
+        ),
+        (
+            "model: " + "{a: " * 10_000,
+            ", line 1: not a valid YAML file of settings: nested more than 16 deep",
+        ),
         ("max_length: " + "9" * 400, ", line 1: max_length must be from 1 to 1,000,000, got 999"),
         ("max_length: " + "9" * 5000, ", line 1: not a valid YAML file of settings: '999"),
         ("train: {lr: " + "9" * 400 + "}", ", line 1: train.lr must be from 1e-12 to 100, got inf"),
@@ -59,18 +78,38 @@ def test_config_file_with_a_mistake_is_named(
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (RuntimeError("of its own"), 70, "RuntimeError: of its own -- this is a defect of regard: please report it"),
-        (RecursionError("maximum depth"), 70, "RecursionError: maximum depth -- this is a defect of regard"),
+        (
+            RuntimeError("of its own"),
+            70,
+            "RuntimeError: of its own -- this is a defect of regard: please report it",
+        ),
+        (
+            RecursionError("maximum depth"),
+            70,
+            "RecursionError: maximum depth -- this is a defect of regard",
+        ),
         (KeyError("x\x1b[2J"), 70, r"KeyError: 'x\x1b[2J' -- this is a defect of regard"),
-        (type("PanicException", (BaseException,), {})("in Rust"), 70, "PanicException: in Rust -- this is a defect"),
+        (
+            type("PanicException", (BaseException,), {})("in Rust"),
+            70,
+            "PanicException: in Rust -- this is a defect",
+        ),
         (MemoryError(), 2, "not enough memory: an allocation failed"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 2, "not enough memory: [enforce"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            2,
+            "not enough memory: [enforce",
+        ),
         (ValueError(), 2, "ValueError"),
         (OSError(28, "No space left on device", "a/b"), 2, "a/b: No space left on device"),
     ],
 )
 def test_any_error_ends_in_one_line(
-    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     fail = Mock(side_effect=error)  # raises in a file of Python
     monkeypatch.setattr("regard.cli.main._dispatch", fail)
@@ -84,7 +123,9 @@ def test_any_error_ends_in_one_line(
 
 
 @pytest.mark.parametrize("code", ["items.items", "torch.ones(2) @ torch.ones(3)"])
-def test_error_of_own_code_shows_the_traceback(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_own_code_shows_the_traceback(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "mine.py"
     file.write_text(f"import torch\ndef run(items):\n    return {code}\n", encoding="utf-8")
     names: dict[str, Any] = {}
@@ -119,7 +160,9 @@ def test_compiled_code_writes_no_control_sequence_at_exit() -> None:
         "import colorama.initialise\nfrom numba.core.errors import termcolor\n"
         "termcolor().errmsg('')\nprint(colorama.initialise.atexit_done)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.splitlines()[-1] == "False"
 
 
@@ -138,7 +181,9 @@ def test_outputs_are_escaped_on_a_terminal_only(
     assert capsys.readouterr().out == "a\\x1b[31mb\tc\n"
 
 
-def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notices_and_warnings_are_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def warn(_words: list[str]) -> int:
         print_notice("line 1\nlabel \x1b[2J")
         warnings.simplefilter("always")  # pytest turns warnings into errors
@@ -147,7 +192,10 @@ def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr("regard.cli.main._dispatch", warn)
     assert main(["train"]) == 0
-    assert capsys.readouterr().err == "line 1\nlabel \\x1b[2J\nregard: warning: bad \\x1b]0;title\\x07\n"
+    assert (
+        capsys.readouterr().err
+        == "line 1\nlabel \\x1b[2J\nregard: warning: bad \\x1b]0;title\\x07\n"
+    )
 
 
 def test_settings_file_that_is_not_a_regular_file_is_refused(
@@ -161,19 +209,33 @@ def test_settings_file_that_is_not_a_regular_file_is_refused(
 def test_invalid_settings_are_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in ("--threads 100000", "--train.device meta", "--train.eps 1e-308", "--decode.max-ratio 1e308"):
+    for words in (
+        "--threads 100000",
+        "--train.device meta",
+        "--train.eps 1e-308",
+        "--decode.max-ratio 1e308",
+    ):
         assert main(["train", "dates", *words.split(), "--run", str(tmp_path / "run")]) == 2
     assert main(["train", "dates", "--data.locales", "\udcff", "--run", str(tmp_path / "run")]) == 2
     assert "--data.locales must be text in UTF-8" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_line_that_is_too_long_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_that_is_too_long_is_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "long.txt"
     file.write_bytes(b"stop\n" + b"x" * 1_000_001)
     for command in ("predict", "look"):
         assert (
-            main([command, str(run), str(file), *(["--out", str(tmp_path / "a.html")] if command == "look" else [])])
+            main(
+                [
+                    command,
+                    str(run),
+                    str(file),
+                    *(["--out", str(tmp_path / "a.html")] if command == "look" else []),
+                ]
+            )
             == 2
         )
         assert f"{file}, line 2: has more than 1,000,000 bytes" in capsys.readouterr().err

@@ -18,7 +18,10 @@ def test_look_prints_the_model_of_a_run_and_takes_no_input(run: Path, capsys, tm
         (["a text"], "--model takes no INPUT: it shows the model"),
         (["--view", "heat"], "--model has one view: leave out --view, --kind and --layer"),
         (["--out", "m.html"], "--model needs --out FILE with .png, .svg, .pdf, got m.html"),
-        (["--gradients"], "--model shows the model: --gradients, --walk and --compare need an INPUT"),
+        (
+            ["--gradients"],
+            "--model shows the model: --gradients, --walk and --compare need an INPUT",
+        ),
         (["--out", str(tmp_path / "model.pdf")], "already exists"),
     ):
         assert main(["look", str(run), *words, "--model"]) == 2

@@ -1,4 +1,5 @@
-"""`regard look --walk` and the views of a read's numbers: from the run, and from a saved capture without it."""
+"""`regard look --walk` and the views of a read's numbers: from the run, and from a saved capture
+without it."""
 
 from pathlib import Path
 
@@ -25,7 +26,11 @@ def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
     vectors = attention_map.vectors()
     assert torch.allclose(attention_map.weights @ vectors.values, vectors.outputs, atol=1e-5)
     assert vectors.source is not None
-    for view, options in (("walk", ["--query", "1", "--head", "2"]), ("multihead", []), ("links", [])):
+    for view, options in (
+        ("walk", ["--query", "1", "--head", "2"]),
+        ("multihead", []),
+        ("links", []),
+    ):
         out = folder / f"{view}.svg"
         assert main(["look", str(saved), "--view", view, *options, "--out", str(out)]) == 0
         check_picture(out)
@@ -34,8 +39,11 @@ def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
     plain = folder / "plain.safetensors"
     assert main(["look", run, "ada sees bob", "--out", str(plain)]) == 0
     assert Capture.open(plain)[0].maps[0].vectors is None
-    # The run itself needs no --walk for these figures; a capture without the numbers says how to get them.
-    assert main(["look", run, "ada sees bob", "--view", "walk", "--out", str(folder / "run.svg")]) == 0
+    # The run itself needs no --walk for these figures; a capture without the numbers says how to
+    # get them.
+    assert (
+        main(["look", run, "ada sees bob", "--view", "walk", "--out", str(folder / "run.svg")]) == 0
+    )
     capsys.readouterr()
     assert main(["look", str(plain), "--view", "walk", "--out", str(folder / "no.svg")]) == 2
     assert "record them with `regard look RUN INPUT --walk" in capsys.readouterr().err
@@ -56,12 +64,28 @@ def test_a_figure_of_several_inputs_says_which_it_shows(folder, tmp_path, capsys
 
 def test_a_folder_gets_a_figure_of_each_input(folder, tmp_path, capsys):
     texts = ["ada sees bob", "bob sees ada"]
-    look, out = ["look", str(folder / "run"), *texts, "--out", str(tmp_path / "figures")], tmp_path / "figures"
+    look, out = (
+        ["look", str(folder / "run"), *texts, "--out", str(tmp_path / "figures")],
+        tmp_path / "figures",
+    )
     assert main(look) == 0
     files = [out / "0-ada-sees-bob.png", out / "1-bob-sees-ada.png"]
     assert sorted(out.iterdir()) == files
     assert capsys.readouterr().out.splitlines()[-2:] == [str(file) for file in files]
-    assert main(["look", str(folder / "run"), *texts, "--sample", "1", "--out", str(tmp_path / "one.png")]) == 0
+    assert (
+        main(
+            [
+                "look",
+                str(folder / "run"),
+                *texts,
+                "--sample",
+                "1",
+                "--out",
+                str(tmp_path / "one.png"),
+            ]
+        )
+        == 0
+    )
     assert (tmp_path / "one.png").read_bytes() == files[1].read_bytes() != files[0].read_bytes()
     files[0].unlink()
     assert main(look) == 2
@@ -74,7 +98,10 @@ def test_a_folder_gets_a_figure_of_each_input(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sample", "1", "--out", "new"], "is a folder with a figure of each input: leave out --sample"),
+        (
+            ["--sample", "1", "--out", "new"],
+            "is a folder with a figure of each input: leave out --sample",
+        ),
         (["--out", "no/new"], "the folder {folder}/no does not exist"),
         (["--out", "file"], "file exists and is not a folder: give the file a suffix"),
     ],
@@ -90,8 +117,14 @@ def test_folders_that_cannot_be_written_are_refused(words, message, folder, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--walk", "--out", "a.png"], "--walk has no effect on this figure: choose --view walk or multihead"),
-        (["--view", "multihead", "--head", "1", "--out", "a.png"], "`head` is an option of the views alignment, links"),
+        (
+            ["--walk", "--out", "a.png"],
+            "--walk has no effect on this figure: choose --view walk or multihead",
+        ),
+        (
+            ["--view", "multihead", "--head", "1", "--out", "a.png"],
+            "`head` is an option of the views alignment, links",
+        ),
     ],
 )
 def test_options_without_an_effect_are_refused(words, message, folder, tmp_path, capsys):
@@ -102,5 +135,8 @@ def test_options_without_an_effect_are_refused(words, message, folder, tmp_path,
 
 
 def test_a_capture_cannot_record_more(tmp_path, capsys):
-    assert main(["look", str(tmp_path / "x.safetensors"), "--walk", "--out", str(tmp_path / "a.html")]) == 2
+    assert (
+        main(["look", str(tmp_path / "x.safetensors"), "--walk", "--out", str(tmp_path / "a.html")])
+        == 2
+    )
     assert "--test, --gradients and --walk need the run" in capsys.readouterr().err

@@ -52,7 +52,8 @@ BAD = {
     "train --helpp": "unknown option --helpp; did you mean --help?",
     "train dates --helpp": "unknown option --helpp; did you mean --help?",
     "predict --hepl": "unknown option --hepl; did you mean --help?",
-    "predict {run} stop -o out.txt": "unknown option -o; did you mean .*--out? As an argument, put it after --",
+    "predict {run} stop -o out.txt": "unknown option -o; did you mean .*--out? As an argument, put "
+    "it after --",
     "look {run} stop -x": "unknown option -x. As an argument",
     "predict {run} stop -json": "unknown option -json; did you mean --json?",
     "predict {run}/.. stop": "is not a run folder: it has no run.json. Did you mean {run}/../run?",
@@ -62,7 +63,8 @@ BAD = {
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
     "train dates extra": "'extra' is an unexpected argument",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
-    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or none.*did you mean post?",
+    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or "
+    "none.*did you mean post?",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
     "train dates --threads 0": "--threads must be from 1 to 1,024, got 0",
     "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
@@ -74,37 +76,50 @@ BAD = {
     "predict nowhere text": "nowhere does not exist",
     "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
-    "evaluate {run} --data.test {run}/../t*.tsv": "--data.test: .*t\\*.tsv is a pattern of 2 files.* leave out the",
-    "train translate --data.train {run}/../t*.tsv": "--data.train: .*: it takes one: join them into one file",
-    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or --data.train-target?",
-    "train --data.train a.tsv translate": "RECIPE must come first: regard train translate \\[options\\]",
+    "evaluate {run} --data.test {run}/../t*.tsv": "--data.test: .*t\\*.tsv is a pattern of 2 "
+    "files.* leave out the",
+    "train translate --data.train {run}/../t*.tsv": "--data.train: .*: it takes one: join them "
+    "into one file",
+    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or "
+    "--data.train-target?",
+    "train --data.train a.tsv translate": "RECIPE must come first: regard train translate "
+    "\\[options\\]",
     "evaluate {run} a.tsv": "'a.tsv' is an unexpected argument; .* such as --data.test FILE",
-    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument, since --data.train takes one value",
+    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument, since "
+    "--data.train takes one value",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
-    "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
+    "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test "
+    "\\(1\\), got 2",
     "predict {run} text --energy": "--energy is for runs of rebuild, and {run} is one of translate",
     "predict {run} text --threshold 0.1": "--threshold is for runs of boxes, points, events, and",
     "predict {run} text --n-best 2": "unknown option --n-best; did you mean --decode.n-best?",
-    "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in quotes",
-    "predict {run}/run.json text": "run.json is a file, expected a run folder, such as training writes$",
-    "train images --init {run}/model.safetensors": "such as .*; weights of other libraries cannot be loaded",
+    "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in "
+    "quotes",
+    "predict {run}/run.json text": "run.json is a file, expected a run folder, such as training "
+    "writes$",
+    "train images --init {run}/model.safetensors": "such as .*; weights of other libraries cannot "
+    "be loaded",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is 9 tokens",
     "look {run}": "INPUT is missing: expected a text or a file",
     "look {run} stop --out {run}/../val.tsv": "val.tsv exists; it is replaced only with --force",
-    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, got 'a.jpg'",
+    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, "
+    ".pdf, got 'a.jpg'",
     "look {run} stop --out {run}/b/a.html": "the folder .*b does not exist",
     "look {run} stop --out {run}/../a.svg --compare {run}": "--compare needs a page, FILE.html",
     "look {run} stop --out {run}/../a.html --compare nowhere": "nowhere does not exist",
-    "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no input 5000",
+    "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no "
+    "input 5000",
     "look {run} --test x --out {run}/../a.html": "--test must be a whole number, got 'x'",
     "look {run} stop --view chian": "did you mean chain?",
 }
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_error_is_reported_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_error_is_reported_in_one_line(
+    line: str, run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(line.format(run=run).split()) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -121,7 +136,9 @@ def test_empty_text_has_an_empty_output(run: Path, capsys: pytest.CaptureFixture
     assert "input 4 is empty, and so is its output" in err
 
 
-def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_is_printed_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--model.core", "recurrent", "--model.core.cell=lstm", "--train.betas", "0.8", "0.9"]
     assert main(["train", "dates", *options, "--print-config"]) == 0
     printed = capsys.readouterr().out
@@ -132,7 +149,12 @@ def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.Capture
     file.write_text(printed, encoding="utf-8")
     assert main(["train", "dates", "--config", str(file), "--print-config"]) == 0
     assert capsys.readouterr().out == printed
-    assert main(["train", "dates", "--config", str(file), "--model.core.cell", "rnn", "--print-config"]) == 0
+    assert (
+        main(
+            ["train", "dates", "--config", str(file), "--model.core.cell", "rnn", "--print-config"]
+        )
+        == 0
+    )
     assert yaml.safe_load(capsys.readouterr().out)["model"]["core"]["cell"] == "rnn"
 
 
@@ -150,7 +172,11 @@ def test_evaluate_prints_a_table_or_json(run: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("source", ["text", "file", "dash", "nothing"])
 def test_predict_takes_its_input_from_anywhere(
-    source: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = ["stop"] if source == "text" else ["stop", "live", "pots"]
     content = "\n".join(lines).encode()
@@ -158,7 +184,9 @@ def test_predict_takes_its_input_from_anywhere(
         (tmp_path / "lines.txt").write_bytes(content)
     else:
         type_in(monkeypatch, content)
-    words = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[source]
+    words = {"text": ["stop"], "file": [str(tmp_path / "lines.txt")], "dash": ["-"], "nothing": []}[
+        source
+    ]
     assert main(["predict", str(run), *words]) == 0
     assert capsys.readouterr().out.splitlines() == load(run).predict(lines)
 
@@ -168,10 +196,15 @@ def test_predict_answers_the_lines_of_several_files(
 ) -> None:
     (tmp_path / "a.txt").write_text("stop\nlive\n", encoding="utf-8")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"pots\n"))
-    assert main(["predict", str(run), str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz"), "--json"]) == 0
+    assert (
+        main(["predict", str(run), str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz"), "--json"])
+        == 0
+    )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["input"] for row in rows] == [1, 2, 3]
-    assert [row["outputs"][0]["text"] for row in rows] == load(run).predict(["stop", "live", "pots"])
+    assert [row["outputs"][0]["text"] for row in rows] == load(run).predict(
+        ["stop", "live", "pots"]
+    )
 
 
 def test_text_of_a_locale_that_is_ascii_is_read_as_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +219,10 @@ def test_look_reports_before_loading_that_the_run_is_not_writable(
     monkeypatch.setattr("os.access", lambda *_: False)
     monkeypatch.setattr("regard.cli.look.load_trained", lambda *_: pytest.fail("is loaded"))
     assert main(["look", str(run), "stop"]) == 2
-    assert re.search(r"looks: the folder .* is not writable: choose another file with --out", capsys.readouterr().err)
+    assert re.search(
+        r"looks: the folder .* is not writable: choose another file with --out",
+        capsys.readouterr().err,
+    )
 
 
 def test_predict_of_empty_input_prints_nothing(
@@ -232,7 +268,11 @@ def test_n_best_outputs_are_rows_of_input_rank_score_text(
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[:2] for row in rows] == [[str(i), str(rank)] for i in (1, 2) for rank in (1, 2, 3)]
     assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json", *beam]) == 0
-    objects = [output for line in capsys.readouterr().out.splitlines() for output in json.loads(line)["outputs"]]
+    objects = [
+        output
+        for line in capsys.readouterr().out.splitlines()
+        for output in json.loads(line)["outputs"]
+    ]
     assert [f"{entry['score']:.4f}" for entry in objects] == [row[2] for row in rows]
     assert [entry["text"] for entry in objects] == [row[3] for row in rows]
 
@@ -276,9 +316,12 @@ def test_look_writes_a_page_beside_the_run_and_never_over_another(
 
 
 @pytest.mark.parametrize(
-    ("screen", "asks_for", "is_opened"), [(":0", "true", True), ("", "true", False), (":0", "false", False)]
+    ("screen", "asks_for", "is_opened"),
+    [(":0", "true", True), ("", "true", False), (":0", "false", False)],
 )
-def test_look_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch, *, screen, asks_for, is_opened):
+def test_look_opens_the_page_where_there_is_a_screen(
+    run, tmp_path, monkeypatch, *, screen, asks_for, is_opened
+):
     urls: list[str] = []
     monkeypatch.setattr("webbrowser.open", urls.append)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -295,7 +338,24 @@ def test_look_takes_texts_files_and_test_inputs_together(
 ) -> None:
     lines, out = tmp_path / "lines.txt", tmp_path / "a.html"
     lines.write_text("\n".join(["", *["stop"] * 7]), encoding="utf-8")
-    assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--limit", "4", "--out", str(out)]) == 0
+    assert (
+        main(
+            [
+                "look",
+                str(run),
+                "live",
+                str(lines),
+                "--test",
+                "1",
+                "0",
+                "--limit",
+                "4",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr()
     assert f"{lines}: only the first 4 inputs are shown; --limit N shows more" in printed.err
     content, _ = page_of(out)
@@ -303,12 +363,17 @@ def test_look_takes_texts_files_and_test_inputs_together(
     assert titles == printed.out.splitlines()[:-1]
     assert [title.partition(" -> ")[0] for title in titles[:5]] == ["live", *["stop"] * 4]
     trained = load(run)
-    assert [title.partition(" -> ")[0] for title in titles[5:]] == [trained.test_input(i).strip() for i in (1, 0)]
+    assert [title.partition(" -> ")[0] for title in titles[5:]] == [
+        trained.test_input(i).strip() for i in (1, 0)
+    ]
 
 
 def test_look_shows_gradients_and_compares_another_run(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.html"
-    assert main(["look", str(run), "stop", "--gradients", "--compare", str(run), "--out", str(out)]) == 0
+    assert (
+        main(["look", str(run), "stop", "--gradients", "--compare", str(run), "--out", str(out)])
+        == 0
+    )
     content, _ = page_of(out)
     for capture in content["captures"]:
         measures = {read["measure"] for read in capture["samples"][0]["reads"]}
@@ -329,9 +394,14 @@ def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Pa
         content, _ = page_of(tmp_path / name)
         assert content["captures"][0]["samples"][0]["title"] == expected.sample.title
     assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
-    assert main(["look", str(run), "live", "--compare", str(out), "--out", str(tmp_path / "b.html")]) == 0
+    assert (
+        main(["look", str(run), "live", "--compare", str(out), "--out", str(tmp_path / "b.html")])
+        == 0
+    )
     content, _ = page_of(tmp_path / "b.html")
-    assert [capture["samples"][0]["title"].partition(" ->")[0] for capture in content["captures"]] == ["live", "stop"]
+    assert [
+        capture["samples"][0]["title"].partition(" ->")[0] for capture in content["captures"]
+    ] == ["live", "stop"]
 
 
 def test_damaged_capture_and_options_that_need_the_run_are_named(
@@ -390,6 +460,8 @@ def test_help_does_not_import_torch() -> None:
         "import sys; from regard.cli.main import main; code = main(['train', 'dates', '--help']); "
         f"sys.exit(code or [name for name in {heavy} if name in sys.modules] or 0)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("usage: regard train dates")

@@ -1,4 +1,5 @@
-"""`regard new`: the file that it writes runs, supports every command, and is imported by nothing else."""
+"""`regard new`: the file that it writes runs, supports every command, and is imported by nothing
+else."""
 
 import json
 import os
@@ -16,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 def run_file(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "mine.py", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "mine"]) == 0
-    result = run_file(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
+    result = run_file(
+        folder,
+        "train",
+        "--run",
+        "runs/mine",
+        "--train.tensorboard",
+        "false",
+        "--train.steps",
+        "300",
+    )
     assert result.returncode == 0, result.stderr
     assert "try  python mine.py predict runs/mine INPUT" in result.stdout
     return folder
@@ -40,7 +52,9 @@ def test_written_recipe_trains_and_predicts(folder):
     assert result.returncode == 0, result.stderr
     assert float(result.stdout) > 5
     assert run_file(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
-    result = run_file(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
+    result = run_file(
+        folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false"
+    )
     assert result.returncode == 0, result.stderr
     assert " -> " in result.stdout  # the line's numbers, and the answer
     (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
@@ -64,7 +78,9 @@ run = regard.load("runs/mine", recipe=ENTRY)
 assert ENTRY.name not in RECIPES
 print(float(run.predict(["1 9 2"])[0]) > 5)
 """
-    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert result.stdout == "True\n", result.stderr
 
 

@@ -1,4 +1,5 @@
-"""`regard predict` and `look` on the files that a run was trained on, structured answers, and inputs that are bad."""
+"""`regard predict` and `look` on the files that a run was trained on, structured answers, and
+inputs that are bad."""
 
 import gzip
 import io
@@ -70,7 +71,9 @@ def predict(run: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> list[
         "pairs.tsv.gz",
     ],
 )
-def test_rows_of_a_table_are_the_texts_of_its_source_column(name: str, run: Path, files: Path, capsys) -> None:
+def test_rows_of_a_table_are_the_texts_of_its_source_column(
+    name: str, run: Path, files: Path, capsys
+) -> None:
     expected = load(run).predict(WORDS)
     assert predict(run, name, capsys=capsys) == expected
     rows = [json.loads(line) for line in predict(run, name, "--json", capsys=capsys)]
@@ -84,59 +87,82 @@ def test_columns_of_the_run_are_those_of_other_files(run: Path, files: Path, cap
     config = trained.config.data
     object.__setattr__(config, "source_column", "en")
     object.__setattr__(config, "target_column", "de")
-    (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8")
+    (files / "named.csv").write_text(
+        "id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8"
+    )
     trained.recipe.reading = trained.entry.reading.of_run(trained.config)
     assert [given.value for given in trained.recipe.read_inputs(files / "named.csv")] == WORDS
     assert trained.evaluate(files / "named.csv")["examples"] == 3
 
 
 def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, capsys) -> None:
-    (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,x,{w}\n" for w in WORDS), encoding="utf-8")
+    (files / "named.csv").write_text(
+        "id,de,en\n" + "".join(f"1,x,{w}\n" for w in WORDS), encoding="utf-8"
+    )
     shutil.copy(files / "named.csv", files / "named.txt")
     expected = load(run).predict(WORDS)
     chosen = ["--data.source-column", "en"]
     assert predict(run, "named.csv", *chosen, capsys=capsys) == expected
     assert predict(run, "named.txt", *chosen, "--data.format", "csv", capsys=capsys) == expected
-    assert predict(run, "headed.tsv", "--data.source-column", "1", "--data.header", "yes", capsys=capsys) == (
-        load(run).predict([word[::-1] for word in WORDS])
-    )
+    assert predict(
+        run, "headed.tsv", "--data.source-column", "1", "--data.header", "yes", capsys=capsys
+    ) == (load(run).predict([word[::-1] for word in WORDS]))
     assert main(["look", str(run), "named.csv", *chosen, "--out", "a.html"]) == 0
     assert capsys.readouterr().out.count(" -> ") == 3
     assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
     assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
     assert main(["predict", str(run), "named.csv"]) == 2
-    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header without 'source'" in (capsys.readouterr().err)
-    (files / "ids.tsv").write_text("".join(f"{i}\t{w}\tx\n" for i, w in enumerate(WORDS)), encoding="utf-8")
-    assert main(["predict", str(run), "ids.tsv"]) == 2
-    assert "expected a source alone or the 2 columns of training, got 3 columns; use --data.source-column NUMBER" in (
+    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header without 'source'" in (
         capsys.readouterr().err
+    )
+    (files / "ids.tsv").write_text(
+        "".join(f"{i}\t{w}\tx\n" for i, w in enumerate(WORDS)), encoding="utf-8"
+    )
+    assert main(["predict", str(run), "ids.tsv"]) == 2
+    assert (
+        "expected a source alone or the 2 columns of training, got 3 columns; use "
+        "--data.source-column NUMBER" in (capsys.readouterr().err)
     )
     assert predict(run, "ids.tsv", "--data.source-column", "2", capsys=capsys) == expected
 
 
-def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_images_of_a_coco_file_is_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own").mkdir()
     monkeypatch.chdir(tmp_path / "own")  # the folder above is searched, too
     Path("photos").mkdir()
     Image.new("RGB", (8, 8)).save("photos/1.png")
-    rest = {"annotations": [{"image_id": 1, "category_id": 1, "caption": "a", "bbox": [1, 1, 2, 2]}]}
+    rest = {
+        "annotations": [{"image_id": 1, "category_id": 1, "caption": "a", "bbox": [1, 1, 2, 2]}]
+    }
     rest["categories"] = [{"id": 1, "name": "a"}]
-    Path("c.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "1.png"}], **rest}), encoding="utf-8")
+    Path("c.json").write_text(
+        json.dumps({"images": [{"id": 1, "file_name": "1.png"}], **rest}), encoding="utf-8"
+    )
     entry = get_entry("boxes")
     recipe = create_recipe(Run(recipe="boxes", seed=1, config=entry.config()), print)
-    with pytest.raises(UserError, match=r"no image 1.png in \.\. It is in photos: give --data.images photos\."):
+    with pytest.raises(
+        UserError, match=r"no image 1.png in \.\. It is in photos: give --data.images photos\."
+    ):
         list(recipe.read_inputs(Path("c.json")))
     for name in ("boxes", "caption"):
         for split in ("train", "val", "test"):
             config = get_entry(name).config()
-            files = {"train": "c.json", split: "c.json", "train_images": None if split == "train" else "photos"}
+            files = {
+                "train": "c.json",
+                split: "c.json",
+                "train_images": None if split == "train" else "photos",
+            }
             config = replace(config, data=replace(config.data, **files))
             own = create_recipe(Run(recipe=name, seed=1, config=config), print)
             with pytest.raises(UserError, match=f"give --data.{split}-images photos"):
                 own.read(split)
     recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
     assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
-    assert {item.name for item in fields(entry.reading)} <= {item.name for item in fields(entry.evaluation().data)}
+    assert {item.name for item in fields(entry.reading)} <= {
+        item.name for item in fields(entry.evaluation().data)
+    }
 
 
 def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:
@@ -161,7 +187,9 @@ def test_text_that_resembles_the_name_of_a_file_is_reported(run: Path, files: Pa
     (files / "live").touch()
     for text, is_reported in (("pairs.tvs", True), ("lives", False), ("e.g", False)):
         assert main(["predict", str(run), text]) == 0
-        assert ("so that it is read as a text. Did you mean pairs.tsv?" in capsys.readouterr().err) == is_reported
+        assert (
+            "so that it is read as a text. Did you mean pairs.tsv?" in capsys.readouterr().err
+        ) == is_reported
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
@@ -184,7 +212,9 @@ def test_lines_of_standard_input_among_files_are_named(
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
 def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
-    assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
+    assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(
+        ["stop it", "live on"]
+    )
     assert main(["predict", str(run), "stop", "live"]) == 2
     assert "texts of several words in quotes" in capsys.readouterr().err
 
@@ -204,7 +234,9 @@ def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> 
 
 
 @pytest.mark.parametrize(("start", "name"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")])
-def test_other_compressions_are_named(start: bytes, name: str, run: Path, files: Path, capsys) -> None:
+def test_other_compressions_are_named(
+    start: bytes, name: str, run: Path, files: Path, capsys
+) -> None:
     (files / "texts").write_bytes(start + bytes(range(100, 250)))
     assert main(["predict", str(run), "texts"]) == 2
     assert f"texts: is compressed by {name}: decompress it first" in capsys.readouterr().err
@@ -227,9 +259,13 @@ def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> No
     [
         (
             ["pears.tsv"],
-            "pears.tsv: no such file. Did you mean pairs.tsv? As a text, give it on standard input: echo pears.tsv |",
+            "pears.tsv: no such file. Did you mean pairs.tsv? As a text, give it on standard "
+            "input: echo pears.tsv |",
         ),
-        (["folder/typo"], "folder/typo: no such file. As a text, give it on standard input: echo folder/typo |"),
+        (
+            ["folder/typo"],
+            "folder/typo: no such file. As a text, give it on standard input: echo folder/typo |",
+        ),
         (["./typo"], "./typo: no such file."),
         (["~/typo"], "echo '~/typo' | regard"),
         (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
@@ -237,8 +273,12 @@ def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> No
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_words_that_are_no_inputs_are_named(command: str, words, message: str, run: Path, capsys) -> None:
-    assert main([command, str(run), *words, *(["--out", "a.html"] if command == "look" else [])]) == 2
+def test_words_that_are_no_inputs_are_named(
+    command: str, words, message: str, run: Path, capsys
+) -> None:
+    assert (
+        main([command, str(run), *words, *(["--out", "a.html"] if command == "look" else [])]) == 2
+    )
     out, err = capsys.readouterr()
     assert out == ""
     assert message.replace("\\", "") in err
@@ -258,7 +298,9 @@ def test_lines_with_tabs_are_reported_once(run: Path, files: Path, capsys) -> No
 
 
 def test_outputs_have_the_scores_of_the_search(run: Path, capsys) -> None:
-    (line,) = predict(run, "stop", "--json", "--decode.beam", "3", "--decode.n-best", "3", capsys=capsys)
+    (line,) = predict(
+        run, "stop", "--json", "--decode.beam", "3", "--decode.n-best", "3", capsys=capsys
+    )
     row = json.loads(line)
     assert row.keys() == {"input", "source", "outputs"}
     for output in row["outputs"]:
@@ -313,7 +355,14 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     assert "skipped 2 of 4 inputs" in err
     ranked = ["--decode.n-best", "2", "--decode.beam", "2", "--on-bad", "skip"]
     rows = [line.split("\t") for line in predict(run, "bad.txt", *ranked, capsys=capsys)]
-    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["2", ""], ["3", ""], ["4", "1"], ["4", "2"]]
+    assert [row[:2] for row in rows] == [
+        ["1", "1"],
+        ["1", "2"],
+        ["2", ""],
+        ["3", ""],
+        ["4", "1"],
+        ["4", "2"],
+    ]
     assert [row[2:] for row in rows[2:4]] == [["", ""]] * 2
     assert main(["predict", str(run), "bad.txt", "--on-bad", "truncate", "--json"]) == 0
     out, err = capsys.readouterr()
@@ -358,15 +407,25 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(4):
             Image.new("L", (8, 8), shade + i).save(folder / "train" / label / f"{i}.png")
     data = f"--data.train {folder / 'train'} --data.val {folder / 'train'} --patch 4"
-    assert main(f"train images --run {folder / 'run'} {data} {SMALL} --model.pool-heads 2".split()) == 0
+    assert (
+        main(f"train images --run {folder / 'run'} {data} {SMALL} --model.pool-heads 2".split())
+        == 0
+    )
     return folder
 
 
-def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monkeypatch, capsys) -> None:
+def test_images_of_folders_lists_and_several_files_are_named(
+    photos: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(photos)
-    run, paths = photos / "run", sorted(str(path.relative_to(photos)) for path in (photos / "train").rglob("*.png"))
+    run, paths = (
+        photos / "run",
+        sorted(str(path.relative_to(photos)) for path in (photos / "train").rglob("*.png")),
+    )
     expected = load(run).predict(paths)
-    assert predict(run, "train", capsys=capsys) == [f"{p}\t{label}" for p, label in zip(paths, expected, strict=True)]
+    assert predict(run, "train", capsys=capsys) == [
+        f"{p}\t{label}" for p, label in zip(paths, expected, strict=True)
+    ]
     assert predict(run, "train/*/0.png", capsys=capsys) == [
         f"{p}\t{label}" for p, label in zip(paths, expected, strict=True) if p.endswith("0.png")
     ]
@@ -390,7 +449,10 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
     for given in (Path(paths[0]).read_bytes(), b"hello"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
         assert main(["predict", str(run), "-"]) == 2
-        assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
+        assert (
+            "Standard input must hold the names of files, one in each line"
+            in capsys.readouterr().err
+        )
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
 
@@ -404,11 +466,16 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
         ("a.txt", "a.png\nb.png\n", 2),
     ],
 )
-def test_progress_has_a_total_if_lines_are_inputs(tmp_path: Path, name: str, content: str, count: int | None) -> None:
+def test_progress_has_a_total_if_lines_are_inputs(
+    tmp_path: Path, name: str, content: str, count: int | None
+) -> None:
     (tmp_path / name).write_text(content)
     entry = get_entry("images")
     recipe = create_recipe(Run(recipe="images", seed=1, config=entry.config()), print)
-    assert _count_inputs([str(tmp_path / name)], SimpleNamespace(recipe=recipe, input="image")) == count
+    assert (
+        _count_inputs([str(tmp_path / name)], SimpleNamespace(recipe=recipe, input="image"))
+        == count
+    )
 
 
 def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
@@ -416,11 +483,14 @@ def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     notices: list[str] = []
-    assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [f"{tmp_path}/a/C.PNG"]
+    assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [
+        f"{tmp_path}/a/C.PNG"
+    ]
     counted = "skipped 2 files: 1 without extension, 1 .heic (convert them to JPEG)"
     assert notices == [f"{tmp_path}: {counted}; first: {tmp_path}/noext."]
     with pytest.raises(
-        UserError, match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, "
+        UserError,
+        match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, ",
     ):
         list_files(tmp_path, (".wav",), notices.append)
 
@@ -432,16 +502,22 @@ def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys
     capsys.readouterr()
     assert main(["predict", str(photos / "run"), str(tmp_path / "some"), "--on-bad", "skip"]) == 0
     out, err = capsys.readouterr()
-    assert [line.partition("\t")[0] for line in out.splitlines()] == sorted(map(str, (tmp_path / "some").iterdir()))
+    assert [line.partition("\t")[0] for line in out.splitlines()] == sorted(
+        map(str, (tmp_path / "some").iterdir())
+    )
     assert out.splitlines()[1] == str(tmp_path / "some" / "1.png")
     assert "skipped 1 of 4 inputs" in err
 
 
 def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
-    (tmp_path / "a.conll").write_text("we O\nmet O\non O\n5 B-DAY\nMarch I-DAY\n\nin O\nRome B-PLACE\n\n" * 3)
+    (tmp_path / "a.conll").write_text(
+        "we O\nmet O\non O\n5 B-DAY\nMarch I-DAY\n\nin O\nRome B-PLACE\n\n" * 3
+    )
     data = f"--data.train {tmp_path / 'a.conll'} --data.val {tmp_path / 'a.conll'} --tokenizer.min-count 1"
     run = tmp_path / "run"
-    steps = SMALL.replace("--train.steps 2", "--train.steps 60 --train.lr 0.02 --train.validate-every 60")
+    steps = SMALL.replace(
+        "--train.steps 2", "--train.steps 60 --train.lr 0.02 --train.validate-every 60"
+    )
     assert main(f"train tags --run {run} {data} {steps}".split()) == 0
     (tmp_path / "tokens.conll").write_text("we\nmet\non\n5\nMarch\n\nin\nRome\n")
     (tmp_path / "tokens.jsonl").write_text(
@@ -452,19 +528,29 @@ def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
         {"label": "PLACE", "start": 1, "end": 2, "text": "Rome"},
     ]
     for name in ("a.conll", "tokens.conll", "tokens.jsonl"):
-        rows = [json.loads(line) for line in predict(run, str(tmp_path / name), "--json", capsys=capsys)]
+        rows = [
+            json.loads(line) for line in predict(run, str(tmp_path / name), "--json", capsys=capsys)
+        ]
         assert [row["entities"] for row in rows[:2]] == [expected[:1], expected[1:]]
         assert rows[0]["tokens"] == rows[0]["source"].split() == ["we", "met", "on", "5", "March"]
         assert rows[0]["tags"] == ["O", "O", "O", "B-DAY", "I-DAY"]
     assert load(run).predict(["in Rome"]) == [["O", "B-PLACE"]]
 
 
-def test_categories_of_other_inputs_have_the_ids_of_the_training_file_or_printed_numbers(tmp_path, capsys):
+def test_categories_of_other_inputs_have_the_ids_of_the_training_file_or_printed_numbers(
+    tmp_path, capsys
+):
     training = tmp_path / "train.json"
-    training.write_text(json.dumps({"images": [], "categories": [{"id": 7, "name": "red"}, {"id": 1, "name": "blue"}]}))
+    training.write_text(
+        json.dumps(
+            {"images": [], "categories": [{"id": 7, "name": "red"}, {"id": 1, "name": "blue"}]}
+        )
+    )
 
     def ids(train, *words):
-        data = SimpleNamespace(labels=SimpleNamespace(names=("blue", "red")), config=SimpleNamespace())
+        data = SimpleNamespace(
+            labels=SimpleNamespace(names=("blue", "red")), config=SimpleNamespace()
+        )
         data.config.data = SimpleNamespace(train=train)
         return _coco_ids(words, SimpleNamespace(recipe=data))
 

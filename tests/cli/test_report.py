@@ -18,7 +18,10 @@ def test_scores_are_shown_by_name_known_ones_first():
 
 def test_decoding_is_in_the_title():
     scores = SCORES | {"bleu": 1.5, "length_penalty": 0.5}
-    assert score_table(scores | {"beam": 4}).splitlines()[0] == "x.tsv: 1,234 examples, beam 4, length penalty 0.5"
+    assert (
+        score_table(scores | {"beam": 4}).splitlines()[0]
+        == "x.tsv: 1,234 examples, beam 4, length penalty 0.5"
+    )
     lines = score_table(scores | {"beam": 1}).splitlines()
     assert lines[0] == "x.tsv: 1,234 examples, greedy search"
     assert not any("penalty" in line for line in lines)

@@ -29,7 +29,9 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
         ("--version >/dev/full", 2, "", "regard: standard output: No space left on device\n"),
     ],
 )
-def test_stream_that_is_closed_or_full_has_the_stated_exit_code(line: str, code: int, out: str, err: str) -> None:
+def test_stream_that_is_closed_or_full_has_the_stated_exit_code(
+    line: str, code: int, out: str, err: str
+) -> None:
     result = shell(line)
     assert result.returncode == code
     assert result.stdout.startswith(out)
@@ -54,7 +56,10 @@ def test_file_that_is_opened_later_does_not_become_a_closed_standard_stream() ->
         "with usable_streams(): file = open(sys.argv[1], 'w'); sys.exit(file.fileno() < 3)"
     )
     words = [sys.executable, "-c", code, os.devnull]
-    assert subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", *words], check=False).returncode == 0
+    assert (
+        subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", *words], check=False).returncode
+        == 0
+    )
 
 
 def test_message_after_a_lost_one_is_not_an_error() -> None:

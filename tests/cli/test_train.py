@@ -14,10 +14,15 @@ from regard.recipes.run_folder import _write, read_run
 from tests.recipes.toy import toy_arguments
 
 
-def test_training_keeps_the_memory_it_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_keeps_the_memory_it_frees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr("regard.cli.train.keep_freed_memory", lambda: calls.append("kept"))
-    monkeypatch.setattr("regard.recipes.training.train_run", lambda *_, **__: calls.append("trained") or _Interrupted())
+    monkeypatch.setattr(
+        "regard.recipes.training.train_run",
+        lambda *_, **__: calls.append("trained") or _Interrupted(),
+    )
     assert main(["train", "dates", "--run", str(tmp_path / "run")]) == 130
     assert calls == ["kept", "trained"]
 
@@ -50,17 +55,37 @@ def test_options_of_the_command_line_in_a_settings_file_are_named(tmp_path: Path
         (["--data.train", __file__, "--data.test", "nofile.tsv"], "nofile.tsv: no such file"),
     ],
 )
-def test_missing_data_is_named_before_torch_is_imported(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("regard.recipes.training.train_run", lambda *_, **__: pytest.fail("training was loaded"))
+def test_missing_data_is_named_before_torch_is_imported(
+    words, message, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(
+        "regard.recipes.training.train_run", lambda *_, **__: pytest.fail("training was loaded")
+    )
     assert main(["train", "translate", "--run", str(tmp_path / "run"), *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopped(tmp_path: Path, capsys) -> None:
+def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopped(
+    tmp_path: Path, capsys
+) -> None:
     for name, steps in (("short", 8), ("long", 16)):
         (tmp_path / name).mkdir()
         arguments = toy_arguments(tmp_path / name, core="transformer", steps=steps)
-        assert main(["train", *arguments, "--seed", "3", "--threads", "1", "--train.schedule", "constant"]) == 0
+        assert (
+            main(
+                [
+                    "train",
+                    *arguments,
+                    "--seed",
+                    "3",
+                    "--threads",
+                    "1",
+                    "--train.schedule",
+                    "constant",
+                ]
+            )
+            == 0
+        )
     short, long = tmp_path / "short", tmp_path / "long"
     (short / "train.tsv").rename(short / "moved.tsv")
     message = "train.tsv: no such file.*give --data.train NEW"
@@ -73,7 +98,9 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
     assert f"reading {short / 'moved.tsv'}, {short / 'val.tsv'}" in err
     before = (short / "run" / "run.json").read_bytes()
     assert main(["train", "--run", str(short / "run"), "--train.steps", "15"]) == 2
-    assert "has made 16 steps; --train.steps must be at least that, got 15" in capsys.readouterr().err
+    assert (
+        "has made 16 steps; --train.steps must be at least that, got 15" in capsys.readouterr().err
+    )
     assert (short / "run" / "run.json").read_bytes() == before
     weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (short, long)]
     assert weights[0] == weights[1]
@@ -85,14 +112,25 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
     ("words", "message"),
     [
         ([], "To continue a run, give --run RUN"),
-        (["--run", "{run}", "--train.lr", "0.5"], "--train.lr is .* there and 0.5 here.*continues that run"),
+        (
+            ["--run", "{run}", "--train.lr", "0.5"],
+            "--train.lr is .* there and 0.5 here.*continues that run",
+        ),
         (["--run", "{run}", "--preset", "gpt"], "--preset needs a RECIPE"),
-        (["--run", "nowhere"], "nowhere does not exist; create one with `regard train RECIPE --run nowhere`"),
+        (
+            ["--run", "nowhere"],
+            "nowhere does not exist; create one with `regard train RECIPE --run nowhere`",
+        ),
         (["--run", "{run}s"], "runs does not exist. Did you mean /.*/run?"),
-        (["--run", "{run}", "--train.lrr", "1"], "unknown option --train.lrr; did you mean --train.lr"),
+        (
+            ["--run", "{run}", "--train.lrr", "1"],
+            "unknown option --train.lrr; did you mean --train.lr",
+        ),
     ],
 )
-def test_what_does_not_continue_a_run_is_named(words: list[str], message: str, run: Path, capsys) -> None:
+def test_what_does_not_continue_a_run_is_named(
+    words: list[str], message: str, run: Path, capsys
+) -> None:
     assert main(["train", *(word.format(run=run) for word in words)]) == 2
     assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
 
@@ -103,7 +141,12 @@ def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     import_module = importlib.import_module
 
     def refuse(name: str) -> ModuleType:
-        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load", "regard.recipes.initial")
+        assert name not in (
+            "torch",
+            "regard.recipes.training",
+            "regard.recipes.load",
+            "regard.recipes.initial",
+        )
         return import_module(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)
@@ -113,11 +156,20 @@ def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train translate --data.train {data} --run {run}", "{run} holds a run of translate with other settings"),
+        (
+            "train translate --data.train {data} --run {run}",
+            "{run} holds a run of translate with other settings",
+        ),
         ("train dates --run {run}", "{run} holds a run of recipe translate, not dates"),
         ("train dates --run {run}/..", "holds files of something else"),
-        ("train dates --run new --init {run}", "--init {run}: is a run of translate, expected a run of dates"),
-        ("train --run {run} --train.steps 9", "the run in {run} is finished and kept no checkpoints"),
+        (
+            "train dates --run new --init {run}",
+            "--init {run}: is a run of translate, expected a run of dates",
+        ),
+        (
+            "train --run {run} --train.steps 9",
+            "the run in {run} is finished and kept no checkpoints",
+        ),
         ("evaluate {run} --data.test {data}s", "{data}s: no such file"),
         ("evaluate {untested}", "the run {untested} has no test data: give it with --data.test"),
     ],
@@ -127,7 +179,10 @@ def test_refusals_that_need_no_torch_do_not_wait_for_it(
 ) -> None:
     names = {"run": run, "data": run.parent / "train.tsv", "untested": tmp_path}
     before = read_run(run)
-    _write(tmp_path, replace(before, config=replace(before.config, data=replace(before.config.data, test=None))))
+    _write(
+        tmp_path,
+        replace(before, config=replace(before.config, data=replace(before.config.data, test=None))),
+    )
     assert main(line.format(**names).split()) == 2
     assert message.format(**names) in capsys.readouterr().err
 
@@ -141,11 +196,15 @@ class _Finished:
     report: ClassVar = {"test": None}
 
 
-def test_a_recipe_without_data_names_the_command_that_continues_its_run(tmp_path: Path, capsys) -> None:
+def test_a_recipe_without_data_names_the_command_that_continues_its_run(
+    tmp_path: Path, capsys
+) -> None:
     folder = tmp_path / "run"
     assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=1)]) == 0
     capsys.readouterr()
     assert main(["train", "translate", "--run", str(folder), "--train.steps", "2"]) == 2
-    assert f"To continue the run in {folder}: regard train --run {folder}" in capsys.readouterr().err
+    assert (
+        f"To continue the run in {folder}: regard train --run {folder}" in capsys.readouterr().err
+    )
     assert main(["train", "translate", "--run", str(tmp_path / "new")]) == 2
     assert "To continue" not in capsys.readouterr().err

@@ -38,7 +38,9 @@ def test_a_c_function_is_compiled_by_its_method_compile():
     def add_two(address):
         numba.carray(address, 1, types.int64)[0] += 2
 
-    function = compat.build_c_function(add_two, types.void(types.CPointer(types.int64)), {"nogil": True})
+    function = compat.build_c_function(
+        add_two, types.void(types.CPointer(types.int64)), {"nogil": True}
+    )
     compat.set_cache(function, compat.NullCache())
     assert isinstance(compat.cache_of(function), compat.NullCache)
     function.compile()

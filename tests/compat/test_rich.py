@@ -7,7 +7,9 @@ import sys
 import pytest
 
 
-def test_import_of_rich_keeps_the_random_numbers_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_of_rich_keeps_the_random_numbers_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] == "rich" or name == "regard.compat.rich":
             monkeypatch.delitem(sys.modules, name)
@@ -16,7 +18,10 @@ def test_import_of_rich_keeps_the_random_numbers_of_the_caller(monkeypatch: pyte
     importlib.import_module("regard.compat.rich")
     assert random.getstate() == state
     monkeypatch.setattr(random, "setstate", lambda state: None)
-    for name in ("regard.compat.rich", *(name for name in sys.modules if name.partition(".")[0] == "rich")):
+    for name in (
+        "regard.compat.rich",
+        *(name for name in sys.modules if name.partition(".")[0] == "rich"),
+    ):
         monkeypatch.delitem(sys.modules, name)
     importlib.import_module("regard.compat.rich")
     assert random.getstate() != state  # rich draws

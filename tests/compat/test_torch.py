@@ -1,4 +1,5 @@
-"""Private APIs of torch: each wrapper does what its docstring says, so that a changed API fails here, by name."""
+"""Private APIs of torch: each wrapper does what its docstring says, so that a changed API fails
+here, by name."""
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ class PassThrough:
     """Dispatch mode that only calls each function."""
 
     def __enter__(self):
-        self.mode = type("Mode", (compat.TorchDispatchMode,), {"__torch_dispatch__": self.dispatch})()
+        self.mode = type(
+            "Mode", (compat.TorchDispatchMode,), {"__torch_dispatch__": self.dispatch}
+        )()
         return self.mode.__enter__()
 
     def __exit__(self, *error):
@@ -71,8 +74,12 @@ def test_forward_mode_is_detected():
 
 def test_batched_tensors_are_distinguished_from_others():
     flags = []
-    torch.func.vmap(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(torch.ones(2))
-    torch.func.grad(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(torch.ones(()))
+    torch.func.vmap(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(
+        torch.ones(2)
+    )
+    torch.func.grad(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(
+        torch.ones(())
+    )
     assert flags == [(True, True), (False, True)]
     assert not compat.is_wrapped(torch.ones(2))
 
@@ -104,7 +111,9 @@ GLOBAL = {
     "forward": lambda: nn.modules.module.register_module_forward_hook(lambda *_: None),
     "forward_pre": lambda: nn.modules.module.register_module_forward_pre_hook(lambda *_: None),
     "backward": lambda: nn.modules.module.register_module_full_backward_hook(lambda *_: None),
-    "backward_pre": lambda: nn.modules.module.register_module_full_backward_pre_hook(lambda *_: None),
+    "backward_pre": lambda: nn.modules.module.register_module_full_backward_pre_hook(
+        lambda *_: None
+    ),
 }
 
 
@@ -152,7 +161,11 @@ def test_compiled_modules_are_detected():
 def test_parameters_and_buffers_are_the_modules_own():
     module = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(2, 2, bias=False))
     assert compat.parameters_of(module) == {}
-    assert set(compat.buffers_of(module[0])) == {"running_mean", "running_var", "num_batches_tracked"}
+    assert set(compat.buffers_of(module[0])) == {
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+    }
     own = compat.parameters_of(module[1])
     assert own["weight"] is module[1].weight
     assert own["bias"] is None
@@ -200,8 +213,12 @@ def test_products_of_onednn_equal_torchs():
     multiply, weight_gradients = operators
     x, weight, bias = torch.randn(7, 5), torch.randn(3, 5), torch.randn(3)
     torch.testing.assert_close(multiply(x, weight, bias, "none", [], ""), x @ weight.T + bias)
-    torch.testing.assert_close(multiply(x, weight, bias, "relu", [], ""), (x @ weight.T + bias).relu())
+    torch.testing.assert_close(
+        multiply(x, weight, bias, "relu", [], ""), (x @ weight.T + bias).relu()
+    )
     grad = torch.randn(7, 3)
     of_weight, of_bias = weight_gradients(grad.to_mkldnn(), x.to_mkldnn(), weight, True)
-    torch.testing.assert_close(of_weight.to_dense() if of_weight.is_mkldnn else of_weight, grad.T @ x)
+    torch.testing.assert_close(
+        of_weight.to_dense() if of_weight.is_mkldnn else of_weight, grad.T @ x
+    )
     torch.testing.assert_close(of_bias.to_dense() if of_bias.is_mkldnn else of_bias, grad.sum(0))

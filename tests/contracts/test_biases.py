@@ -24,20 +24,27 @@ class BiasCase(NamedTuple):
 
 
 CASES = {
-    "given": BiasCase(lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_position=False),
+    "given": BiasCase(
+        lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_position=False
+    ),
     "given row": BiasCase(lambda: TensorBias(torch.randn(BATCH, 1, KEYS)), by_position=False),
     "alibi": BiasCase(lambda: Alibi(HEADS), by_distance=True),
     "relative": BiasCase(lambda: RelativeBias(HEADS, 8, 5), by_distance=True),
-    "relative one side": BiasCase(lambda: RelativeBias(HEADS, 5, 6, two_sided=False), by_distance=True),
+    "relative one side": BiasCase(
+        lambda: RelativeBias(HEADS, 5, 6, two_sided=False), by_distance=True
+    ),
     "shaw": BiasCase(lambda: ShawBias(DIM, 2)),
     "shaw by head": BiasCase(lambda: ShawBias(DIM, 3, HEADS)),
     "sum": BiasCase(lambda: Alibi(HEADS) + RelativeBias(HEADS, 8, 5), by_distance=True),
     "sum of all": BiasCase(
-        lambda: Alibi(HEADS) + ShawBias(DIM, 2) + TensorBias(torch.randn(BATCH, 1, KEYS)), by_position=False
+        lambda: Alibi(HEADS) + ShawBias(DIM, 2) + TensorBias(torch.randn(BATCH, 1, KEYS)),
+        by_position=False,
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_position])
+by_position = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.by_position]
+)
 
 
 def make_bias(name: str, device: torch.device) -> Bias:
@@ -62,7 +69,11 @@ def materialize_bias(bias: Bias, query: Tensor, positions: Positions) -> Tensor:
 
 @every
 def test_tile_equals_rows_of_the_full_bias(name, device):
-    bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
+    bias, query, positions = (
+        make_bias(name, device),
+        make_queries(device),
+        Positions(QUERIES, KEYS, device),
+    )
     full = materialize_bias(bias, query, positions)
     tiles = [
         materialize_bias(bias, query[:, :, first:last], positions.tile(first, last))
@@ -74,7 +85,9 @@ def test_tile_equals_rows_of_the_full_bias(name, device):
 @by_position
 def test_empty_queries_have_an_empty_bias(name, device):
     bias, query = make_bias(name, device), make_queries(device)
-    assert bias.materialize(query[:, :, :0], Positions(QUERIES, KEYS, device).tile(2, 2)).shape[-2:] == (0, KEYS)
+    assert bias.materialize(query[:, :, :0], Positions(QUERIES, KEYS, device).tile(2, 2)).shape[
+        -2:
+    ] == (0, KEYS)
     assert bias.materialize(query, Positions(QUERIES, 0, device)).shape[-2:] == (QUERIES, 0)
 
 
@@ -90,14 +103,23 @@ def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_bias(name, d
 
 @by_position
 def test_start_may_be_a_number_or_a_tensor(name, device):
-    bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
+    bias, query, positions = (
+        make_bias(name, device),
+        make_queries(device),
+        Positions(QUERIES, KEYS, device),
+    )
     close(
         materialize_bias(bias, query, positions._replace(start=KEYS - QUERIES)),
         materialize_bias(bias, query, positions),
     )
     for start in (0, 4):
         with_number = materialize_bias(bias, query, positions._replace(start=start))
-        close(materialize_bias(bias, query, positions._replace(start=torch.tensor(start, device=device))), with_number)
+        close(
+            materialize_bias(
+                bias, query, positions._replace(start=torch.tensor(start, device=device))
+            ),
+            with_number,
+        )
         # The same queries at the end of a memory of another size.
         close(
             materialize_bias(bias, query, Positions(QUERIES, start + QUERIES, device))[..., :KEYS],
@@ -107,7 +129,11 @@ def test_start_may_be_a_number_or_a_tensor(name, device):
 
 @by_position
 def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
-    bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device, start=1)
+    bias, query, positions = (
+        make_bias(name, device),
+        make_queries(device),
+        Positions(QUERIES, KEYS, device, start=1),
+    )
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4], device=device)
     close(
         materialize_bias(bias, query, positions._replace(key_positions=order)),
@@ -124,7 +150,9 @@ def test_expanded_diagonals_equal_the_bias(name, num_queries, num_keys, device):
         assert diagonals is None
         return
     assert diagonals.shape == (1, HEADS, num_queries + num_keys - 1)
-    spread = torch.stack([diagonals[..., num_queries - 1 - i :][..., :num_keys] for i in range(num_queries)], -2)
+    spread = torch.stack(
+        [diagonals[..., num_queries - 1 - i :][..., :num_keys] for i in range(num_queries)], -2
+    )
     query = torch.randn(BATCH, HEADS, num_queries, DIM, dtype=torch.float64, device=device)
     close(bias.materialize(query, positions), spread)
 
@@ -134,22 +162,33 @@ def test_diagonals_are_only_for_full_reads_at_default_positions(name, device):
     bias, positions = make_bias(name, device), Positions(QUERIES, KEYS, device)
     assert bias.diagonals(positions.tile(0, 2)) is None
     assert bias.diagonals(positions._replace(start=2)) is None
-    assert bias.diagonals(positions._replace(key_positions=torch.arange(KEYS, device=device))) is None
+    assert (
+        bias.diagonals(positions._replace(key_positions=torch.arange(KEYS, device=device))) is None
+    )
 
 
 @every
 def test_select_selects_rows(name, device):
-    bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
+    bias, query, positions = (
+        make_bias(name, device),
+        make_queries(device),
+        Positions(QUERIES, KEYS, device),
+    )
     index = torch.tensor([1, 0], device=device)
     close(
-        materialize_bias(bias.select(index), query[index], positions), materialize_bias(bias, query, positions)[index]
+        materialize_bias(bias.select(index), query[index], positions),
+        materialize_bias(bias, query, positions)[index],
     )
 
 
 @by_position
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_bias_is_in_the_dtype_of_the_query(name, dtype, device):
-    bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
+    bias, query, positions = (
+        make_bias(name, device),
+        make_queries(device),
+        Positions(QUERIES, KEYS, device),
+    )
     exact = materialize_bias(bias, query, positions)
     materialized = bias.materialize(query.to(dtype), positions)
     assert materialized.dtype == dtype
@@ -167,7 +206,9 @@ def test_bias_draws_itself(name, device):
     levels = torch.tensor([panel.levels for panel in picture.panels])
     table = bias.materialize(query, Positions(QUERIES, KEYS, device))
     assert len(picture.panels) == table.shape[:-2].numel()
-    largest = table.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)  # each head has its own scale
+    largest = (
+        table.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)
+    )  # each head has its own scale
     expected = (table / largest * 6).round().long().reshape(len(picture.panels), -1, KEYS) + 6
     assert (levels - expected.cpu()).abs().max() <= 1  # halves may round either way
     assert (levels == expected.cpu()).double().mean() > 0.99

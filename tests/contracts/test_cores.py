@@ -1,4 +1,5 @@
-"""Contract of all cores: step by step = all at once, batched = one by one, padding has no effect."""
+"""Contract of all cores: step by step = all at once, batched = one by one, padding has no
+effect."""
 
 from dataclasses import dataclass
 
@@ -22,7 +23,14 @@ from regard.models.model import Model
 from tests.helpers import close, without_gradient
 
 VOCAB = 23
-TRANSFORMER = {"layers": 2, "decoder_layers": 3, "width": 13, "heads": 3, "head_dim": 5, "head_value_dim": 2}
+TRANSFORMER = {
+    "layers": 2,
+    "decoder_layers": 3,
+    "width": 13,
+    "heads": 3,
+    "head_dim": 5,
+    "head_value_dim": 2,
+}
 RECURRENT = {"width": 7, "hidden": 10, "attention_hidden": 11}
 SMALL = {"width": 13, "heads": 6, "head_dim": 5, "head_value_dim": 2, "feedforward": 17}
 FEATURES = {
@@ -33,7 +41,12 @@ FEATURES = {
     "dot": {"score": "dot"},
     "cosine": {"score": "cosine", "key_heads": 3},
     "additive": {"score": "additive"},
-    "additive-grouped": {"score": "additive", "key_heads": 3, "positions": RelativeConfig(), "window": 2},
+    "additive-grouped": {
+        "score": "additive",
+        "key_heads": 3,
+        "positions": RelativeConfig(),
+        "window": 2,
+    },
     "capped": {"soft_cap": 0.5, "key_heads": 2},
     "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
     "points": {"inducing_points": 3},
@@ -43,8 +56,17 @@ FEATURES = {
     "heads-alone": {"width": 12, "output_projection": False, "key_heads": 2},
     "not-residual": {"norm_order": "none", "positions": LearnedConfig()},
     "rotary": {"positions": RotaryConfig(), "head_dim": 6, "key_heads": 2},
-    "rotary-partial": {"positions": RotaryConfig(dim=2, interleaved=True), "score": "cosine", "norm": "rms"},
-    "rotary-window": {"positions": RotaryConfig(scaling="linear"), "head_dim": 6, "window": 3, "kernel": "sdpa"},
+    "rotary-partial": {
+        "positions": RotaryConfig(dim=2, interleaved=True),
+        "score": "cosine",
+        "norm": "rms",
+    },
+    "rotary-window": {
+        "positions": RotaryConfig(scaling="linear"),
+        "head_dim": 6,
+        "window": 3,
+        "kernel": "sdpa",
+    },
     "llama": {
         "positions": RotaryConfig(scaling="llama3", original_max_length=16),
         "head_dim": 6,
@@ -61,7 +83,12 @@ FEATURES = {
     "beta-learned": {"beta": "learned", "positions": RelativeConfig(), "kernel": "sdpa"},
     "hard": {"choice": "hard", "key_heads": 3},
     "hard-gumbel": {"choice": "hard", "hard": "gumbel", "score": "cosine"},
-    "hard-reinforce": {"choice": "hard", "hard": "reinforce", "positions": AlibiConfig(), "kernel": "reference"},
+    "hard-reinforce": {
+        "choice": "hard",
+        "hard": "reinforce",
+        "positions": AlibiConfig(),
+        "kernel": "reference",
+    },
     "sparse": {"choice": "sparse", "beta": "learned", "positions": RotaryConfig(), "head_dim": 6},
     "topk": {"choice": "topk", "top_k": 2, "score": "additive", "window": 3},
     "window-2": {"window": 2},
@@ -92,7 +119,9 @@ CONFIGS |= {
     for attention in ("concat", "cosine", "location")
 }
 CONFIGS |= {
-    f"recurrent-{choice}": RecurrentConfig(**RECURRENT, cell=cell, choice=choice, attention=attention, **options)
+    f"recurrent-{choice}": RecurrentConfig(
+        **RECURRENT, cell=cell, choice=choice, attention=attention, **options
+    )
     for choice, cell, attention, options in (
         ("soft", "gru", "additive", {"beta": "learned"}),
         ("hard", "gru", "additive", {"hard": "reinforce"}),
@@ -125,25 +154,45 @@ CONFIGS |= {
     f"self-attentive-{cell}-{score}": SelfAttentiveConfig(
         **RECURRENT, cell=cell, self_attention=score, **({} if score == "dot" else OWN)
     )
-    for cell, score in (("gru", "additive"), ("rnn", "concat"), ("lstm", "concat"), ("gru", "general"), ("rnn", "dot"))
+    for cell, score in (
+        ("gru", "additive"),
+        ("rnn", "concat"),
+        ("lstm", "concat"),
+        ("gru", "general"),
+        ("rnn", "dot"),
+    )
 }
-CONFIGS["self-attentive-sizes"] = SelfAttentiveConfig(**RECURRENT, **OWN, encoder_hidden=8, attention="general")
+CONFIGS["self-attentive-sizes"] = SelfAttentiveConfig(
+    **RECURRENT, **OWN, encoder_hidden=8, attention="general"
+)
 CONFIGS |= {
-    "self-attentive-released": SelfAttentiveConfig(**RECURRENT, **OWN, form="released", kernel="reference"),
-    "self-attentive-no-source": SelfAttentiveConfig(**RECURRENT, **OWN, attention="none", layers=2, decoder_layers=3),
-    "self-attentive-source-dot": SelfAttentiveConfig(**RECURRENT, **OWN, attention="dot", decoder_layers=2),
+    "self-attentive-released": SelfAttentiveConfig(
+        **RECURRENT, **OWN, form="released", kernel="reference"
+    ),
+    "self-attentive-no-source": SelfAttentiveConfig(
+        **RECURRENT, **OWN, attention="none", layers=2, decoder_layers=3
+    ),
+    "self-attentive-source-dot": SelfAttentiveConfig(
+        **RECURRENT, **OWN, attention="dot", decoder_layers=2
+    ),
     "self-attentive-values": SelfAttentiveConfig(**RECURRENT, **OWN, cell="gru", value_map=4),
     "recurrent-values": RecurrentConfig(**RECURRENT, attention="general", layers=2, value_map=13),
-    "self-attentive-hard": SelfAttentiveConfig(**RECURRENT, **OWN, choice="hard", beta=0.5, cell="rnn"),
-    "self-attentive-reinforce": SelfAttentiveConfig(**RECURRENT, **OWN, choice="hard", hard="reinforce", layers=2),
-    "self-attentive-sparse": SelfAttentiveConfig(**RECURRENT, **OWN, choice="sparse", self_attention="scaled-dot"),
+    "self-attentive-hard": SelfAttentiveConfig(
+        **RECURRENT, **OWN, choice="hard", beta=0.5, cell="rnn"
+    ),
+    "self-attentive-reinforce": SelfAttentiveConfig(
+        **RECURRENT, **OWN, choice="hard", hard="reinforce", layers=2
+    ),
+    "self-attentive-sparse": SelfAttentiveConfig(
+        **RECURRENT, **OWN, choice="sparse", self_attention="scaled-dot"
+    ),
 }
 ROUNDED = {name: config for name, config in CONFIGS.items() if config.choice != "hard"}
 """Cores whose outputs are continuous in the scores: rounded scores may have another best key."""
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
-"""For tests that take the paths of the first two, whose calls are checked for shapes: all at once, step by step, and
-the loss of a batch."""
+"""For tests that take the paths of the first two, whose calls are checked for shapes: all at once,
+step by step, and the loss of a batch."""
 
 
 @dataclass
@@ -153,7 +202,12 @@ class Pair:
 
 
 def model_of(config) -> Model:
-    model = build(ModelConfig(core=config, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
+    model = build(
+        ModelConfig(core=config, dropout=0.0),
+        source_vocab=VOCAB,
+        target_vocab=VOCAB,
+        label_smoothing=0.1,
+    )
     for parameter in model.parameters():
         if not parameter.any():  # parameters initialized to zero have no effect yet
             nn.init.normal_(parameter, std=0.3)
@@ -183,7 +237,8 @@ def test_every_parameter_gets_a_gradient(config):
 
 
 def biases_that_cancel(model: Model, config) -> set[str]:
-    """Return the names of the key biases that add the same number to all scores of a query: softmax ignores it."""
+    """Return the names of the key biases that add the same number to all scores of a query: softmax
+    ignores it."""
     if (
         not isinstance(config, TransformerConfig)
         or config.score not in ("scaled-dot", "dot", "general")
@@ -211,13 +266,17 @@ def test_batched_equals_one_by_one(config):
 @shapes_checked_elsewhere
 def test_padding_has_no_effect_on_values_and_gradients(config):
     model, pair = model_of(config), batch()
-    other = Pair(*(Padded(_change_padding(padded), padded.lengths) for padded in (pair.source, pair.target)))
+    other = Pair(
+        *(Padded(_change_padding(padded), padded.lengths) for padded in (pair.source, pair.target))
+    )
     losses, grads = [], []
     for example in (pair, other):
         loss = model.loss(example)
         losses.append(loss.total)
         # In evaluation the scores of REINFORCE have no gradient.
-        grads.append(torch.autograd.grad(loss.total, list(model.parameters()), materialize_grads=True))
+        grads.append(
+            torch.autograd.grad(loss.total, list(model.parameters()), materialize_grads=True)
+        )
     assert losses[0] == losses[1]
     for a, b in zip(*grads, strict=True):
         assert torch.equal(a, b)
@@ -235,7 +294,10 @@ def test_later_targets_have_no_effect(config):
     model, pair = model_of(config), batch()
     changed = pair.target.items.clone()
     changed[:, 3:] = torch.randint(4, VOCAB, (3, 3))
-    close(model(pair.source, pair.target)[:, :3], model(pair.source, Padded(changed, pair.target.lengths))[:, :3])
+    close(
+        model(pair.source, pair.target)[:, :3],
+        model(pair.source, Padded(changed, pair.target.lengths))[:, :3],
+    )
 
 
 @every_core
@@ -271,6 +333,8 @@ def test_bfloat16_autocast_has_the_gradients_of_float32(config):
         with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
             loss = model.loss(pair).total
         losses.append(loss.item())
-        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
+        gradients.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+        )
     assert losses[1] == pytest.approx(losses[0], rel=0.004)
     assert (gradients[1] - gradients[0]).norm() < 0.2 * gradients[0].norm()  # 0.02 in most

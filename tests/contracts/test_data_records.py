@@ -15,7 +15,9 @@ from tests.campaigns.files_specimens import SPECIMENS, specimen
 
 def record(folder: Path, words: str) -> dict[str, Content]:
     recipe, *options = words.replace("{}", str(folder)).split()
-    parsed = parse(options, TrainOptions(), get_entry(recipe).config(), max_positionals=0, expected="")
+    parsed = parse(
+        options, TrainOptions(), get_entry(recipe).config(), max_positionals=0, expected=""
+    )
     run = Run(recipe=recipe, seed=1, config=parsed.config)
     with record_digests() as records:
         create_recipe(run, lambda _: None).check()
@@ -36,7 +38,11 @@ def test_every_file_that_is_trained_on_is_recorded(tmp_path: Path, name: str) ->
     contents = record(tmp_path, good.words)
     for file in good.files:
         # The members of a tar archive.
-        names = [content.path for content in contents.values() if content.path.startswith(str(tmp_path / file))]
+        names = [
+            content.path
+            for content in contents.values()
+            if content.path.startswith(str(tmp_path / file))
+        ]
         assert names, file
     assert find_changes(digests(contents), record(tmp_path, good.words)) == []
 

@@ -1,4 +1,5 @@
-"""Every score x choice x mask x bias x kernel x dtype: right to the stated bound, in value and gradient, or refused.
+"""Every score x choice x mask x bias x kernel x dtype: right to the stated bound, in value and
+gradient, or refused.
 
 The reference is the formula in float64, of the rounded inputs. A refusal names a kernel that can.
 """
@@ -75,19 +76,20 @@ BIASES: dict[str, Callable[[], Bias | Tensor | None]] = {
     "shaw": lambda: ShawBias(DIM, max_distance=2),
 }
 BOUNDS = {torch.float64: 1e-10, torch.float32: 2e-5}
-"""Largest error allowed, relative to the largest number of the result (to 0.1, if that is smaller): rounding is of
-terms, not of sums, and the terms of these reads are of the order of 1."""
+"""Largest error allowed, relative to the largest number of the result (to 0.1, if that is smaller):
+rounding is of terms, not of sums, and the terms of these reads are of the order of 1."""
 
 ROUNDING = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
 """Largest relative error of rounding one number to half precision."""
 
 HALF = 4.0
-"""Largest relative error allowed in half precision, in units of `ROUNDING`: inputs of products, weights and results are
-rounded. The root mean square over all numbers; the largest of the kernels is 3.5, and a scale wrong by 2 % is 5."""
+"""Largest relative error allowed in half precision, in units of `ROUNDING`: inputs of products,
+weights and results are rounded. The root mean square over all numbers; the largest of the kernels
+is 3.5, and a scale wrong by 2 % is 5."""
 
 SELECTIVE = ("hard", "top")
-"""Choices that select other keys where rounding changes the order of the scores, in up to 4 % of the rows of these
-reads; so the median of the errors of the rows must be within the bound."""
+"""Choices that select other keys where rounding changes the order of the scores, in up to 4 % of
+the rows of these reads; so the median of the errors of the rows must be within the bound."""
 
 SHAPES_CHECKED = (torch.float32, torch.bfloat16)
 """Dtypes whose calls are checked for shapes: between them they take every path of the others."""
@@ -95,7 +97,8 @@ SHAPES_CHECKED = (torch.float32, torch.bfloat16)
 READS = [
     (score, choice)
     for score, choice in itertools.product(SCORES, CHOICES)
-    if choice != "shares" or score == "features"  # shares of negative scores are refused, whatever the kernel
+    if choice != "shares"
+    or score == "features"  # shares of negative scores are refused, whatever the kernel
 ]
 CELLS = [
     (score, choice, kernel)
@@ -104,10 +107,13 @@ CELLS = [
 ]
 RULES = list(itertools.product(MASKS, BIASES))
 STEPS = {torch.float64: 1, torch.float32: 2, torch.bfloat16: 3, torch.float16: 3}
-"""Every how many rules each dtype is computed: all in float64, and every mask and every bias in each of the others."""
+"""Every how many rules each dtype is computed: all in float64, and every mask and every bias in
+each of the others."""
 
 
-@pytest.mark.parametrize(("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS])
+@pytest.mark.parametrize(
+    ("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS]
+)
 def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> None:
     check_read(score, choice, kernel, RULES)
 
@@ -140,8 +146,15 @@ def _supported_share(score: str, choice: str, kernel: str) -> str:
     query, keys, values = (torch.randn(BATCH, HEADS, *shape) for shape in shapes)
     supported = []
     for mask, bias in itertools.product(MASKS, BIASES):
-        parts = {"score": SCORES[score](), "choice": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
-        supported.append(KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None)
+        parts = {
+            "score": SCORES[score](),
+            "choice": CHOICES[choice](),
+            "mask": MASKS[mask],
+            "bias": BIASES[bias](),
+        }
+        supported.append(
+            KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None
+        )
     return "yes" if all(supported) else "some" if any(supported) else ""
 
 
@@ -158,7 +171,8 @@ def exact_read(names: tuple[str, str, str, str], dtype: torch.dtype) -> list[Ten
 
 
 def check_read(score: str, choice: str, kernel: str, rules: list[tuple[str, str]]) -> int:
-    """Fail if the read is neither correct nor refused in words, in each dtype; return how many reads are computed."""
+    """Fail if the read is neither correct nor refused in words, in each dtype; return how many
+    reads are computed."""
     count = 0
     for dtype in (*BOUNDS, *ROUNDING):
         with nullcontext() if dtype in SHAPES_CHECKED else without_checks():
@@ -174,7 +188,8 @@ def check_read(score: str, choice: str, kernel: str, rules: list[tuple[str, str]
 def _read_or_refuse(
     score: str, choice: str, kernel: str, rules: list[tuple[str, str]], dtype: torch.dtype
 ) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Return what the kernel computes, each with the exact result, and check the words in which it refuses the rest."""
+    """Return what the kernel computes, each with the exact result, and check the words in which it
+    refuses the rest."""
     pairs = []
     for mask, bias in rules:
         names = score, choice, mask, bias
@@ -183,7 +198,11 @@ def _read_or_refuse(
         except ValueError as refusal:
             check_refusal(kernel, str(refusal))
             continue
-        exact = exact_read(names, dtype)[: len(outputs)] if kernel == "flex" else exact_read(names, dtype)
+        exact = (
+            exact_read(names, dtype)[: len(outputs)]
+            if kernel == "flex"
+            else exact_read(names, dtype)
+        )
         assert [x.dtype for x in outputs] == [dtype] * len(exact)
         pairs.append((outputs, exact))
     return pairs
@@ -192,20 +211,35 @@ def _read_or_refuse(
 def check_largest_errors(pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float) -> None:
     for outputs, exact in pairs:
         for actual, expected in zip(outputs, exact, strict=True):
-            assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(min=0.1)
+            assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(
+                min=0.1
+            )
 
 
-def check_half_errors(pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float, *, is_selective: bool) -> None:
-    """Fail if the relative error of the outputs of all rules together, or of a gradient, is larger than the bound."""
-    for results in zip(*(zip(outputs, exact, strict=True) for outputs, exact in pairs), strict=True):
-        errors = torch.cat([(actual.double() - expected).square().mean(-1).flatten() for actual, expected in results])
+def check_half_errors(
+    pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float, *, is_selective: bool
+) -> None:
+    """Fail if the relative error of the outputs of all rules together, or of a gradient, is larger
+    than the bound."""
+    for results in zip(
+        *(zip(outputs, exact, strict=True) for outputs, exact in pairs), strict=True
+    ):
+        errors = torch.cat(
+            [
+                (actual.double() - expected).square().mean(-1).flatten()
+                for actual, expected in results
+            ]
+        )
         sizes = torch.cat([expected.square().mean(-1).flatten() for _, expected in results])
-        error = (errors / sizes)[sizes > 0].median() if is_selective else errors.mean() / sizes.mean()
+        error = (
+            (errors / sizes)[sizes > 0].median() if is_selective else errors.mean() / sizes.mean()
+        )
         assert error.sqrt() <= bound
 
 
 def check_refusal(kernel: str, refusal: str) -> None:
-    """Check that the message names the requested kernel and, at the end, those that support the read."""
+    """Check that the message names the requested kernel and, at the end, those that support the
+    read."""
     assert f"kernel {kernel!r} does not support this read" in refusal
     assert kernel != "auto"
     able = refusal.rpartition(". Use ")[2].split(", ")
@@ -215,33 +249,49 @@ def check_refusal(kernel: str, refusal: str) -> None:
 
 @functools.lru_cache(4 * len(MASKS) * len(BIASES))
 def _make(names: tuple[str, str, str, str], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
-    """Return the parts of these names, and queries, keys and values: the same whenever it is called."""
+    """Return the parts of these names, and queries, keys and values: the same whenever it is
+    called."""
     score, choice, mask, bias = names
     torch.default_generator.manual_seed(7)
-    parts = {"score": SCORES[score](), "choice": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
+    parts = {
+        "score": SCORES[score](),
+        "choice": CHOICES[choice](),
+        "mask": MASKS[mask],
+        "bias": BIASES[bias](),
+    }
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     return _cast(parts, [torch.randn(BATCH, HEADS, *shape) / 2 for shape in shapes], dtype)
 
 
 def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
     """Move parts and tensors to another dtype; modules change in place."""
-    moved = {name: part.to(dtype) if isinstance(part, nn.Module | Tensor) else part for name, part in parts.items()}
+    moved = {
+        name: part.to(dtype) if isinstance(part, nn.Module | Tensor) else part
+        for name, part in parts.items()
+    }
     return moved, [x.detach().to(dtype).requires_grad_() for x in tensors]
 
 
-def _read(parts: dict, tensors: list[Tensor], kernel: str, *, learns: bool | None = None) -> list[Tensor]:
+def _read(
+    parts: dict, tensors: list[Tensor], kernel: str, *, learns: bool | None = None
+) -> list[Tensor]:
     """Return the output and the gradients of inputs and parameters.
 
-    In half precision a parameter's gradient is a long sum that is never stored in half precision, so it is left out.
+    In half precision a parameter's gradient is a long sum that is never stored in half precision,
+    so it is left out.
     """
     query, keys, values = tensors
     if kernel == "flex":  # It has no gradient on a CPU, and refuses to compute one.
         with torch.no_grad():
-            return [attend(query.detach(), (keys.detach(), values.detach()), kernel=kernel, **parts)]
+            return [
+                attend(query.detach(), (keys.detach(), values.detach()), kernel=kernel, **parts)
+            ]
     out = attend(query, (keys, values), kernel=kernel, **parts)
     learns = out.dtype.itemsize > 2 if learns is None else learns
     modules = [part for part in parts.values() if isinstance(part, nn.Module) and learns]
     learned = [p for module in modules for p in module.parameters()]
     weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
-    gradients = torch.autograd.grad((out * weighting).sum(), [*tensors, *learned], allow_unused=True)
+    gradients = torch.autograd.grad(
+        (out * weighting).sum(), [*tensors, *learned], allow_unused=True
+    )
     return [out.detach(), *(g for g in gradients if g is not None)]

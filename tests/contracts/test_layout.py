@@ -1,4 +1,5 @@
-"""Layout of the package: folders, names and exports. Docstrings and imports are checked by ruff and lint-imports."""
+"""Layout of the package: folders, names and exports. Docstrings and imports are checked by ruff and
+lint-imports."""
 
 import ast
 import tomllib
@@ -34,7 +35,11 @@ def imports_of(path: Path) -> Iterator[ast.ImportFrom]:
 
 
 def is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def test_package_is_found() -> None:
@@ -59,7 +64,9 @@ def test_folders_have_at_most_fifteen_files() -> None:
 
 
 def test_file_names_are_specific() -> None:
-    assert [name_of(path) for path in PACKAGE if path.name in VAGUE or path.stem.endswith("_more")] == []
+    assert [
+        name_of(path) for path in PACKAGE if path.name in VAGUE or path.stem.endswith("_more")
+    ] == []
 
 
 def test_source_is_ascii() -> None:
@@ -75,7 +82,9 @@ def test_init_has_a_docstring_and_exports_a_family_at_most(path: Path) -> None:
         return
     *imports, exports = rest
     assert all(isinstance(node, ast.ImportFrom) for node in imports)
-    imported = [alias.name for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imported = [
+        alias.name for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     assert isinstance(exports, ast.Assign)
     assert sorted(ast.literal_eval(exports.value)) == sorted(imported)
 
@@ -93,5 +102,7 @@ def test_private_names_stay_in_their_module() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    classes = Counter(node.name for path in PACKAGE for node in parse(path).body if isinstance(node, ast.ClassDef))
+    classes = Counter(
+        node.name for path in PACKAGE for node in parse(path).body if isinstance(node, ast.ClassDef)
+    )
     assert [name for name, count in classes.items() if count > 1] == []

@@ -1,4 +1,5 @@
-"""Leading axes of queries, keys, values, masks and biases are aligned from the left, in every kernel.
+"""Leading axes of queries, keys, values, masks and biases are aligned from the left, in every
+kernel.
 
 The expected result is the formula in float64, on tensors expanded to all axes of the read.
 """
@@ -15,7 +16,15 @@ from regard.attention.choices import Choice, Proportional, Soft, TopK
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import dense
 from regard.attention.memory import LinearState, Memory
-from regard.attention.scores import Additive, BareAdditive, FeatureMap, General, ScaledDot, Score, elu_plus_one
+from regard.attention.scores import (
+    Additive,
+    BareAdditive,
+    FeatureMap,
+    General,
+    ScaledDot,
+    Score,
+    elu_plus_one,
+)
 from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 4, 5, 7, 6, 2
@@ -27,7 +36,10 @@ MEMORY = [*QUERY, (BATCH,), (1,), (), (BATCH, 2), (1, 2)]
 READS = [
     *((WHOLE, axes, axes) for axes in MEMORY),
     *((axes, WHOLE, WHOLE) for axes in QUERY),
-    *((WHOLE, keys, values) for keys, values in ((WHOLE, (BATCH, 2)), ((1, 2), (BATCH, 1)), ((BATCH,), (1, HEADS)))),
+    *(
+        (WHOLE, keys, values)
+        for keys, values in ((WHOLE, (BATCH, 2)), ((1, 2), (BATCH, 1)), ((BATCH,), (1, HEADS)))
+    ),
     ((BATCH, 1), (1, HEADS), ()),
     ((1, 1), (1, 1), WHOLE),
     ((BATCH,), (BATCH,), (BATCH,)),
@@ -49,14 +61,20 @@ SCORES: dict[str, Callable[[], Score]] = {
 CELLS = [
     *(("scaled", kernel) for kernel in ("reference", "products", "sdpa", "gather", "auto")),
     *(("general", kernel) for kernel in ("products", "sdpa", "auto")),
-    *((score, kernel) for score in ("additive", "heads") for kernel in (*ADDITIVE_KERNELS, "gather", "auto")),
+    *(
+        (score, kernel)
+        for score in ("additive", "heads")
+        for kernel in (*ADDITIVE_KERNELS, "gather", "auto")
+    ),
     *(("features", kernel) for kernel in ("reference", "linear", "auto")),
 ]
 
 
 def expand_fully(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
     """Insert axes of size 1 before the last two, then expand to the leading axes of the read."""
-    tensor = tensor.reshape(*tensor.shape[:-2], *(1,) * (len(leading) + 2 - tensor.dim()), *tensor.shape[-2:])
+    tensor = tensor.reshape(
+        *tensor.shape[:-2], *(1,) * (len(leading) + 2 - tensor.dim()), *tensor.shape[-2:]
+    )
     if leading and tensor.shape[-3] not in (1, leading[-1]):
         tensor = tensor.repeat_interleave(leading[-1] // tensor.shape[-3], -3)
     return tensor.expand(*leading, *tensor.shape[-2:])
@@ -82,7 +100,9 @@ def formula(score: Score, choice: Choice, *tensors: Tensor) -> tuple[Tensor, Ten
     scores = (scores + bias).masked_fill(~allowed, -torch.inf)
     if isinstance(choice, TopK):
         scores = scores.masked_fill(scores < scores.topk(choice.k).values[..., -1:], -torch.inf)
-    shares = scores.masked_fill(~allowed.any(-1, keepdim=True), 0.0).softmax(-1) * allowed.any(-1, keepdim=True)
+    shares = scores.masked_fill(~allowed.any(-1, keepdim=True), 0.0).softmax(-1) * allowed.any(
+        -1, keepdim=True
+    )
     return shares @ values, shares
 
 
@@ -104,14 +124,21 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
     score, choice = SCORES[name]().double(), make_choice(name, kernel)
     for number, axes in enumerate(READS):
         leading = leading_of(*axes)
-        if (name == "heads" and leading[-1:] != (HEADS,)) or (kernel == "additive" and len(leading) > 2):
+        if (name == "heads" and leading[-1:] != (HEADS,)) or (
+            kernel == "additive" and len(leading) > 2
+        ):
             continue
         query, keys, values = (
             sample(own_axes, *shape)
-            for own_axes, shape in zip(axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
+            for own_axes, shape in zip(
+                axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True
+            )
         )
         fitting = [rule for rule in RULES if rule is None or fits(rule, leading)]
-        mask_axes, bias_axes = fitting[number % len(fitting)], fitting[(number * 3 + 1) % len(fitting)]
+        mask_axes, bias_axes = (
+            fitting[number % len(fitting)],
+            fitting[(number * 3 + 1) % len(fitting)],
+        )
         allowed = torch.rand(*(mask_axes or ()), QUERIES, KEYS) > 0.3
         allowed[..., 1, :] = False
         if kernel == "linear":
@@ -122,25 +149,39 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
         out = attend(query, (keys, values), kernel=kernel, **options)
         allowed_pairs = torch.ones(QUERIES, KEYS, dtype=torch.bool) if mask is None else allowed
         added = torch.zeros(QUERIES, KEYS, dtype=torch.float64) if bias is None else bias
-        parts = (expand_fully(tensor, leading) for tensor in (query, keys, values, allowed_pairs, added))
+        parts = (
+            expand_fully(tensor, leading) for tensor in (query, keys, values, allowed_pairs, added)
+        )
         expected, weights = formula(score, choice, *parts)
         close(out, expected)
         close(attention_weights(query, (keys, values), **options), weights)
-        inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(score.parameters())
+        inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(
+            score.parameters()
+        )
         weighting = torch.randn(out.shape, dtype=out.dtype)
-        pairs = [torch.autograd.grad((x * weighting).sum(), inputs, allow_unused=True) for x in (out, expected)]
+        pairs = [
+            torch.autograd.grad((x * weighting).sum(), inputs, allow_unused=True)
+            for x in (out, expected)
+        ]
         for actual, reference in zip(*pairs, strict=True):
-            close(torch.zeros(()) if actual is None else actual, torch.zeros(()) if reference is None else reference)
+            close(
+                torch.zeros(()) if actual is None else actual,
+                torch.zeros(()) if reference is None else reference,
+            )
 
 
 def fits(rule: tuple[int, ...], leading: tuple[int, ...]) -> bool:
-    return len(rule) <= len(leading) and all(n in (1, m) for n, m in zip(rule, leading, strict=False))
+    return len(rule) <= len(leading) and all(
+        n in (1, m) for n, m in zip(rule, leading, strict=False)
+    )
 
 
 @pytest.mark.parametrize(("name", "kernel"), CELLS)
 def test_expanded_and_transposed_tensors_read_as_contiguous_ones(name, kernel):
     score, choice = SCORES[name]().double(), make_choice(name, kernel)
-    query = torch.randn(BATCH, 1, DIM, QUERIES, dtype=torch.float64).mT.expand(BATCH, HEADS, QUERIES, DIM)
+    query = torch.randn(BATCH, 1, DIM, QUERIES, dtype=torch.float64).mT.expand(
+        BATCH, HEADS, QUERIES, DIM
+    )
     keys = torch.randn(1, 1, KEYS, DIM, dtype=torch.float64).expand(BATCH, HEADS, KEYS, DIM)
     values = torch.randn(BATCH, KEYS, HEADS, VALUE_DIM, dtype=torch.float64).transpose(1, 2)
     copies = [tensor.contiguous() for tensor in (query, keys, values)]
@@ -149,20 +190,26 @@ def test_expanded_and_transposed_tensors_read_as_contiguous_ones(name, kernel):
 
 
 def test_memory_without_an_axis_of_heads_is_shared_by_all_heads():
-    """The smallest case that distinguishes both alignments: from the right, the rows of this memory would be heads."""
+    """The smallest case that distinguishes both alignments: from the right, the rows of this memory
+    would be heads."""
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     score = Additive(4, 4, hidden=3)
     for kernel in (*ADDITIVE_KERNELS, "auto"):
         out = attend(query, (keys, values), score=score, kernel=kernel)
         for row, head in itertools.product(range(2), range(2)):
-            close(out[row, head], attend(query[row, head], (keys[row], values[row]), score=score, kernel="reference"))
+            close(
+                out[row, head],
+                attend(query[row, head], (keys[row], values[row]), score=score, kernel="reference"),
+            )
 
 
 def test_memories_are_aligned_as_pairs_are():
     query, keys, values = torch.randn(2, 3, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6)
     pair = attend(query, (keys, values))
     close(attend(query, Memory(keys, values)), pair)
-    close(attend(query, Memory(keys, values).map_keys_with(score := ScaledDot()), score=score), pair)
+    close(
+        attend(query, Memory(keys, values).map_keys_with(score := ScaledDot()), score=score), pair
+    )
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
     options = {"score": score, "choice": Proportional()}
@@ -177,24 +224,32 @@ def test_query_with_fewer_axes_than_its_memory_is_refused(kernel, read):
     query, keys, values = torch.randn(4, 3, 8), torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)
     message = (
         r"query must have all leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\); "
-        r"write query\[None\] if its first leading axes are missing, query.unsqueeze\(1\) if its last ones are"
+        r"write query\[None\] if its first leading axes are missing, query.unsqueeze\(1\) if its "
+        r"last ones are"
     )
     for memory in ((keys, values), (keys, values[0]), (keys[0, 0], values), Memory(keys, values)):
         with pytest.raises(ValueError, match=message):
             read(query, memory, kernel=kernel)
     with pytest.raises(
-        ValueError, match=r"got shape \(4, 3, 8\); write query\[None, None\] .* query.unsqueeze\(1\)\.un"
+        ValueError,
+        match=r"got shape \(4, 3, 8\); write query\[None, None\] .* query.unsqueeze\(1\)\.un",
     ):
         read(query, (keys[None], values[None]), kernel=kernel)
-    with pytest.raises(ValueError, match=r"\(4, 4\), got shape \(3, 8\); write query\[None, None\]$"):
+    with pytest.raises(
+        ValueError, match=r"\(4, 4\), got shape \(3, 8\); write query\[None, None\]$"
+    ):
         read(query[0], (keys, values), kernel=kernel)
 
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_query_with_fewer_axes_than_a_linear_state_is_refused():
     score = FeatureMap()
-    state = LinearState.of(Memory(torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)).map_keys_with(score))
-    with pytest.raises(ValueError, match=r"leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\)"):
+    state = LinearState.of(
+        Memory(torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)).map_keys_with(score)
+    )
+    with pytest.raises(
+        ValueError, match=r"leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\)"
+    ):
         attend(torch.randn(4, 3, 8), state, score=score, choice=Proportional())
 
 
@@ -209,25 +264,39 @@ def test_both_ways_of_adding_query_axes_are_correct():
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
-    score = Additive(4, 4, hidden=3) if kernel == "additive" else FeatureMap() if kernel == "linear" else ScaledDot()
+    score = (
+        Additive(4, 4, hidden=3)
+        if kernel == "additive"
+        else FeatureMap()
+        if kernel == "linear"
+        else ScaledDot()
+    )
     choice = TopK(2) if kernel == "gather" else Proportional() if kernel == "linear" else Soft()
     options = {"score": score, "choice": choice, "kernel": kernel}
     query, keys, values = torch.randn(2, 6, 3, 4), torch.randn(2, 6, 5, 4), torch.randn(2, 6, 5, 3)
     with pytest.raises(
-        ValueError, match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+        ValueError,
+        match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of "
+        r"the heads",
     ):
         attend(query, (keys[:, :4], values[:, :4]), **options)
     with pytest.raises(
-        ValueError, match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+        ValueError,
+        match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of "
+        r"the heads",
     ):
         attend(query, (keys[0], values[0]), **options)
     with pytest.raises(
-        ValueError, match=r"leading axes of values must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
+        ValueError,
+        match=r"leading axes of values must be those of the read, \(2, 6\), or 1, or a divisor of "
+        r"the heads",
     ):
         attend(query, (keys, values[:, :5]), **options)
     with (
         torch.no_grad(),
-        pytest.raises(ValueError, match=r"leading axes of mask Dense must be those of the read, \(2, 6\)"),
+        pytest.raises(
+            ValueError, match=r"leading axes of mask Dense must be those of the read, \(2, 6\)"
+        ),
     ):
         attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **options)
 
@@ -236,13 +305,19 @@ def test_heads_of_a_score_are_the_last_leading_axis():
     score = Additive(4, 4, hidden=3, num_heads=2)
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     shared = attend(query, (keys, values), score=score)
-    close(shared, attend(query, (keys.unsqueeze(1), values.unsqueeze(1)), score=score, kernel="reference"))
+    close(
+        shared,
+        attend(query, (keys.unsqueeze(1), values.unsqueeze(1)), score=score, kernel="reference"),
+    )
     with pytest.raises(
-        ValueError, match=r"keys that Additive maps per head must have as many axes as the query, 4, got"
+        ValueError,
+        match=r"keys that Additive maps per head must have as many axes as the query, 4, got",
     ):
         attend(query, Memory(keys, values).map_keys_with(score), score=score)
     with pytest.raises(
-        ValueError, match="the last leading axis of a read by BareAdditive must be its 2 heads, got leading axes"
+        ValueError,
+        match="the last leading axis of a read by BareAdditive must be its 2 heads, got leading "
+        "axes",
     ):
         attend(query[:, :1], (keys, values), score=BareAdditive(4, num_heads=2))
     bare = BareAdditive(4, num_heads=2)  # a read of three axes may be one of heads and no batch

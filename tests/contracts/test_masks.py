@@ -65,14 +65,20 @@ CASES = {
     "causal": MaskCase(lambda m, n: causal(), lambda b, i, p, j: j <= p),
     "padding": MaskCase(lambda m, n: padding(LENGTHS), lambda b, i, p, j: j < LENGTHS[b]),
     "dense": MaskCase(
-        lambda m, n: dense(HOLES[:, :m, :n]), lambda b, i, p, j: bool(HOLES[b, i, j]), by_position=False, interval=False
+        lambda m, n: dense(HOLES[:, :m, :n]),
+        lambda b, i, p, j: bool(HOLES[b, i, j]),
+        by_position=False,
+        interval=False,
     ),
     "window": MaskCase(lambda m, n: window(3), lambda b, i, p, j: p - 3 < j <= p),
-    "window ahead": MaskCase(lambda m, n: window(6, ahead=2), lambda b, i, p, j: p - 4 < j <= p + 2),
+    "window ahead": MaskCase(
+        lambda m, n: window(6, ahead=2), lambda b, i, p, j: p - 4 < j <= p + 2
+    ),
     "window of one": MaskCase(lambda m, n: window(1), lambda b, i, p, j: j == p),
     "prefix": MaskCase(lambda m, n: prefix(LENGTHS), lambda b, i, p, j: j <= p or j < LENGTHS[b]),
     "documents in order": MaskCase(
-        lambda m, n: documents(torch.tensor(SORTED)), lambda b, i, p, j: 0 <= p < 13 and SORTED[b][p] == SORTED[b][j]
+        lambda m, n: documents(torch.tensor(SORTED)),
+        lambda b, i, p, j: 0 <= p < 13 and SORTED[b][p] == SORTED[b][j],
     ),
     "documents mixed": MaskCase(
         lambda m, n: documents(MIXED),
@@ -80,7 +86,8 @@ CASES = {
         interval=False,
     ),
     "documents of one row": MaskCase(
-        lambda m, n: documents(SORTED[2]), lambda b, i, p, j: 0 <= p < 13 and SORTED[2][p] == SORTED[2][j]
+        lambda m, n: documents(SORTED[2]),
+        lambda b, i, p, j: 0 <= p < 13 and SORTED[2][p] == SORTED[2][j],
     ),
     "documents of two": MaskCase(
         lambda m, n: documents(torch.tensor(QUERY_DOCUMENTS)[:, :m], SORTED[2]),
@@ -97,7 +104,9 @@ CASES = {
         lambda b, i, p, j: j // 3 in draw_blocks(p // 3, 4, 2, 9),
         interval=False,
     ),
-    "and": MaskCase(lambda m, n: causal() & padding(LENGTHS), lambda b, i, p, j: j <= p and j < LENGTHS[b]),
+    "and": MaskCase(
+        lambda m, n: causal() & padding(LENGTHS), lambda b, i, p, j: j <= p and j < LENGTHS[b]
+    ),
     "and window": MaskCase(
         lambda m, n: window(5) & documents(SORTED) & padding(LENGTHS),
         lambda b, i, p, j: p - 5 < j <= p and SORTED[b][p] == SORTED[b][j] and j < LENGTHS[b],
@@ -119,15 +128,25 @@ CASES = {
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_position])
+by_position = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.by_position]
+)
 every_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 
 
 def expected_mask(name: str, positions: Positions) -> Tensor:
     """Evaluate the definition of the case pair by pair: (batch, query, key)."""
     rows = range(positions.num_queries) if positions.rows is None else range(*positions.rows)
-    start = positions.num_keys - positions.num_queries if positions.start is None else int(positions.start)
-    keys = range(positions.num_keys) if positions.key_positions is None else positions.key_positions.tolist()
+    start = (
+        positions.num_keys - positions.num_queries
+        if positions.start is None
+        else int(positions.start)
+    )
+    keys = (
+        range(positions.num_keys)
+        if positions.key_positions is None
+        else positions.key_positions.tolist()
+    )
     sees = CASES[name].sees
     table = [[[sees(b, i, start + i, j) for j in keys] for i in rows] for b in range(BATCH)]
     return torch.tensor(table).view(BATCH, len(rows), positions.num_keys)
@@ -142,7 +161,8 @@ def materialize_mask(mask: Mask, positions: Positions) -> Tensor:
 
 
 def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]]:
-    """Return the mask at positions of every size: whole, as a tile, with a start, a tensor start, and a ring."""
+    """Return the mask at positions of every size: whole, as a tile, with a start, a tensor start,
+    and a ring."""
     cases = []
     for queries, keys in SIZES:
         full = Positions(queries, keys, device)
@@ -152,7 +172,8 @@ def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]
             later = full._replace(start=min(2, MOST - queries))
             variants += [later, later.tile(0, queries // 2 + 1), later._replace(key_positions=ring)]
             variants += [
-                position._replace(start=torch.tensor(position.start, device=device)) for position in variants[2:]
+                position._replace(start=torch.tensor(position.start, device=device))
+                for position in variants[2:]
             ]
         mask = CASES[name].build(queries, keys)
         if name == "dense":
@@ -164,14 +185,20 @@ def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]
 @every
 def test_mask_equals_its_definition(name, device):
     for mask, positions in positions_of(name, device):
-        assert torch.equal(materialize_mask(mask, positions), expected_mask(name, positions)), (mask, positions)
+        assert torch.equal(materialize_mask(mask, positions), expected_mask(name, positions)), (
+            mask,
+            positions,
+        )
 
 
 @every
 def test_tile_equals_rows_of_the_full_mask(name, device):
     mask, positions = positions_of(name, device)[0]
     full = materialize_mask(mask, positions)
-    tiles = [materialize_mask(mask, positions.tile(first, last)) for first, last in ((0, 2), (2, 3), (3, 5))]
+    tiles = [
+        materialize_mask(mask, positions.tile(first, last))
+        for first, last in ((0, 2), (2, 3), (3, 5))
+    ]
     assert torch.equal(torch.cat(tiles, 1), full)
 
 
@@ -180,7 +207,9 @@ def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_mask(name, d
     mask = CASES[name].build(7, 7)
     full = materialize_mask(mask, Positions(7, 7, device))
     for i in range(7):
-        assert torch.equal(materialize_mask(mask, Positions(1, i + 1, device)), full[:, i : i + 1, : i + 1])
+        assert torch.equal(
+            materialize_mask(mask, Positions(1, i + 1, device)), full[:, i : i + 1, : i + 1]
+        )
 
 
 @by_position
@@ -205,7 +234,10 @@ def test_interval_equals_the_mask(name, device):
             first, last = (align(bound, 3) for bound in interval)
             assert first.shape[-1] == last.shape[-1] == 1
             inside = (positions.key >= first) & (positions.key < last)
-            assert torch.equal(inside.expand(BATCH, positions.num_rows, -1).cpu(), materialize_mask(mask, positions)), (
+            assert torch.equal(
+                inside.expand(BATCH, positions.num_rows, -1).cpu(),
+                materialize_mask(mask, positions),
+            ), (
                 mask,
                 positions,
             )
@@ -228,10 +260,15 @@ def test_split_parts_combine_to_the_mask(name, device):
 def test_rule_on_all_indices_equals_the_mask(name, device):
     for mask, positions in positions_of(name, device):
         sizes = (BATCH, 2, positions.num_rows, positions.num_keys)
-        index = torch.meshgrid(*(torch.arange(size, device=device) for size in sizes), indexing="ij")
+        index = torch.meshgrid(
+            *(torch.arange(size, device=device) for size in sizes), indexing="ij"
+        )
         table = mask.rule(positions)(*index)
         for head in range(2):
-            assert torch.equal(table[:, head].cpu(), materialize_mask(mask, positions)), (mask, positions)
+            assert torch.equal(table[:, head].cpu(), materialize_mask(mask, positions)), (
+                mask,
+                positions,
+            )
 
 
 @every
@@ -251,7 +288,8 @@ def test_rows_reported_as_not_fully_masked_are_not(name, device):
 
 
 @pytest.mark.parametrize(
-    "name", ["causal", "window", "window ahead", "prefix", "documents in order", "documents mixed", "or"]
+    "name",
+    ["causal", "window", "window ahead", "prefix", "documents in order", "documents mixed", "or"],
 )
 def test_a_query_that_attends_to_itself_is_known_not_to_be_fully_masked(name):
     mask = CASES[name].build(5, 7)
@@ -271,8 +309,12 @@ def test_double_complement_is_the_mask(name, device):
 def test_complement_of_a_union_is_the_intersection_of_complements(name, queries, keys):
     positions = Positions(queries, keys, torch.device("cpu"))
     mask, other = CASES[name].build(queries, keys), causal()
-    assert torch.equal(materialize_mask(~(mask | other), positions), materialize_mask(~mask & ~other, positions))
-    assert torch.equal(materialize_mask(~(mask & other), positions), materialize_mask(~mask | ~other, positions))
+    assert torch.equal(
+        materialize_mask(~(mask | other), positions), materialize_mask(~mask & ~other, positions)
+    )
+    assert torch.equal(
+        materialize_mask(~(mask & other), positions), materialize_mask(~mask | ~other, positions)
+    )
 
 
 @every
@@ -281,4 +323,7 @@ def test_mask_has_a_picture_and_a_repr(name):
     picture = mask.picture(5, 7)
     assert picture.heading == repr(mask)
     levels = torch.tensor([panel.levels for panel in picture.panels])
-    assert torch.equal((levels > 0).expand(BATCH, 5, 7), materialize_mask(mask, Positions(5, 7, torch.device("cpu"))))
+    assert torch.equal(
+        (levels > 0).expand(BATCH, 5, 7),
+        materialize_mask(mask, Positions(5, 7, torch.device("cpu"))),
+    )

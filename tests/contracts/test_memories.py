@@ -1,4 +1,5 @@
-"""Contract of all key-value caches: reading step by step equals reading a fixed memory of all pairs at once."""
+"""Contract of all key-value caches: reading step by step equals reading a fixed memory of all pairs
+at once."""
 
 from collections.abc import Callable
 
@@ -33,7 +34,9 @@ def make_fixed(key_dim: int) -> Memory:
 
 
 def make_static(key_dim: int) -> StaticMemory:
-    return StaticMemory.empty((BATCH, HEADS), capacity=17, key_dim=key_dim, value_dim=VALUE_DIM, dtype=WIDE)
+    return StaticMemory.empty(
+        (BATCH, HEADS), capacity=17, key_dim=key_dim, value_dim=VALUE_DIM, dtype=WIDE
+    )
 
 
 def make_ring(key_dim: int) -> RingMemory:
@@ -69,7 +72,9 @@ SETTINGS: dict[str, tuple[Mask, Bias | None]] = {
     "window": (window(3), None),
     "alibi": (causal(), Alibi(HEADS).double()),
 }
-GRID = [(score, "padded") for score in SCORES] + [("scaled", setting) for setting in SETTINGS if setting != "padded"]
+GRID = [(score, "padded") for score in SCORES] + [
+    ("scaled", setting) for setting in SETTINGS if setting != "padded"
+]
 STEPS = {"one": [1] * TIME, "mixed": [5, 1, 1, 3, 1, 2], "none": [0, 4, 0, 4, 5]}
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -98,13 +103,16 @@ def stored_vectors(kind: str, vectors: Tensor) -> Tensor:
 
 
 def all_at_once(kind: str, query: Tensor, keys: Tensor, values: Tensor, **read) -> Tensor:
-    """Compute the reference over a fixed memory. Keys are mapped here: some kinds store mapped keys differently."""
+    """Compute the reference over a fixed memory. Keys are mapped here: some kinds store mapped keys
+    differently."""
     if kind in WINDOWED:
         read["mask"] = window(WINDOW) & read.get("mask", causal())
     score = read.pop("score", SCORES["scaled"])
     keys = stored_vectors(kind, score.map_keys(stored_vectors(kind, keys)))
     memory = Memory(keys, stored_vectors(kind, values))
-    return attend(score.map_query(query), memory, score=PreMapped(score), kernel="reference", **read)
+    return attend(
+        score.map_query(query), memory, score=PreMapped(score), kernel="reference", **read
+    )
 
 
 class PreMapped(Score):
@@ -137,7 +145,15 @@ def test_step_by_step_equals_all_at_once(kind, score, setting):
     expected = all_at_once(kind, query, keys, values, score=fn, mask=mask, bias=bias)
     for steps in STEPS.values():
         actual = step_by_step(
-            KINDS[kind](DIM), query, keys, values, steps=steps, score=fn, mask=mask, bias=bias, kernel="auto"
+            KINDS[kind](DIM),
+            query,
+            keys,
+            values,
+            steps=steps,
+            score=fn,
+            mask=mask,
+            bias=bias,
+            kernel="auto",
         )
         close(actual, expected)
 
@@ -149,17 +165,23 @@ def test_keys_mapped_once_read_the_same(kind, score):
     fn = SCORES[score]
     mapped = fn.map_keys(keys)
     # The mapped keys are quantized.
-    expected = all_at_once(kind, fn.map_query(query), mapped, values, score=PreMapped(fn), mask=causal())
+    expected = all_at_once(
+        kind, fn.map_query(query), mapped, values, score=PreMapped(fn), mask=causal()
+    )
     memory = KINDS[kind](DIM).map_keys_with(fn)
     assert memory.map_keys_with(fn) is memory
-    close(step_by_step(memory, query, mapped, values, steps=STEPS["mixed"], score=fn, mask=causal()), expected)
+    close(
+        step_by_step(memory, query, mapped, values, steps=STEPS["mixed"], score=fn, mask=causal()),
+        expected,
+    )
 
 
 @kinds
 def test_mapped_memory_refuses_another_score(kind):
     memory = KINDS[kind](DIM).map_keys_with(SCORES["general"])
     with pytest.raises(
-        ValueError, match="score must be the General that mapped the keys of this memory, got another score"
+        ValueError,
+        match="score must be the General that mapped the keys of this memory, got another score",
     ):
         attend(torch.randn(BATCH, HEADS, 1, DIM, dtype=WIDE), memory, score=Dot())
 
@@ -170,13 +192,18 @@ def test_the_last_queries_alone_read_the_same(kind, num_queries):
     query, keys, values = make_pairs(MOST)
     memory = KINDS[kind](DIM).extend(keys, values)
     expected = all_at_once(kind, query, keys, values, mask=causal())
-    close(attend(query[..., -num_queries:, :], memory, mask=causal()), expected[..., -num_queries:, :])
+    close(
+        attend(query[..., -num_queries:, :], memory, mask=causal()), expected[..., -num_queries:, :]
+    )
 
 
 @kinds
 def test_empty_memory_reads_zeros(kind):
     query = torch.randn(BATCH, HEADS, 3, DIM, dtype=WIDE)
-    close(attend(query, KINDS[kind](DIM), mask=causal()), torch.zeros(BATCH, HEADS, 3, VALUE_DIM, dtype=WIDE))
+    close(
+        attend(query, KINDS[kind](DIM), mask=causal()),
+        torch.zeros(BATCH, HEADS, 3, VALUE_DIM, dtype=WIDE),
+    )
 
 
 @kinds
@@ -185,7 +212,9 @@ def test_selected_rows_continue_independently(kind, first):
     query, keys, values = make_pairs()
     half, rows = sum(first), torch.tensor([2, 0, 0, 1])
     memory = KINDS[kind](DIM)
-    for new in zip(keys[..., :half, :].split(first, -2), values[..., :half, :].split(first, -2), strict=True):
+    for new in zip(
+        keys[..., :half, :].split(first, -2), values[..., :half, :].split(first, -2), strict=True
+    ):
         memory = memory.extend(*new)
     rest = [x.index_select(0, rows)[..., half:, :] for x in (query, keys, values)]
     actual = step_by_step(memory.select(rows), *rest, steps=[1] * (TIME - half), mask=causal())
@@ -213,12 +242,17 @@ def test_cropped_memory_continues_from_there(kind):
     new_pairs = make_pairs(2)
     memory = KINDS[kind](DIM).extend(keys[..., :MOST, :], values[..., :MOST, :])
     cropped = memory.extend(keys[..., MOST:, :], values[..., MOST:, :]).crop(MOST)
-    if "sliding" not in kind:  # which has discarded the pair that only the previous query attended to
-        before = all_at_once(kind, *(x[..., :MOST, :] for x in (query, keys, values)), mask=causal())
+    if (
+        "sliding" not in kind
+    ):  # which has discarded the pair that only the previous query attended to
+        before = all_at_once(
+            kind, *(x[..., :MOST, :] for x in (query, keys, values)), mask=causal()
+        )
         close(attend(query[..., MOST - 1 : MOST, :], cropped), before[..., -1:, :])
     actual = step_by_step(cropped, *new_pairs, steps=[1, 1], mask=causal())
     joined = [
-        torch.cat((x[..., :MOST, :], other), -2) for x, other in zip((query, keys, values), new_pairs, strict=True)
+        torch.cat((x[..., :MOST, :], other), -2)
+        for x, other in zip((query, keys, values), new_pairs, strict=True)
     ]
     close(actual, all_at_once(kind, *joined, mask=causal())[..., MOST:, :])
 
@@ -247,7 +281,9 @@ def test_values_may_be_extended_twice(kind, steps):
     query, keys, values = make_pairs()
     new_pairs = make_pairs(TIME - sum(steps))
     memory = KINDS[kind](DIM)
-    for new in zip(*(x[..., : sum(steps), :].split(steps, -2) for x in (keys, values)), strict=True):
+    for new in zip(
+        *(x[..., : sum(steps), :].split(steps, -2) for x in (keys, values)), strict=True
+    ):
         memory = memory.extend(*new)
     remaining = [x[..., sum(steps) :, :] for x in (query, keys, values)]
     branches = [memory, memory]
@@ -259,7 +295,8 @@ def test_values_may_be_extended_twice(kind, steps):
             outs[branch].append(attend(new_query, branches[branch]))
     for tensors, out in zip((remaining, new_pairs), outs, strict=True):
         joined = [
-            torch.cat((x[..., : sum(steps), :], new), -2) for x, new in zip((query, keys, values), tensors, strict=True)
+            torch.cat((x[..., : sum(steps), :], new), -2)
+            for x, new in zip((query, keys, values), tensors, strict=True)
         ]
         close(torch.cat(out, -2), all_at_once(kind, *joined, mask=causal())[..., sum(steps) :, :])
 
@@ -268,8 +305,16 @@ def test_values_may_be_extended_twice(kind, steps):
 @pytest.mark.parametrize(
     ("keys", "values", "message"),
     [
-        ((BATCH, HEADS, 1, DIM + 1), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be \(3, 2, new, 7\), got .*8"),
-        ((BATCH, 1, 1, DIM), (BATCH, HEADS, 1, VALUE_DIM), r"new keys must be .* got \(3, 1, 1, 7\)"),
+        (
+            (BATCH, HEADS, 1, DIM + 1),
+            (BATCH, HEADS, 1, VALUE_DIM),
+            r"new keys must be \(3, 2, new, 7\), got .*8",
+        ),
+        (
+            (BATCH, 1, 1, DIM),
+            (BATCH, HEADS, 1, VALUE_DIM),
+            r"new keys must be .* got \(3, 1, 1, 7\)",
+        ),
         ((BATCH, HEADS, 1, DIM), (BATCH, 1, VALUE_DIM), r"new values must be \(3, 2, new, 5\)"),
         (
             (BATCH, HEADS, 2, DIM),
@@ -287,5 +332,7 @@ def test_pairs_that_do_not_fit_are_refused(kind, keys, values, message):
 @kinds
 def test_pairs_of_another_dtype_are_refused(kind):
     _, keys, values = make_pairs(1)
-    with pytest.raises(TypeError, match=r"values must have the memory's dtype torch\.float64, got torch\.float32"):
+    with pytest.raises(
+        TypeError, match=r"values must have the memory's dtype torch\.float64, got torch\.float32"
+    ):
         KINDS[kind](DIM).extend(keys, values.float())

@@ -1,4 +1,5 @@
-"""Replaced, adapted or hooked submodules take effect: fused paths only use the weights of unmodified modules."""
+"""Replaced, adapted or hooked submodules take effect: fused paths only use the weights of
+unmodified modules."""
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ SOURCE, TARGET = pad([[5, 6, 7, EOS] * 8] * 4), pad([[BOS, 8, 9, 4, EOS] * 6] * 
 
 
 class LoraLinear(nn.Module):
-    """Linear layer with a low-rank update (LoRA, hu2022), which exposes the base weights as adapters do."""
+    """Linear layer with a low-rank update (LoRA, hu2022), which exposes the base weights as
+    adapters do."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()
@@ -70,7 +72,9 @@ def test_an_adapter_of_a_linear_map_takes_effect_and_is_trained(name, train, nor
 
 
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("name", [*names_of_parts(nn.Linear), *names_of_parts(nn.LayerNorm), *names_of_parts(Dropout)])
+@pytest.mark.parametrize(
+    "name", [*names_of_parts(nn.Linear), *names_of_parts(nn.LayerNorm), *names_of_parts(Dropout)]
+)
 def test_a_hook_is_called_with_the_output_of_a_part(name, train) -> None:
     hooked = make_model("post").train(train)
     plain = hidden(hooked)

@@ -33,7 +33,8 @@ MASKS = {
 }
 INNER = ("reference", "products", "sdpa")
 KERNELS = {"dot": INNER, "scaled": INNER, "general": INNER, "additive": ADDITIVE_KERNELS}
-"""Kernels that support these reads and need no compiler; test_grid tries every kernel on every read."""
+"""Kernels that support these reads and need no compiler; test_grid tries every kernel on every
+read."""
 GRID = [
     pytest.param(score, mask, kernel, id=f"{score}-{mask}-{kernel}")
     for score, mask in itertools.product(SCORES, MASKS)
@@ -62,7 +63,10 @@ def test_weights_sum_to_one_and_out_is_the_weighted_sum(score, mask, kernel):
     weights = attention_weights(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     assert (weights >= 0).all()
     close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
-    close(attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel), weights @ values)
+    close(
+        attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel),
+        weights @ values,
+    )
 
 
 @grid
@@ -70,15 +74,25 @@ def test_masking_a_key_equals_removing_it(score, mask, kernel):
     query, keys, values, fn, attention_mask = make_tensors(score, mask)
     visible = [0, 1, 3, 4, 6]
     without = dense(torch.tensor([[j in visible for j in range(KEYS)]]))
-    hidden = attend(query, (keys, values), score=fn, mask=_intersect(attention_mask, without), kernel=kernel)
+    hidden = attend(
+        query, (keys, values), score=fn, mask=_intersect(attention_mask, without), kernel=kernel
+    )
     narrow = (
         None
         if attention_mask is None
         else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., visible])
     )
-    removed = attend(query, (keys[..., visible, :], values[..., visible, :]), score=fn, mask=narrow, kernel=kernel)
+    removed = attend(
+        query,
+        (keys[..., visible, :], values[..., visible, :]),
+        score=fn,
+        mask=narrow,
+        kernel=kernel,
+    )
     close(hidden, removed)
-    for actual, expected in zip(gradients(hidden, keys, values), gradients(removed, keys, values), strict=True):
+    for actual, expected in zip(
+        gradients(hidden, keys, values), gradients(removed, keys, values), strict=True
+    ):
         close(actual, expected)
         assert actual[..., [2, 5], :].abs().max() == 0
 
@@ -91,11 +105,20 @@ def test_fully_masked_rows_give_zeros_and_no_gradient(score, mask, kernel):
     masked = _intersect(attention_mask, dense(allowed))
     out = attend(query, (keys, values), score=fn, mask=masked, kernel=kernel)
     assert out[:, :, [1, 3]].abs().max() == 0
-    assert attention_weights(query, (keys, values), score=fn, mask=masked)[:, :, [1, 3]].abs().max() == 0
+    assert (
+        attention_weights(query, (keys, values), score=fn, mask=masked)[:, :, [1, 3]].abs().max()
+        == 0
+    )
     grads = gradients(out, query, keys, values)
     assert not any(g.isnan().any() for g in grads)
     assert grads[0][:, :, [1, 3]].abs().max() == 0
-    nothing = attend(query, (keys, values), score=fn, mask=dense(torch.zeros(1, 1, dtype=torch.bool)), kernel=kernel)
+    nothing = attend(
+        query,
+        (keys, values),
+        score=fn,
+        mask=dense(torch.zeros(1, 1, dtype=torch.bool)),
+        kernel=kernel,
+    )
     assert all(g.abs().max() == 0 for g in gradients(nothing, query, keys, values))
 
 
@@ -105,16 +128,26 @@ def test_bias_of_minus_infinity_is_a_mask(score, mask, kernel):
     bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
     bias[:, 2] = float("-inf")
     bias[4] = float("-inf")
-    with_bias = attend(query, (keys, values), score=fn, mask=attention_mask, bias=bias, kernel=kernel)
+    with_bias = attend(
+        query, (keys, values), score=fn, mask=attention_mask, bias=bias, kernel=kernel
+    )
     with_mask = attend(
-        query, (keys, values), score=fn, mask=_intersect(attention_mask, dense(bias == 0)), kernel=kernel
+        query,
+        (keys, values),
+        score=fn,
+        mask=_intersect(attention_mask, dense(bias == 0)),
+        kernel=kernel,
     )
     close(with_bias, with_mask)
-    for actual, expected in zip(gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True):
+    for actual, expected in zip(
+        gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True
+    ):
         close(actual, expected)
 
 
-@pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] in ("none", "padding")])
+@pytest.mark.parametrize(
+    ("score", "mask", "kernel"), [p for p in GRID if p.values[1] in ("none", "padding")]
+)
 def test_read_is_invariant_to_memory_order_and_equivariant_to_query_order(score, mask, kernel):
     query, keys, values, fn, attention_mask = make_tensors(score, mask)
     shuffled, order = torch.randperm(KEYS), torch.randperm(QUERIES)
@@ -125,7 +158,10 @@ def test_read_is_invariant_to_memory_order_and_equivariant_to_query_order(score,
     )
     out = attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     memory = (keys[..., shuffled, :], values[..., shuffled, :])
-    close(attend(query[..., order, :], memory, score=fn, mask=permuted, kernel=kernel), out[..., order, :])
+    close(
+        attend(query[..., order, :], memory, score=fn, mask=permuted, kernel=kernel),
+        out[..., order, :],
+    )
 
 
 @pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] == "padding"])
@@ -152,7 +188,9 @@ READS = [(score, kernel) for score in ("scaled", "additive") for kernel in KERNE
 @pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
 def test_leading_axes_broadcast(score, kernel, leading):
     query, _, _, fn, _ = make_tensors(score, "none")
-    memory = tuple(torch.randn(*leading, KEYS, dim, dtype=torch.float64) for dim in (DIM, VALUE_DIM))
+    memory = tuple(
+        torch.randn(*leading, KEYS, dim, dtype=torch.float64) for dim in (DIM, VALUE_DIM)
+    )
     spread = tuple(x.expand(BATCH, HEADS, *x.shape[-2:]).contiguous() for x in memory)
     mask = padding(LENGTHS)
     formula = attend(query, spread, score=fn, mask=mask, kernel="reference")

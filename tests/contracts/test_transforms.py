@@ -21,7 +21,8 @@ pytestmark = pytest.mark.timeout(600)  # the first test waits for all files
 
 @pytest.fixture(scope="module")
 def result() -> subprocess.CompletedProcess[str]:
-    """Return the result of one process that runs all files, as each process first loads torch's compiler."""
+    """Return the result of one process that runs all files, as each process first loads torch's
+    compiler."""
     options = ["-v", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *(f"tests/{name}" for name in LEAST)],

@@ -1,4 +1,5 @@
-"""Without compiled code (REGARD_NATIVE=0) everything is computed by torch: contracts hold, runs train and answer."""
+"""Without compiled code (REGARD_NATIVE=0) everything is computed by torch: contracts hold, runs
+train and answer."""
 
 import os
 import subprocess
@@ -15,7 +16,8 @@ _CONTRACTS = (
     "tests/ops/test_token_loss.py",
 )
 _CASES = (
-    "causal_queries_one_at_a_time_equal_all_at_once or (step_by_step_equals_all_at_once and (additive or gru)) "
+    "causal_queries_one_at_a_time_equal_all_at_once or (step_by_step_equals_all_at_once and "
+    "(additive or gru)) "
     "or gradients_of_gradients_of_the_fused_pass or autocast_is_close"
 )
 _TRAIN = """
@@ -42,7 +44,9 @@ def run(*words: str, native: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_contracts_hold() -> None:
-    result = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", _CASES, *_CONTRACTS, native="0")
+    result = run(
+        "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", _CASES, *_CONTRACTS, native="0"
+    )
     assert result.returncode == 0, result.stdout[-3000:]
 
 
@@ -53,8 +57,13 @@ def test_run_trains_and_answers_and_is_resumed_only_without_compiled_code(tmp_pa
     assert "loaded: []" in result.stdout
     *slower, refused = [line for line in result.stderr.splitlines() if "engine" in line]
     assert len(slower) == 2, "once for each command"
-    assert all("engine 'torch' is used, which is slower, because REGARD_NATIVE is 0" in line for line in slower)
-    assert refused.endswith("engine 'compiled' needs compiled code, but REGARD_NATIVE is 0. Use engine 'torch'.")
+    assert all(
+        "engine 'torch' is used, which is slower, because REGARD_NATIVE is 0" in line
+        for line in slower
+    )
+    assert refused.endswith(
+        "engine 'compiled' needs compiled code, but REGARD_NATIVE is 0. Use engine 'torch'."
+    )
     words[words.index("--train.steps") + 1] = "5"
     other = run("-m", "regard", "train", *words, native="1")
     assert other.returncode != 0

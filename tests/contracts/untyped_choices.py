@@ -1,4 +1,5 @@
-"""Choices inside torch's transforms: compiled without a graph break, exported, vmap, derivatives, autocast.
+"""Choices inside torch's transforms: compiled without a graph break, exported, vmap, derivatives,
+autocast.
 
 Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
 """
@@ -15,7 +16,12 @@ from tests.helpers import close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 FEW = {"hard": Hard(), "gumbel": Hard("gumbel", temperature=0.7), "top": TopK(3)}
-SPARSE = {"sparse-1.3": Sparse(1.3), "sparse-1.5": Sparse(1.5), "sparse-2": Sparse(2), "sparse-3": Sparse(3.0)}
+SPARSE = {
+    "sparse-1.3": Sparse(1.3),
+    "sparse-1.5": Sparse(1.5),
+    "sparse-2": Sparse(2),
+    "sparse-3": Sparse(3.0),
+}
 CELLS = [("reference", choice) for choice in FEW | SPARSE] + [("gather", choice) for choice in FEW]
 cells = pytest.mark.parametrize(("kernel", "choice"), CELLS)
 
@@ -39,13 +45,21 @@ def make_reader(choice: str, kernel: str) -> ChoiceReader:
 
 def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
-    tensors = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    tensors = [
+        torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True)
+        for shape in shapes
+    ]
     return (*tensors, torch.tensor([7, 0]))
 
 
 @pytest.mark.parametrize(
     ("kernel", "choice", "tile"),
-    [("reference", "sparse-2", 0), ("reference", "sparse-3", 0), ("gather", "gumbel", 40), ("gather", "top", 1 << 20)],
+    [
+        ("reference", "sparse-2", 0),
+        ("reference", "sparse-3", 0),
+        ("gather", "gumbel", 40),
+        ("gather", "top", 1 << 20),
+    ],
 )
 def test_compiled_read_equals_the_eager_one_without_graph_breaks(monkeypatch, kernel, choice, tile):
     monkeypatch.setattr(gather, "TILE", tile)
@@ -84,10 +98,14 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(kernel, choice):
 
     each = torch.func.vmap(torch.func.grad(total, (0, 1, 2)))
     mapped = each(query.detach(), keys.detach(), values.detach(), lengths)
-    gradients = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), (query, keys, values))
+    gradients = torch.autograd.grad(
+        read(query, keys, values, lengths).square().sum(), (query, keys, values)
+    )
     for actual, expected in zip(mapped, gradients, strict=True):
         close(actual, expected)
-    summed = torch.func.grad(lambda q: torch.vmap(total)(q, keys.detach(), values.detach(), lengths).sum())
+    summed = torch.func.grad(
+        lambda q: torch.vmap(total)(q, keys.detach(), values.detach(), lengths).sum()
+    )
     close(summed(query.detach()), gradients[0])
 
 
@@ -101,7 +119,9 @@ def test_vmap_of_random_choices_needs_randomness_and_samples_differ(kernel):
     read = torch.vmap(run_query, randomness="different")
     out = read(query[:1].expand(40, -1, -1, -1))
     assert (out[0] != out[1:]).any()
-    assert (out.unsqueeze(-2) == values[0].unsqueeze(-3)).all(-1).any(-1).all()  # each is one of the values
+    assert (
+        (out.unsqueeze(-2) == values[0].unsqueeze(-3)).all(-1).any(-1).all()
+    )  # each is one of the values
 
 
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
@@ -111,7 +131,9 @@ def test_reinforce_inside_a_transform(kernel):
 
     def loss(query: Tensor) -> Tensor:
         with reinforce(choice) as samples:
-            cost = attend(query, (keys, values), choice=choice, kernel=kernel).square().sum((1, 2, 3))
+            cost = (
+                attend(query, (keys, values), choice=choice, kernel=kernel).square().sum((1, 2, 3))
+            )
         return (cost + samples.surrogate(cost)).sum()
 
     torch.manual_seed(5)

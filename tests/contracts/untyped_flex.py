@@ -1,4 +1,5 @@
-"""FlexAttention: the cells of the grid that it supports, and refused reads. Run by test_transforms.py."""
+"""FlexAttention: the cells of the grid that it supports, and refused reads. Run by
+test_transforms.py."""
 
 import pytest
 import torch
@@ -18,16 +19,25 @@ CELLS = [
 
 @pytest.mark.parametrize(("score", "choice", "mask", "bias"), CELLS)
 def test_flex_is_correct_or_refuses(score: str, choice: str, mask: str, bias: str) -> None:
-    assert check_read(score, choice, "flex", [(mask, bias)]) == (0 if score == "additive" else 3)  # float64 is refused
+    assert check_read(score, choice, "flex", [(mask, bias)]) == (
+        0 if score == "additive" else 3
+    )  # float64 is refused
 
 
 def test_flex_supports_grouped_heads() -> None:
-    query, keys, values = torch.randn(2, 6, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
+    query, keys, values = (
+        torch.randn(2, 6, 5, 11),
+        torch.randn(2, 3, 7, 11),
+        torch.randn(2, 3, 7, 13),
+    )
     out = attend(query, (keys, values), mask=causal(), kernel="flex")
     close(out, attend(query, (keys, values), mask=causal(), kernel="reference"))
 
 
 def test_flex_refuses_gradients_on_a_cpu() -> None:
-    query, memory = torch.randn(2, 5, 11, requires_grad=True), (torch.randn(2, 7, 11), torch.randn(2, 7, 13))
+    query, memory = (
+        torch.randn(2, 5, 11, requires_grad=True),
+        (torch.randn(2, 7, 11), torch.randn(2, 7, 13)),
+    )
     with pytest.raises(ValueError, match=r"no gradient on a CPU. Use .*reference"):
         attend(query, memory, kernel="flex")

@@ -1,4 +1,5 @@
-"""The read inside torch's transforms: compiled without a graph break, exported, vmap, derivatives, autocast.
+"""The read inside torch's transforms: compiled without a graph break, exported, vmap, derivatives,
+autocast.
 
 Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
 """
@@ -18,11 +19,16 @@ from regard.layers.multihead import MultiHead
 from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
-SCORES = {"scaled": ScaledDot, "general": lambda: General(DIM, DIM), "additive": lambda: Additive(DIM, DIM, 17)}
+SCORES = {
+    "scaled": ScaledDot,
+    "general": lambda: General(DIM, DIM),
+    "additive": lambda: Additive(DIM, DIM, 17),
+}
 ABLE = {"scaled": ("reference", "products", "sdpa"), "additive": ADDITIVE_KERNELS}
 ABLE["general"] = ABLE["scaled"]
 cells = pytest.mark.parametrize(
-    ("score", "kernel"), [(score, kernel) for score, able in ABLE.items() for kernel in able if kernel in KERNELS]
+    ("score", "kernel"),
+    [(score, kernel) for score, able in ABLE.items() for kernel in able if kernel in KERNELS],
 )
 
 
@@ -45,7 +51,10 @@ def make_reader(score: str, kernel: str) -> ScoreReader:
 
 def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
-    tensors = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    tensors = [
+        torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True)
+        for shape in shapes
+    ]
     return (*tensors, torch.tensor([7, 4]))
 
 
@@ -58,7 +67,9 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
     weighting = torch.randn_like(out)
     learned = [*inputs[:3], *read.parameters()]
     for actual, reference in zip(
-        torch.autograd.grad(out, learned, weighting), torch.autograd.grad(expected, learned, weighting), strict=True
+        torch.autograd.grad(out, learned, weighting),
+        torch.autograd.grad(expected, learned, weighting),
+        strict=True,
     ):
         close(actual, reference)
 
@@ -79,7 +90,9 @@ class LogDistance(DistanceBias):
         self.rate = nn.Parameter(torch.rand(HEADS))
 
     def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
-        return -self.rate.to(dtype).view(-1, *(1,) * distance.dim()) * distance.abs().to(dtype).log1p()
+        return (
+            -self.rate.to(dtype).view(-1, *(1,) * distance.dim()) * distance.abs().to(dtype).log1p()
+        )
 
 
 def make_relative_bias() -> RelativeBias:
@@ -116,7 +129,9 @@ def test_exported_layer_reads_sequences_of_any_length(bias, strict):
     lengths = {name: torch.export.Dim(name, min=2, max=400) for name in ("items", "source")}
     with torch.no_grad():
         shapes = tuple({1: length} for length in lengths.values())
-        exported = torch.export.export(layer, make_items(6, 9), dynamic_shapes=shapes, strict=strict).module()
+        exported = torch.export.export(
+            layer, make_items(6, 9), dynamic_shapes=shapes, strict=strict
+        ).module()
         for sizes in ((6, 9), (2, 2), (5, 11), (9, 4), (150, 333)):
             items = make_items(*sizes)
             close(exported(*items), layer(*items))
@@ -127,12 +142,16 @@ class TextModel(nn.Module):
 
     def __init__(self, positions: str, *, encodes: bool):
         super().__init__()
-        core = regard.Transformer(layers=1, width=8, heads=2, feedforward=8, encodes=encodes, positions=positions)
+        core = regard.Transformer(
+            layers=1, width=8, heads=2, feedforward=8, encodes=encodes, positions=positions
+        )
         tokens = [regard.TokenReader(regard.embedding_table(9, 8)) for _ in range(2)]
         reads, writes = tokens[0] if encodes else None, regard.TokenWriter(tokens[1])
         self.model = regard.Model(reads=reads, core=core, writes=writes)
 
-    def forward(self, target: Tensor, target_lengths: Tensor, source: Tensor, lengths: Tensor) -> Tensor:
+    def forward(
+        self, target: Tensor, target_lengths: Tensor, source: Tensor, lengths: Tensor
+    ) -> Tensor:
         given = regard.Padded(source, lengths) if self.model.reads is not None else None
         return self.model(given, regard.Padded(target, target_lengths))
 
@@ -150,11 +169,14 @@ def test_exported_model_reads_batches_of_any_size_and_length(positions, encodes)
 
     model = TextModel(positions, encodes=encodes).eval()
     rows, target, source = (
-        torch.export.Dim(name, min=least, max=999) for name, least in zip("bts", (2, 3, 2), strict=True)
+        torch.export.Dim(name, min=least, max=999)
+        for name, least in zip("bts", (2, 3, 2), strict=True)
     )
     shapes = ({0: rows, 1: target}, {0: rows}, {0: rows, 1: source}, {0: rows})
     with torch.no_grad():
-        exported = torch.export.export(model, make_batch(2, 5, 6), dynamic_shapes=shapes, strict=False).module()
+        exported = torch.export.export(
+            model, make_batch(2, 5, 6), dynamic_shapes=shapes, strict=False
+        ).module()
         for sizes in ((2, 5, 6), (3, 3, 2), (2, 300, 301)):  # a table of sines has 256 rows
             batch = make_batch(*sizes)
             close(exported(*batch), model(*batch))
@@ -173,7 +195,9 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(score, kernel):
     def total(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
         return read(query[None], keys[None], values[None], lengths[None]).square().sum()
 
-    each = torch.func.vmap(torch.func.grad(total))(query.detach(), keys.detach(), values.detach(), lengths)
+    each = torch.func.vmap(torch.func.grad(total))(
+        query.detach(), keys.detach(), values.detach(), lengths
+    )
     (gradient,) = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), query)
     close(each, gradient)
 
@@ -182,10 +206,18 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(score, kernel):
 def test_read_of_fake_tensors_has_the_right_shape_and_caches_nothing(score, kernel):
     read = ScoreReader(SCORES[score](), kernel)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
+        query, keys, values = (
+            torch.randn(2, 5, DIM),
+            torch.randn(2, 5, DIM),
+            torch.randn(2, 5, VALUE_DIM),
+        )
         out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
         assert out.shape == (2, 5, VALUE_DIM)
-    query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
+    query, keys, values = (
+        torch.randn(2, 5, DIM),
+        torch.randn(2, 5, DIM),
+        torch.randn(2, 5, VALUE_DIM),
+    )
     out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
     close(out, attend(query, (keys, values), score=read.score, mask=causal(), kernel="reference"))
 

@@ -1,4 +1,5 @@
-"""Arrays of npz files are read as numpy wrote them; errors name file and array before memory is allocated."""
+"""Arrays of npz files are read as numpy wrote them; errors name file and array before memory is
+allocated."""
 
 import io
 import zipfile
@@ -20,7 +21,10 @@ ARRAYS = {
 
 
 def header(shape, descr="'<i2'"):
-    head = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    head = (
+        f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode()
+        + b"\n"
+    )
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
 
 
@@ -45,7 +49,10 @@ def test_arrays_come_back_and_can_be_written_to(tmp_path, save):
     ("content", "message"),
     [
         (b"no zip", "expected an npz file, a zip of .npy files"),
-        (pack(header("(3,)") + bytes(6), "other"), "expected an npz file with the arrays row, but found other"),
+        (
+            pack(header("(3,)") + bytes(6), "other"),
+            "expected an npz file with the arrays row, but found other",
+        ),
         (
             pack(header("(10000000000000,)")),
             "array row: its header states 10000000000000 of int16, 20,000,000,000,000 bytes",
@@ -53,12 +60,18 @@ def test_arrays_come_back_and_can_be_written_to(tmp_path, save):
         (pack(header("(4294967296, 4294967296)")), "bytes, but the file holds 0"),
         (pack(header("(-1,)")), r"sizes must be at least 0, got shape \(-1,\)"),
         (pack(header("(3,)") + bytes(7)), "6 bytes, but the file holds 7"),
-        (pack(header("(1,)", "'|O'") + bytes(8)), "expected numbers or strings, not pickled objects, got object"),
+        (
+            pack(header("(1,)", "'|O'") + bytes(8)),
+            "expected numbers or strings, not pickled objects, got object",
+        ),
         (pack(header("(1,)", "[('a', '<i2')]") + bytes(2)), "expected numbers or strings"),
         (pack(header("(1,)", "'|S0'")), "its header states 1 of"),
         (pack(header("__import__('os')")), "array row: damaged"),
         (pack(b""), "array row: damaged"),
-        (pack(b"\x93NUMPY\x09\x00"), r"format version must be one of \(1, 0\), \(2, 0\), got \(9, 0\)"),
+        (
+            pack(b"\x93NUMPY\x09\x00"),
+            r"format version must be one of \(1, 0\), \(2, 0\), got \(9, 0\)",
+        ),
         (
             pack(header("(3,)") + bytes(6), method=zipfile.ZIP_BZIP2),
             "compression method must be none or deflate, got 12",
@@ -107,6 +120,7 @@ def test_compressed_zeros_beyond_the_limit_are_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", row=np.zeros(200_000))
     assert (tmp_path / "a.npz").stat().st_size < 10_000
     with pytest.raises(
-        UserError, match=r"a.npz: its arrays take 1,600,128 bytes unpacked, more than the limit of 1,048,576"
+        UserError,
+        match=r"a.npz: its arrays take 1,600,128 bytes unpacked, more than the limit of 1,048,576",
     ):
         read_arrays(tmp_path / "a.npz", ("row",))

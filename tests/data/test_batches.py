@@ -1,4 +1,5 @@
-"""Plans are a pure function of their arguments and keep the budget; tensors hold exactly the ids of the pairs."""
+"""Plans are a pure function of their arguments and keep the budget; tensors hold exactly the ids of
+the pairs."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batches import EncodedPairs, Ragged, TokenBatches, count_target_tokens, fill_ratio, pad, plan_batches
+from regard.data.batches import (
+    EncodedPairs,
+    Ragged,
+    TokenBatches,
+    count_target_tokens,
+    fill_ratio,
+    pad,
+    plan_batches,
+)
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
@@ -33,11 +42,15 @@ def some_pairs(num_pairs: int) -> EncodedPairs:
 
 @given(LENGTHS, st.integers(23, 200), SEEDS, st.integers(0, 1000), st.none() | st.integers(1, 9))
 def test_plan_has_each_index_once_within_the_budget(lengths, batch_tokens, seed, epoch, max_rows):
-    plan = plan_batches(lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch, max_rows=max_rows)
+    plan = plan_batches(
+        lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch, max_rows=max_rows
+    )
     assert sorted(index for batch in plan for index in batch) == list(range(len(lengths)))
     for batch in plan:
         assert 1 <= len(batch) <= (max_rows or len(lengths))
-        longest_source, longest_target = (max(lengths[index][side] for index in batch) for side in (0, 1))
+        longest_source, longest_target = (
+            max(lengths[index][side] for index in batch) for side in (0, 1)
+        )
         assert len(batch) * max(longest_source, longest_target) <= batch_tokens
 
 
@@ -78,12 +91,16 @@ def test_plan_of_no_pairs_is_empty():
 
 def test_plan_names_the_pair_that_no_batch_can_hold():
     with pytest.raises(
-        UserError, match=r"pair 1 has 3 source and 14 target tokens .* the budget of a batch: batch_tokens = 13"
+        UserError,
+        match=r"pair 1 has 3 source and 14 target tokens .* the budget of a batch: batch_tokens = "
+        r"13",
     ):
         plan_batches([(5, 7), (3, 14), (2, 2)], batch_tokens=13, seed=0, epoch=0)
 
 
-@pytest.mark.parametrize(("name", "value"), [("batch_tokens", 0), ("seed", -1), ("epoch", -1), ("max_rows", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("batch_tokens", 0), ("seed", -1), ("epoch", -1), ("max_rows", 0)]
+)
 def test_plan_rejects_a_number_that_is_too_small(name, value):
     with pytest.raises(ValueError, match=rf"`{name}` must be at least \d, got {value}$"):
         plan_batches([(2, 3)], **{"batch_tokens": 5, "seed": 0, "epoch": 0, name: value})
@@ -99,8 +116,11 @@ def test_plan_leaves_little_padding():
 
 
 def test_fill_ratio_is_tokens_by_positions():
-    # First batch: 2 rows of 3 + 5 positions, 3 + 4 + 2 + 5 of them filled; second batch: all filled.
-    assert fill_ratio([(3, 4), (2, 5), (1, 7)], [(0, 1), (2,)]) == pytest.approx((14 + 8) / (16 + 8))
+    # First batch: 2 rows of 3 + 5 positions, 3 + 4 + 2 + 5 of them filled; second batch: all
+    # filled.
+    assert fill_ratio([(3, 4), (2, 5), (1, 7)], [(0, 1), (2,)]) == pytest.approx(
+        (14 + 8) / (16 + 8)
+    )
     assert fill_ratio([], []) == 1.0
 
 
@@ -124,7 +144,9 @@ def test_encoded_rejects_unequal_sides():
 @given(SEQUENCES, st.data())
 def test_collate_holds_exactly_the_pairs(sequences, data):
     targets = sequences[::-1]
-    batches = TokenBatches(EncodedPairs.from_sequences(sequences, targets), batch_tokens=100, seed=0)
+    batches = TokenBatches(
+        EncodedPairs.from_sequences(sequences, targets), batch_tokens=100, seed=0
+    )
     indices = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9))
     batch = batches.collate(0, indices)
     assert batch.indices == tuple(indices)
@@ -149,7 +171,10 @@ def test_batches_keep_the_budget_in_their_tensors():
     batches = TokenBatches(some_pairs(200), batch_tokens=150, seed=9)
     plan = batches.plan(4)
     collated = [batches.collate(4, indices) for indices in plan]
-    assert max(max(batch.source.items.numel(), batch.target.items.numel()) for batch in collated) <= 150
+    assert (
+        max(max(batch.source.items.numel(), batch.target.items.numel()) for batch in collated)
+        <= 150
+    )
     assert sorted(index for batch in collated for index in batch.indices) == list(range(200))
 
 
@@ -157,7 +182,10 @@ def test_any_part_of_a_planned_batch_can_be_collated():
     """Several processes share a batch: each takes every n-th row."""
     batches = TokenBatches(some_pairs(40), batch_tokens=300, seed=2)
     indices = batches.plan(1)[0]
-    full_batch, parts = batches.collate(1, indices), [batches.collate(1, indices[rank::3]) for rank in range(3)]
+    full_batch, parts = (
+        batches.collate(1, indices),
+        [batches.collate(1, indices[rank::3]) for rank in range(3)],
+    )
     assert sum(count_target_tokens(part) for part in parts) == count_target_tokens(full_batch)
     row = full_batch.target.items[4, : full_batch.target.lengths[4]]
     assert torch.equal(parts[1].target.items[1, : parts[1].target.lengths[1]], row)
@@ -185,7 +213,9 @@ def test_batches_reject_an_epoch_without_pairs():
 def test_batch_moves_to_a_device(device):
     batch = TokenBatches(some_pairs(5), batch_tokens=500, seed=0).collate(0, (3, 1))
     moved = batch.to(device)
-    assert {tensor.device.type for side in (moved.source, moved.target) for tensor in side} == {device.type}
+    assert {tensor.device.type for side in (moved.source, moved.target) for tensor in side} == {
+        device.type
+    }
     assert torch.equal(moved.target.items.cpu(), batch.target.items)
     assert moved.indices == (3, 1)
 

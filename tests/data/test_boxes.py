@@ -1,4 +1,5 @@
-"""Images with boxes: all formats agree, unusable data is reported, and boxes follow the augmentation of images."""
+"""Images with boxes: all formats agree, unusable data is reported, and boxes follow the
+augmentation of images."""
 
 import csv
 import json
@@ -49,7 +50,9 @@ def write_csv(path: Path, boxes=BOXES) -> Path:
         writer = csv.writer(file)
         writer.writerow(["file", "x", "y", "width", "height", "label"])
         for name, rows in boxes.items():
-            writer.writerows([[name, *box, label] for box, label in rows] or [[name, "", "", "", "", ""]])
+            writer.writerows(
+                [[name, *box, label] for box, label in rows] or [[name, "", "", "", "", ""]]
+            )
     return path
 
 
@@ -58,18 +61,29 @@ def test_table_of_corners_is_read(folder, has_size):
     """The format of TensorFlow's object detection."""
     size = ("width,height,", "40,30,") if has_size else ("", "")
     path = folder / "corners.csv"
-    rows = [f"a.png,{size[1]}{label},{x},{y},{x + w},{y + h}" for (x, y, w, h), label in BOXES["a.png"]]
+    rows = [
+        f"a.png,{size[1]}{label},{x},{y},{x + w},{y + h}" for (x, y, w, h), label in BOXES["a.png"]
+    ]
     path.write_text("\n".join([f"filename,{size[0]}class,xmin,ymin,xmax,ymax", *rows]) + "\n")
     (item,) = read_boxes(path, None, CONFIG).items
-    assert [(tuple(box), label) for box, label in zip(item.boxes.tolist(), item.labels, strict=True)] == BOXES["a.png"]
+    assert [
+        (tuple(box), label) for box, label in zip(item.boxes.tolist(), item.labels, strict=True)
+    ] == BOXES["a.png"]
     path.write_text(path.read_text().replace(",12,", ",much,"))
     with pytest.raises(
-        UserError, match=r"line 2: expected xmin, ymin, xmax, ymax, four numbers .*, got 2, 3, much, 15"
+        UserError,
+        match=r"line 2: expected xmin, ymin, xmax, ymax, four numbers .*, got 2, 3, much, 15",
     ):
         read_boxes(path, None, CONFIG)
     if has_size:
-        path.write_text("\n".join([f"filename,{size[0]}class,xmin,ymin,xmax,ymax", rows[0].replace("40,30", "41,30")]))
-        with pytest.raises(UserError, match=r"states 41 x 30 pixels for a.png, but the image has 40 x 30"):
+        path.write_text(
+            "\n".join(
+                [f"filename,{size[0]}class,xmin,ymin,xmax,ymax", rows[0].replace("40,30", "41,30")]
+            )
+        )
+        with pytest.raises(
+            UserError, match=r"states 41 x 30 pixels for a.png, but the image has 40 x 30"
+        ):
             read_boxes(path, None, CONFIG)
 
 
@@ -77,7 +91,12 @@ def write_jsonl(path: Path, boxes=BOXES) -> Path:
     keys = ("x", "y", "width", "height")
     lines = [
         json.dumps(
-            {"file": name, "boxes": [dict(zip(keys, box, strict=True)) | {"label": label} for box, label in rows]}
+            {
+                "file": name,
+                "boxes": [
+                    dict(zip(keys, box, strict=True)) | {"label": label} for box, label in rows
+                ],
+            }
         )
         for name, rows in boxes.items()
     ]
@@ -89,7 +108,11 @@ def test_formats_agree_in_folders_and_tars(folder):
     with tarfile.open(folder / "train.tar", "w") as archive:
         for name in BOXES:
             archive.add(folder / "images" / name, arcname=f"inside/{name}")
-    files = write_coco(folder / "instances_train.json"), write_csv(folder / "c.csv"), write_jsonl(folder / "l.jsonl")
+    files = (
+        write_coco(folder / "instances_train.json"),
+        write_csv(folder / "c.csv"),
+        write_jsonl(folder / "l.jsonl"),
+    )
     objects = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
     (folder / "array.json").write_text(json.dumps(objects, indent=2), encoding="utf-8")
     files = *files, folder / "array.json"
@@ -124,12 +147,15 @@ def test_unusable_box_is_an_error_or_skipped(folder, box, message):
 
 def test_box_over_the_edge_is_clipped_and_counted(folder):
     path = write_csv(
-        folder / "x.csv", {"a.png": [((2, -5, 8, 10), "cat"), ((35, 2, 8, 4), "cat"), ((30, 20, 11, 11), "cat")]}
+        folder / "x.csv",
+        {"a.png": [((2, -5, 8, 10), "cat"), ((35, 2, 8, 4), "cat"), ((30, 20, 11, 11), "cat")]},
     )
     data = read_boxes(path, None, CONFIG)
     assert data.items[0].boxes.tolist() == [[2, 0, 8, 5], [35, 2, 5, 4], [30, 20, 10, 10]]
     place = f"{path}, line 2, [2, -5, 8, 10]"  # the last extends by one pixel
-    assert data.notices == (f"{path}: 2 of 3 boxes extend beyond their image and are clipped; first: {place}.",)
+    assert data.notices == (
+        f"{path}: 2 of 3 boxes extend beyond their image and are clipped; first: {place}.",
+    )
 
 
 @pytest.mark.parametrize("names", ["xmin,ymin,xmax,ymax", "x1,y1,x2,y2"])
@@ -145,7 +171,9 @@ def test_names_of_corners_are_recognized(folder, file, names):
 
 @pytest.mark.parametrize("write", [write_csv, write_coco])
 def test_corners_in_place_of_sizes_are_suspected(folder, write):
-    corners = {"a.png": [((10, 10, 38, 28), "cat"), ((20, 15, 39, 29), "dog"), ((1, 1, 9, 9), "dog")]}
+    corners = {
+        "a.png": [((10, 10, 38, 28), "cat"), ((20, 15, 39, 29), "dog"), ((1, 1, 9, 9), "dog")]
+    }
     (notice,) = read_boxes(
         write(folder / "x.csv" if write is write_csv else folder / "x.json", corners), None, CONFIG
     ).notices
@@ -161,7 +189,10 @@ def test_corners_in_place_of_sizes_are_suspected(folder, write):
 def test_relative_coordinates_are_refused(folder, write):
     path = folder / {write_csv: "x.csv", write_coco: "x.json", write_jsonl: "x.jsonl"}[write]
     relative = {"b.png": [], "a.png": [((0.1, 0.2, 0.5, 1), "cat"), ((0, 0, 0.25, 0.25), "dog")]}
-    with pytest.raises(UserError, match=r"expected boxes in pixels, but all 2 boxes of .* here \[0.1, 0.2, 0.5, 1\]"):
+    with pytest.raises(
+        UserError,
+        match=r"expected boxes in pixels, but all 2 boxes of .* here \[0.1, 0.2, 0.5, 1\]",
+    ):
         read_boxes(write(path, relative), None, CONFIG)
     relative["a.png"].append(((2, 2, 0.5, 0.5), "cat"))
     assert len(read_boxes(write(path, relative), None, CONFIG).items[1].boxes) == 3
@@ -182,13 +213,28 @@ def test_bad_files_are_named(folder):
         "no.json": ("{}", "expected COCO's images"),
         "broken.json": ("{", "damaged: not valid JSON"),
         "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
-        "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns separated by ',', got 2"),
-        "text.csv": ("file,x,y,width,height,label\na.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height, four"),
-        "nolabel.csv": ("file,x,y,width,height,label\na.png,1,2,3,4,\n", "line 2: expected a label, got none"),
+        "short.csv": (
+            "file,x,y,width,height,label\na.png,1\n",
+            "line 2: expected 6 columns separated by ',', got 2",
+        ),
+        "text.csv": (
+            "file,x,y,width,height,label\na.png,1,2,x,4,cat\n",
+            "line 2: expected x, y, width, height, four",
+        ),
+        "nolabel.csv": (
+            "file,x,y,width,height,label\na.png,1,2,3,4,\n",
+            "line 2: expected a label, got none",
+        ),
         "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
-        "up.csv": ("file,x,y,width,height,label\n../z.png,1,2,3,4,cat\n", "there is no image ../z.png in"),
+        "up.csv": (
+            "file,x,y,width,height,label\n../z.png,1,2,3,4,cat\n",
+            "there is no image ../z.png in",
+        ),
         "no.jsonl": ('{"file": "a.png"}\n', "line 1: expected"),
-        "twice.jsonl": ('{"file": "a.png", "boxes": []}\n' * 2, "line 2: the image 'a.png' is already in line 1"),
+        "twice.jsonl": (
+            '{"file": "a.png", "boxes": []}\n' * 2,
+            "line 2: the image 'a.png' is already in line 1",
+        ),
         "key.jsonl": (
             '{"file": "a.png", "file": "b.png", "boxes": []}\n',
             "line 1: expected .*, got a key given twice",
@@ -196,13 +242,22 @@ def test_bad_files_are_named(folder):
         "deep.jsonl": ("[" * 100_000, "line 1: expected"),
         "null.jsonl": (_line("label", "null"), "line 1: expected a label, got none"),
         "true.jsonl": (_line("x", "true"), "line 1: expected x, y, width, height, four numbers"),
-        "digits.jsonl": (_line("x", "9" * 400), "line 1: expected x, y, width, height, four numbers"),
+        "digits.jsonl": (
+            _line("x", "9" * 400),
+            "line 1: expected x, y, width, height, four numbers",
+        ),
         "digits.csv": (
             "file,x,y,width,height,label\na.png,1,2,3," + "9" * 400 + ",c\n",
             "line 2: expected x, y, width",
         ),
-        "under.csv": ("file,x,y,width,height,label\na.png,1,2,1_0,4,c\n", "line 2: expected x, y, width"),
-        "name.csv": ("file,x,y,width,height,label\n,1,2,3,4,c\n", "line 2: expected the name of an image file"),
+        "under.csv": (
+            "file,x,y,width,height,label\na.png,1,2,1_0,4,c\n",
+            "line 2: expected x, y, width",
+        ),
+        "name.csv": (
+            "file,x,y,width,height,label\n,1,2,3,4,c\n",
+            "line 2: expected the name of an image file",
+        ),
     }
     for name, (content, message) in cases.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -228,7 +283,9 @@ def test_resize_and_pad_keeps_the_aspect_ratio():
     assert (array[10:] == 128).all()
 
 
-def save_with_orientation(path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]) -> None:
+def save_with_orientation(
+    path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]
+) -> None:
     """Save an image with a bright spot (x, y, width, height) in stored coordinates."""
     pixels = np.zeros((size[1], size[0], 3), np.uint8)
     pixels[spot[1] : spot[1] + spot[3], spot[0] : spot[0] + spot[2]] = 255
@@ -256,42 +313,63 @@ def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
         assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].load(0))]
     assert boxes["after"].notices == ()
     (notice,) = boxes["before"].notices
-    assert "1 image with an EXIF orientation, and the sizes in the file are those before the rotation" in notice
+    assert (
+        "1 image with an EXIF orientation, and the sizes in the file are those before the rotation"
+        in notice
+    )
     assert notice.endswith("the boxes were rotated, too; first: a.png.")
     images[0]["width"] = 31
     write_coco(path, {"a.png": [(box, "cat")]}, images=images)
     with pytest.raises(
-        UserError, match=rf"states 31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation {orientation}"
+        UserError,
+        match=rf"states 31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation "
+        rf"{orientation}",
     ):
         read_boxes(path, tmp_path, CONFIG)
 
 
 @pytest.mark.parametrize(
-    ("orientation", "size", "given"), [(6, (30, 30), True), (3, (40, 30), True), (6, (40, 30), False)]
+    ("orientation", "size", "given"),
+    [(6, (30, 30), True), (3, (40, 30), True), (6, (40, 30), False)],
 )
-def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(tmp_path, orientation, size, given):
+def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(
+    tmp_path, orientation, size, given
+):
     save_with_orientation(tmp_path / "a.png", orientation, size, (3, 5, 11, 7))
     more = {"width": size[0], "height": size[1]} if given else {}
     path = write_coco(
-        tmp_path / "a.json", {"a.png": [((1, 2, 3, 4), "cat")]}, images=[{"id": 0, "file_name": "a.png", **more}]
+        tmp_path / "a.json",
+        {"a.png": [((1, 2, 3, 4), "cat")]},
+        images=[{"id": 0, "file_name": "a.png", **more}],
     )
     data = read_boxes(path, tmp_path, CONFIG)
     assert data.items[0].boxes.tolist() == [[1, 2, 3, 4]]
     (notice,) = data.notices
-    assert "1 image with an EXIF orientation, and the file does not tell whether boxes refer to the image" in notice
+    assert (
+        "1 image with an EXIF orientation, and the file does not tell whether boxes refer to the "
+        "image" in notice
+    )
     assert data.load(0).size == (size[::-1] if orientation == 6 else size)
 
 
 def test_names_are_looked_up_in_the_folder_of_the_file_too(folder):
-    path = write_coco(folder / "result.json", {f"images/{name}": rows for name, rows in BOXES.items()})
+    path = write_coco(
+        folder / "result.json", {f"images/{name}": rows for name, rows in BOXES.items()}
+    )
     assert len(read_boxes(path, None, CONFIG)) == 2
-    path = write_coco(folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()})
+    path = write_coco(
+        folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()}
+    )
     data = read_boxes(path, None, CONFIG)
     assert [data.load(i).size for i in range(2)] == [(40, 30)] * 2
     path = write_coco(folder / "result.json", {"gone.png": []})
-    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images or {folder}\."):
+    with pytest.raises(
+        UserError, match=rf"image 1: there is no image gone.png in {folder}/images or {folder}\."
+    ):
         read_boxes(path, None, CONFIG)
-    with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images\."):
+    with pytest.raises(
+        UserError, match=rf"image 1: there is no image gone.png in {folder}/images\."
+    ):
         read_boxes(path, folder / "images", CONFIG)
 
 
@@ -303,7 +381,10 @@ def test_bad_lines_are_an_error_or_skipped(folder, ending):
         "jsonl": ['{"file": "gone.png", "boxes": []}', '{"file": "a.png"}', "{"],
     }[ending]
     path.write_text(path.read_text() + "\n".join(more) + "\n")
-    with pytest.raises(UserError, match=r"With --data.on-bad skip, such images and boxes are left out and counted.$"):
+    with pytest.raises(
+        UserError,
+        match=r"With --data.on-bad skip, such images and boxes are left out and counted.$",
+    ):
         read_boxes(path, None, CONFIG)
     data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
     assert [item.labels for item in data.items] == [("cat", "dog"), ()]
@@ -322,13 +403,17 @@ def make_spots(seed: int) -> AnnotatedDataset:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_boxes_follow_the_pixels_of_an_augmented_image(seed):
-    batches = BoxBatches(make_spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True)
+    batches = BoxBatches(
+        make_spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True
+    )
     batch = batches.collate(0, (0,))
     bright = (batch.source[0].mean(0) > 0.72).nonzero().double()
     if not batch.target.real.any():
         assert len(bright) < 0.5 * 144 * 1.4**2
         return
-    x, y, w, h = (batch.target.regions[0, 0].double() * batch.target.regions.new_tensor([40.0, 30, 40, 30])).tolist()
+    x, y, w, h = (
+        batch.target.regions[0, 0].double() * batch.target.regions.new_tensor([40.0, 30, 40, 30])
+    ).tolist()
     rows, columns = bright[:, 0], bright[:, 1]
     assert float(columns.min()) == pytest.approx(x - w / 2, abs=1.5)
     assert float(columns.max()) + 1 == pytest.approx(x + w / 2, abs=1.5)
@@ -339,7 +424,9 @@ def test_boxes_follow_the_pixels_of_an_augmented_image(seed):
 def test_batches_are_functions_of_seed_and_epoch():
     data = make_shapes("val", 3, CONFIG)
     settings = {"width": 40, "height": 30, "rows": 4, "seed": 5, "augment": True}
-    first, second = (BoxBatches(data, Labels(("circle", "square", "triangle")), **settings) for _ in range(2))
+    first, second = (
+        BoxBatches(data, Labels(("circle", "square", "triangle")), **settings) for _ in range(2)
+    )
     assert first.plan(2) == second.plan(2)
     assert first.plan(2) != first.plan(3)
     a, b, c = first.collate(2, (1, 4)), second.collate(2, (1, 4)), first.collate(3, (1, 4))
@@ -368,7 +455,9 @@ def test_each_image_is_opened_once():
 
 
 def test_unknown_label_is_named():
-    with pytest.raises(UserError, match=r"label 'spot' of spot does not occur in the training images \(cat\)"):
+    with pytest.raises(
+        UserError, match=r"label 'spot' of spot does not occur in the training images \(cat\)"
+    ):
         BoxBatches(make_spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
 
 
@@ -398,6 +487,12 @@ def test_augmentation_shifts_images():
         lambda i: Image.fromarray(pixels),
         "x",
     )
-    batches = BoxBatches(middle, Labels(("spot",)), width=40, height=30, rows=1, seed=1, augment=True)
-    centers = np.stack([batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)])
-    assert (centers.std(0) > 0.02).all()  # a spot in the middle stays there, however it is scaled or mirrored
+    batches = BoxBatches(
+        middle, Labels(("spot",)), width=40, height=30, rows=1, seed=1, augment=True
+    )
+    centers = np.stack(
+        [batches.collate(epoch, (0,)).target.regions[0, 0, :2].numpy() for epoch in range(20)]
+    )
+    assert (
+        centers.std(0) > 0.02
+    ).all()  # a spot in the middle stays there, however it is scaled or mirrored

@@ -1,4 +1,5 @@
-"""Scenes of shapes: a pure function of (split, seed, index), and sentences that are true of the drawn pixels."""
+"""Scenes of shapes: a pure function of (split, seed, index), and sentences that are true of the
+drawn pixels."""
 
 import itertools
 
@@ -28,7 +29,13 @@ def is_true(sentence: str, pixels: np.ndarray) -> bool:
         x, y = places[0]
         column = "left" if x < 1 / 3 else "right" if x > 2 / 3 else ""
         row = "top" if y < 1 / 3 else "bottom" if y > 2 / 3 else ""
-        name = f"in the {row} {column}" if row and column else f"at the {row}" if row else f"on the {column}"
+        name = (
+            f"in the {row} {column}"
+            if row and column
+            else f"at the {row}"
+            if row
+            else f"on the {column}"
+        )
         return (name if row or column else "in the middle") in sentence
     if len(places) == 3:
         xs = [x for x, _ in places]
@@ -47,7 +54,12 @@ def test_sentences_are_true_of_the_pixels():
         assert len(sentences) == len(set(sentences)) == 2
         if len(set(colors)) == len(colors):
             assert all(is_true(sentence, pixels) for sentence in sentences), sentences
-            seen.add((len(colors), *(w for w in sentences[0].split() if w in ("left", "above", "below", "middle"))))
+            seen.add(
+                (
+                    len(colors),
+                    *(w for w in sentences[0].split() if w in ("left", "above", "below", "middle")),
+                )
+            )
         present = {color for color in _COLORS if (pixels == _COLORS[color]).all(-1).any()}
         assert present == set(colors)
     assert {number for number, *_ in seen} == {1, 2, 3}
@@ -55,12 +67,16 @@ def test_sentences_are_true_of_the_pixels():
 
 
 def test_scenes_depend_on_split_seed_and_index_alone():
-    make = itertools.starmap(CaptionedShapes, [("train", 1, CONFIG), ("train", 1, CONFIG), ("train", 2, CONFIG)])
+    make = itertools.starmap(
+        CaptionedShapes, [("train", 1, CONFIG), ("train", 1, CONFIG), ("train", 2, CONFIG)]
+    )
     first, same, other = ([(s.captions(i), s.pixels(i).tobytes()) for i in (5, 3)] for s in make)
     assert first == same
     assert first != other
     assert first != [
-        (s.captions(i), s.pixels(i).tobytes()) for s in [CaptionedShapes("val", 1, CONFIG)] for i in (5, 3)
+        (s.captions(i), s.pixels(i).tobytes())
+        for s in [CaptionedShapes("val", 1, CONFIG)]
+        for i in (5, 3)
     ]
 
 

@@ -1,4 +1,5 @@
-"""Images with captions: formats agree, lines of one file are references of one image, bad data is named."""
+"""Images with captions: formats agree, lines of one file are references of one image, bad data is
+named."""
 
 import json
 from dataclasses import replace
@@ -43,9 +44,13 @@ FORMATS = {
     "a.tsv": "".join(rows()),
     "a.csv": "image,caption\n" + "".join(rows(",")),
     "a.jsonl": "".join(
-        json.dumps({"caption": text, "image": name}) + "\n" for name in CAPTIONS for text in CAPTIONS[name]
+        json.dumps({"caption": text, "image": name}) + "\n"
+        for name in CAPTIONS
+        for text in CAPTIONS[name]
     ),
-    "array.json": json.dumps([{"caption": text, "image": name} for name in CAPTIONS for text in CAPTIONS[name]]),
+    "array.json": json.dumps(
+        [{"caption": text, "image": name} for name in CAPTIONS for text in CAPTIONS[name]]
+    ),
     "captions_images.json": coco(),
 }
 
@@ -64,7 +69,10 @@ def test_formats_agree(folder, name):
 
 BAD = {
     "a.tsv": [
-        ("a.png\ta cat\ngone.png\ta dog\n", r"a\.tsv, line 2: there is no image gone\.png in .*images or "),
+        (
+            "a.png\ta cat\ngone.png\ta dog\n",
+            r"a\.tsv, line 2: there is no image gone\.png in .*images or ",
+        ),
         ("a.png\n", r"a\.tsv, line 1: expected 2 columns separated by a tab, got 1"),
         ("a.png\ta cat\nb.png\t \n", r"a\.tsv, line 2: the caption \(column 2\) is empty"),
         ("a.png\tx\ty\n", r"a\.tsv, line 1: expected 2 columns"),
@@ -73,20 +81,46 @@ BAD = {
         ("a.tsv\tx\n", r"a\.tsv, line 1: .*a\.tsv: not a readable image"),
     ],
     "a.json": [
-        ("{}", r"a\.json: expected COCO's images \(id, file_name\), annotations \(image_id, caption\)"),
-        (coco(annotations=[{"image_id": 0, "caption": "x"}]), r"a\.json, image 2: the image 'b\.png' has no caption"),
-        (coco(annotations=[{"image_id": 5, "caption": "x"}]), r"a\.json, annotation 1: there is no image with id 5"),
+        (
+            "{}",
+            r"a\.json: expected COCO's images \(id, file_name\), annotations \(image_id, caption\)",
+        ),
+        (
+            coco(annotations=[{"image_id": 0, "caption": "x"}]),
+            r"a\.json, image 2: the image 'b\.png' has no caption",
+        ),
+        (
+            coco(annotations=[{"image_id": 5, "caption": "x"}]),
+            r"a\.json, annotation 1: there is no image with id 5",
+        ),
         (coco(annotations=[{"image_id": 0}]), r"annotation 1: expected image_id, caption, got"),
-        (coco(annotations=[{"image_id": 0, "caption": " "}]), r"annotation 1: expected a caption, got ' '"),
-        (coco(annotations=[{"image_id": 0, "caption": ["x"]}]), r"annotation 1: expected a caption, got \['x'\]"),
-        (coco(images=[{"id": 0, "file_name": "a.png"}] * 2 + [{"id": 0, "file_name": "b.png"}]), "the id 0 is already"),
+        (
+            coco(annotations=[{"image_id": 0, "caption": " "}]),
+            r"annotation 1: expected a caption, got ' '",
+        ),
+        (
+            coco(annotations=[{"image_id": 0, "caption": ["x"]}]),
+            r"annotation 1: expected a caption, got \['x'\]",
+        ),
+        (
+            coco(images=[{"id": 0, "file_name": "a.png"}] * 2 + [{"id": 0, "file_name": "b.png"}]),
+            "the id 0 is already",
+        ),
         (coco()[:-5], "not valid JSON"),
     ],
-    "a.xml": [("x", r"expected captions in a file of \.tsv, .* \.json \(COCO or an array; .*\), got 'a\.xml'")],
+    "a.xml": [
+        (
+            "x",
+            r"expected captions in a file of \.tsv, .* \.json \(COCO or an array; .*\), got "
+            r"'a\.xml'",
+        )
+    ],
 }
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [(name, *bad) for name in BAD for bad in BAD[name]])
+@pytest.mark.parametrize(
+    ("name", "content", "message"), [(name, *bad) for name in BAD for bad in BAD[name]]
+)
 def test_bad_files_are_named(folder, name, content, message):
     (folder / name).write_text(content)
     with pytest.raises(UserError, match=message):
@@ -105,7 +139,9 @@ def test_bad_lines_and_images_are_skipped_and_counted(folder):
 def test_long_captions_are_bad_lines(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"] + "b.png\tfour words are long\n")
     data = read_captions(folder / "a.tsv", None, CONFIG)
-    with pytest.raises(UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than --data.max-length 3"):
+    with pytest.raises(
+        UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than --data.max-length 3"
+    ):
         data.limit_length(lambda text: len(text.split()), 3, "error")
     kept = data.limit_length(lambda text: len(text.split()), 3, "skip")
     assert [kept.captions(i) for i in range(2)] == list(CAPTIONS.values())
@@ -116,9 +152,13 @@ def test_long_captions_are_bad_lines(folder):
 
 def test_validation_images_are_held_out(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"])
-    train, val = read_training_captions(replace(CONFIG, train=str(folder / "a.tsv"), val_share=0.5), seed=1)
+    train, val = read_training_captions(
+        replace(CONFIG, train=str(folder / "a.tsv"), val_share=0.5), seed=1
+    )
     assert ({train.name(0), val.name(0)}, len(train), len(val)) == ({"a.png", "b.png"}, 1, 1)
-    assert val.notices[0].startswith(f"{folder / 'a.tsv'}: 1 of 2 images are held out for validation")
+    assert val.notices[0].startswith(
+        f"{folder / 'a.tsv'}: 1 of 2 images are held out for validation"
+    )
     (folder / "a.tsv").write_text("a.png\tx\n")
     with pytest.raises(UserError, match="1 images are too few"):
         read_training_captions(replace(CONFIG, train=str(folder / "a.tsv")), seed=1)
@@ -139,7 +179,9 @@ def test_batches_have_a_caption_of_each_image_and_every_caption_in_time(folder):
             target = batch.target.items[row, : int(batch.target.lengths[row])].tolist()
             assert target[:1] + target[-1:] == [BOS, EOS]
             seen.add((index, *target[1:-1]))
-            expected = torch.from_numpy(np.ascontiguousarray(data.pixels(index))).permute(2, 0, 1) / 255
+            expected = (
+                torch.from_numpy(np.ascontiguousarray(data.pixels(index))).permute(2, 0, 1) / 255
+            )
             assert torch.equal(batch.source[row], expected)
     assert seen == {(0, 4, 5), (0, 6, 5, 9), (1, 7)}
     assert batches.pairs() == [(0, 0), (0, 1), (1, 0)]

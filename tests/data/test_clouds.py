@@ -25,8 +25,11 @@ def npz(**arrays) -> bytes:
     return file.getvalue()
 
 
-def ply(encoding: str, points: np.ndarray, *, count: int | None = None, faces: bool = False) -> bytes:
-    """Return a PLY of doubles x, y, z and bytes named intensity, as the format's own description has it."""
+def ply(
+    encoding: str, points: np.ndarray, *, count: int | None = None, faces: bool = False
+) -> bytes:
+    """Return a PLY of doubles x, y, z and bytes named intensity, as the format's own description
+    has it."""
     count = len(points) if count is None else count
     header = f"ply\nformat {encoding} 1.0\ncomment made by hand\nelement vertex {count}\n"
     header += "".join(f"property double {name}\n" for name in "xyz") + "property uchar intensity\n"
@@ -44,22 +47,34 @@ def pcd(encoding: str, points: np.ndarray, *, count: int | None = None) -> bytes
     """Return a PCD of doubles x, y, z and bytes named intensity."""
     count = len(points) if count is None else count
     header = (
-        "# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\nFIELDS x y z intensity\nSIZE 8 8 8 1\nTYPE F F F U\n"
-        f"COUNT 1 1 1 1\nWIDTH {count}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {count}\nDATA {encoding}\n"
+        "# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\nFIELDS x y z intensity\nSIZE 8 8 "
+        "8 1\nTYPE F F F U\n"
+        f"COUNT 1 1 1 1\nWIDTH {count}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {count}\nDATA "
+        f"{encoding}\n"
     ).encode()
     if encoding == "ascii":
-        return header + "".join(f"{x!r} {y!r} {z!r} {int(f)}\n" for x, y, z, f in points.tolist()).encode()
+        return (
+            header
+            + "".join(f"{x!r} {y!r} {z!r} {int(f)}\n" for x, y, z, f in points.tolist()).encode()
+        )
     if encoding == "binary":
-        return header + b"".join(struct.pack("<3dB", *row[:3], int(row[3])) for row in points.tolist())
+        return header + b"".join(
+            struct.pack("<3dB", *row[:3], int(row[3])) for row in points.tolist()
+        )
     columns = points[:, :3].T.astype("<f8").tobytes() + points[:, 3].astype(np.uint8).tobytes()
     literal = b"".join(
-        bytes([len(part) - 1]) + part for part in (columns[i : i + 32] for i in range(0, len(columns), 32))
+        bytes([len(part) - 1]) + part
+        for part in (columns[i : i + 32] for i in range(0, len(columns), 32))
     )
-    return header + struct.pack("<II", len(literal), len(columns)) + literal  # LZF with literal runs only
+    return (
+        header + struct.pack("<II", len(literal), len(columns)) + literal
+    )  # LZF with literal runs only
 
 
 def table(separator: str = ",") -> bytes:
-    rows = [["Y", "x", "note", "z", "intensity"]] + [[str(y), str(x), "n", str(z), str(f)] for x, y, z, f in POINTS]
+    rows = [["Y", "x", "note", "z", "intensity"]] + [
+        [str(y), str(x), "n", str(z), str(f)] for x, y, z, f in POINTS
+    ]
     return "\n".join(separator.join(row) for row in rows).encode()
 
 
@@ -86,45 +101,93 @@ def test_files_hold_the_same_points(kind):
 
 NAN = np.where(POINTS == -4.5, np.nan, POINTS)
 BAD = {
-    "no header": (b"1,2,3\n4,5,6\n", r"cloud, line 1: expected a cloud of points .* header of x,y,z, got '1,2,3'"),
+    "no header": (
+        b"1,2,3\n4,5,6\n",
+        r"cloud, line 1: expected a cloud of points .* header of x,y,z, got '1,2,3'",
+    ),
     "a text": (b"hello world", "cloud, line 1: expected a cloud of points"),
     "no text": (b"\xff\xd8\xff\xe0\x01", "cloud, line 1: expected a cloud of points"),
     "empty": (b"", "cloud: the file is empty"),
     "only a header": (b"x,y,z\n", "cloud: contains no point"),
     "no number": (b"x,y,z\n1,2,3\n1,two,3\n", "cloud, line 3: expected numbers .* got '1, two, 3'"),
     "nan": (b"x,y,z\n1,2,nan\n", "cloud, line 2: expected numbers"),
-    "unequal dimension": (b"x,y,z\n1,2,3\n1,2\n", "cloud, line 3: expected 3 cells, as in the header, got 2"),
+    "unequal dimension": (
+        b"x,y,z\n1,2,3\n1,2\n",
+        "cloud, line 3: expected 3 cells, as in the header, got 2",
+    ),
     "no z": (b"x,y\n1,2\n", "cloud, line 1: .* header of x,y,z, got 'x,y'"),
-    "flat": (npz(points=np.zeros((4, 2))), r"cloud, array points: expected the shape \(points, 3\), got \(4, 2\)"),
+    "flat": (
+        npz(points=np.zeros((4, 2))),
+        r"cloud, array points: expected the shape \(points, 3\), got \(4, 2\)",
+    ),
     "objects": (npz(points=np.array([[1, 2, None]])), "not pickled objects"),
     "texts": (npz(points=np.array([["1", "2", "3"]])), "array points: expected numbers, got <U1"),
-    "infinite": (npz(points=np.array([[0, 0, 0], [1, np.inf, 2.0]])), "cloud: point 2 must have numbers .* got 1, inf"),
+    "infinite": (
+        npz(points=np.array([[0, 0, 0], [1, np.inf, 2.0]])),
+        "cloud: point 2 must have numbers .* got 1, inf",
+    ),
     "no points": (npz(points=np.zeros((0, 3))), "cloud: contains no point"),
     "npz that is cut": (npz(points=np.zeros((99, 3)))[:500], "cloud: expected an npz file"),
-    "ply nan": (ply("binary_little_endian", NAN), "cloud: point 2 must have numbers .* got 3, nan, 5"),
-    "ply text nan": (ply("ascii", NAN), "cloud, line 11: expected 4 numbers, .* got '3.0 nan 5.0 8'"),
-    "ply short line": (ply("ascii", POINTS).replace(b"3.0 -4.5", b"3.0"), "cloud, line 11: expected 4 numbers"),
-    "ply no number": (ply("ascii", POINTS).replace(b"-4.5", b"five"), "cloud, line 11: .* got '3.0 five 5.0 8'"),
-    "ply that is cut": (ply("binary_big_endian", POINTS)[:-4], "cloud: cut, damaged, or not as its header states"),
+    "ply nan": (
+        ply("binary_little_endian", NAN),
+        "cloud: point 2 must have numbers .* got 3, nan, 5",
+    ),
+    "ply text nan": (
+        ply("ascii", NAN),
+        "cloud, line 11: expected 4 numbers, .* got '3.0 nan 5.0 8'",
+    ),
+    "ply short line": (
+        ply("ascii", POINTS).replace(b"3.0 -4.5", b"3.0"),
+        "cloud, line 11: expected 4 numbers",
+    ),
+    "ply no number": (
+        ply("ascii", POINTS).replace(b"-4.5", b"five"),
+        "cloud, line 11: .* got '3.0 five 5.0 8'",
+    ),
+    "ply that is cut": (
+        ply("binary_big_endian", POINTS)[:-4],
+        "cloud: cut, damaged, or not as its header states",
+    ),
     "ply that lies": (
         ply("binary_little_endian", POINTS, count=10**15),
         "cloud: cut, damaged, or not as its header states",
     ),
-    "ply text that lies": (ply("ascii", POINTS, count=10**15), "states 1,000,000,000,000,000 points, but 3 lines"),
+    "ply text that lies": (
+        ply("ascii", POINTS, count=10**15),
+        "states 1,000,000,000,000,000 points, but 3 lines",
+    ),
     "ply without points": (ply("ascii", POINTS[:0]), "cloud: contains no point"),
     "ply header that is cut": (ply("ascii", POINTS)[:60], "cloud: expected a PLY header"),
-    "ply without z": (ply("ascii", POINTS).replace(b"double z", b"double h"), "expected points with x, y, z, got x, y"),
-    "pcd that lies": (pcd("binary", POINTS, count=10**12), "states 1,000,000,000,000 points, .* holds 75 bytes"),
-    "pcd of another width": (pcd("binary", POINTS).replace(b"WIDTH 3", b"WIDTH 9"), "3 points, but WIDTH 9 and HEIGHT"),
-    "pcd with bytes left": (pcd("binary", POINTS) + b"\1" * 8, "states 3 points, .* but the file holds 83 bytes"),
+    "ply without z": (
+        ply("ascii", POINTS).replace(b"double z", b"double h"),
+        "expected points with x, y, z, got x, y",
+    ),
+    "pcd that lies": (
+        pcd("binary", POINTS, count=10**12),
+        "states 1,000,000,000,000 points, .* holds 75 bytes",
+    ),
+    "pcd of another width": (
+        pcd("binary", POINTS).replace(b"WIDTH 3", b"WIDTH 9"),
+        "3 points, but WIDTH 9 and HEIGHT",
+    ),
+    "pcd with bytes left": (
+        pcd("binary", POINTS) + b"\1" * 8,
+        "states 3 points, .* but the file holds 83 bytes",
+    ),
     "pcd text that lies": (pcd("ascii", POINTS, count=10**12), "states 1,000,000,000,000 points"),
     "pcd compressed that lies": (
         pcd("binary_compressed", POINTS).replace(b"POINTS 3", b"POINTS 9"),
         "states 9 points",
     ),
-    "pcd with a line too few": (pcd("ascii", POINTS, count=4), "states 4 points, but the file holds 3"),
+    "pcd with a line too few": (
+        pcd("ascii", POINTS, count=4),
+        "states 4 points, but the file holds 3",
+    ),
     "pcd that is cut": (pcd("binary_compressed", POINTS)[:-20], "cloud: cut or damaged"),
-    "pcd header": (pcd("ascii", POINTS).replace(b"SIZE 8", b"SIZE 3"), "cloud: its header is damaged"),
+    "pcd header": (
+        pcd("ascii", POINTS).replace(b"SIZE 8", b"SIZE 3"),
+        "cloud: its header is damaged",
+    ),
 }
 
 
@@ -144,7 +207,8 @@ def test_a_missing_feature_is_named():
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "trimesh.exchange.ply", None)
     with pytest.raises(
-        UserError, match=r"cloud: reading it needs the package trimesh: pip install \"regard\[points\]\""
+        UserError,
+        match=r"cloud: reading it needs the package trimesh: pip install \"regard\[points\]\"",
     ):
         parse_cloud(FILES["ply ascii"], "cloud")
 
@@ -158,7 +222,9 @@ def write(folder, lines: str, **clouds: np.ndarray):
 
 def test_a_table_names_clouds_and_boxes(tmp_path):
     a, b = np.random.default_rng(1).uniform(0, 2, (2, 30, 3))
-    path = write(tmp_path, "a.npz,1,1,1,0.5,0.6,0.7,chair\nb.npz,,,,,,,\na.npz,0,2,1,1,1,1,table\n", a=a, b=b)
+    path = write(
+        tmp_path, "a.npz,1,1,1,0.5,0.6,0.7,chair\nb.npz,,,,,,,\na.npz,0,2,1,1,1,1,table\n", a=a, b=b
+    )
     data = read_clouds(path, PointsConfig(train="boxes.csv"))
     assert [item.file for item in data.items] == ["a.npz", "b.npz"]
     assert data.items[0].labels == ("chair", "table")
@@ -169,14 +235,16 @@ def test_a_table_names_clouds_and_boxes(tmp_path):
 
 
 BAD_ROWS = {
-    "a.npz,1,1,1,0,0.6,0.7,chair": "line 2: dx, dy and dz must be sizes of at least 0.001 m, got 0, 0.6, 0.7",
+    "a.npz,1,1,1,0,0.6,0.7,chair": "line 2: dx, dy and dz must be sizes of at least 0.001 m, got "
+    "0, 0.6, 0.7",
     "a.npz,1,1,1,-1,0.6,0.7,chair": "line 2: dx, dy and dz must be sizes",
     "a.npz,1,one,1,1,0.6,0.7,chair": "line 2: expected x, y, z, dx, dy, dz, six numbers",
     "a.npz,1,nan,1,1,0.6,0.7,chair": "line 2: expected x, y, z, dx, dy, dz, six numbers",
     "a.npz,1,1,1,1,0.6,0.7,": "line 2: expected a label, got none",
     ",1,1,1,1,0.6,0.7,chair": "line 2: expected the name of a file of points, got none",
     "c.npz,1,1,1,1,0.6,0.7,chair": r"line 2: .*c.npz: no such file",
-    "a.npz,9,1,1,1,0.6,0.7,chair": r"line 2: the box at \(9, 1, 1\) lies outside the points of a.npz",
+    "a.npz,9,1,1,1,0.6,0.7,chair": r"line 2: the box at \(9, 1, 1\) lies outside the points of "
+    r"a.npz",
     "a.npz,1,1,1,1,0.6,chair": "line 2: expected 8 columns",
 }
 
@@ -234,7 +302,9 @@ def test_scales_hold_all_points_and_boxes(tmp_path):
     for i, item in enumerate(data.items):
         normalized = scale.normalize(data.load(i))
         assert (np.abs(normalized[:, :3]) < np.array(scale.extent) / 2).all()
-        np.testing.assert_allclose(normalized[:, :3], data.load(i)[:, :3] - middle_of(data.load(i)), atol=1e-6)
+        np.testing.assert_allclose(
+            normalized[:, :3], data.load(i)[:, :3] - middle_of(data.load(i)), atol=1e-6
+        )
         boxes = item.boxes - np.array([*middle_of(data.load(i)), 0, 0, 0])
         np.testing.assert_allclose(to_boxes(to_regions(boxes, scale), scale), boxes, atol=1e-12)
     scale.save(tmp_path)
@@ -253,7 +323,10 @@ def test_augmentation_moves_boxes_with_their_points():
     batches = CloudBatches(data, Labels(("chair",)), scale, rows=1, seed=0, augment=True)
     for epoch in range(40):
         batch = batches.collate(epoch, (0,))
-        points, box = batch.source.items[0].numpy(), to_boxes(batch.target.regions[0].double().numpy(), scale)[0]
+        points, box = (
+            batch.source.items[0].numpy(),
+            to_boxes(batch.target.regions[0].double().numpy(), scale)[0],
+        )
         first, last = box[:3] - box[3:] / 2, box[:3] + box[3:] / 2
         on = ((np.abs(points - first) < 1e-4) | (np.abs(points - last) < 1e-4)).all(1)
         assert on.sum() == 8
@@ -261,11 +334,15 @@ def test_augmentation_moves_boxes_with_their_points():
         seen.add((tuple(np.sign(box[:2])), bool(box[3] > box[4])))
     assert len(seen) == 8  # four quadrants, two directions
     plain = CloudBatches(data, Labels(("chair",)), scale, rows=1, seed=0).collate(0, (0,))
-    assert np.allclose(to_boxes(plain.target.regions[0].double().numpy(), scale)[0, 3:], boxes[0, 3:], atol=1e-5)
+    assert np.allclose(
+        to_boxes(plain.target.regions[0].double().numpy(), scale)[0, 3:], boxes[0, 3:], atol=1e-5
+    )
 
 
 def test_labels_that_are_not_known_are_named():
-    with pytest.raises(UserError, match="cloud 2: label 'bed' of 2 does not occur in the training clouds"):
+    with pytest.raises(
+        UserError, match="cloud 2: label 'bed' of 2 does not occur in the training clouds"
+    ):
         CloudBatches(dataset(), Labels(("chair",)), CloudScale((9.0, 9, 9)), rows=1, seed=0)
 
 

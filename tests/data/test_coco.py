@@ -1,4 +1,5 @@
-"""COCO's JSON: ambiguous and unusable entries are reported by location; groups of objects are skipped and counted."""
+"""COCO's JSON: ambiguous and unusable entries are reported by location; groups of objects are
+skipped and counted."""
 
 import json
 import warnings
@@ -68,9 +69,15 @@ def test_box_is_that_around_the_polygons_if_there_is_none(read):
     document["annotations"][0]["segmentation"] = [[0, 0, 40, 30]]
     box = {"bbox": None, "segmentation": [[5, 6.5, 12, 7, 9, 14.5], [6, 8, 7, 9, 8, 8]]}
     document["annotations"][1] |= box
-    assert [item.boxes.tolist() for item in read(document).items] == [[[1, 2, 3, 4]], [[5, 6.5, 7, 8]]]
+    assert [item.boxes.tolist() for item in read(document).items] == [
+        [[1, 2, 3, 4]],
+        [[5, 6.5, 7, 8]],
+    ]
     for other, message in (
-        ({"counts": [1, 2], "size": [3, 4]}, "must have a bbox, or a segmentation that is a list of polygons"),
+        (
+            {"counts": [1, 2], "size": [3, 4]},
+            "must have a bbox, or a segmentation that is a list of polygons",
+        ),
         ([[1, 2, 3]], "must be lists of x1, y1, x2, y2"),
         ([["a", 2]], "must be lists of x1, y1, x2, y2"),
         ([], "must be lists of x1, y1, x2, y2"),
@@ -83,7 +90,10 @@ def test_box_is_that_around_the_polygons_if_there_is_none(read):
 def test_size_of_zero_is_that_of_the_file(read):
     document = content()
     document["images"][0] |= {"width": 0, "height": 0}
-    assert [item.boxes.tolist() for item in read(document).items] == [[[1, 2, 3, 4]], [[5, 6.5, 7, 8]]]
+    assert [item.boxes.tolist() for item in read(document).items] == [
+        [[1, 2, 3, 4]],
+        [[5, 6.5, 7, 8]],
+    ]
 
 
 def test_images_and_categories_may_be_given_twice_if_they_are_the_same(read):
@@ -108,7 +118,10 @@ def test_unusable_entries_are_an_error_or_skipped(read, tmp_path):
         {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 0]},
         {"image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4]},
     ]
-    with pytest.raises(UserError, match=r"annotation 3: .*With --data.on-bad skip, such images and boxes are left out"):
+    with pytest.raises(
+        UserError,
+        match=r"annotation 3: .*With --data.on-bad skip, such images and boxes are left out",
+    ):
         read(document)
     boxes = read(document, "skip")
     assert [item.labels for item in boxes.items] == [("cat",), ("dog",)]
@@ -148,7 +161,12 @@ def test_groups_of_objects_are_skipped_and_counted(read):
         ("images", "file_name", "../9.png", "image 1: there is no image ../9.png in"),
         ("images", "file_name", "x" * 5000, "image 1: there is no image x"),
         ("images", "file_name", "a\0b", "image 1: there is no image"),
-        ("images", "width", 41, "image 1: states 41 x 30 pixels for 0.png, but the image has 40 x 30"),
+        (
+            "images",
+            "width",
+            41,
+            "image 1: states 41 x 30 pixels for 0.png, but the image has 40 x 30",
+        ),
         ("images", "height", None, "image 1: width and height must be integers above 0"),
         ("images", "height", -30, "image 1: width and height must be integers above 0"),
         ("categories", "id", "d", "category 2: the id 'd' is already used by another category"),
@@ -162,9 +180,15 @@ def test_groups_of_objects_are_skipped_and_counted(read):
             "images",
             "id",
             "0",
-            "annotation 1: there is no image with id 0, only '0': a number and a string are different ids",
+            "annotation 1: there is no image with id 0, only '0': a number and a string are "
+            "different ids",
         ),
-        ("annotations", "image_id", "0", "annotation 1: there is no image with id '0', only 0: a number and a string"),
+        (
+            "annotations",
+            "image_id",
+            "0",
+            "annotation 1: there is no image with id '0', only 0: a number and a string",
+        ),
         ("images", "width", 40.5, "image 1: width and height must be integers above 0"),
         ("images", "width", "forty", "image 1: width and height must be integers above 0"),
         ("images", "width", True, "image 1: width and height must be integers above 0"),
@@ -178,7 +202,12 @@ def test_groups_of_objects_are_skipped_and_counted(read):
         ("annotations", "bbox", "1234", "annotation 1: expected x, y, width, height"),
         ("annotations", "bbox", [True] * 4, "annotation 1: expected x, y, width, height"),
         ("annotations", "bbox", [10**400, 1, 1, 1], "annotation 1: expected x, y, width, height"),
-        ("annotations", "bbox", [float("nan"), 1, 1, 1], "annotation 1: expected x, y, width, height"),
+        (
+            "annotations",
+            "bbox",
+            [float("nan"), 1, 1, 1],
+            "annotation 1: expected x, y, width, height",
+        ),
         ("annotations", "bbox", [1e10, 1, 1, 1], "four numbers of at most 1e.09"),
         ("annotations", "bbox", [1e-320] * 4, "has no area"),
         ("annotations", "bbox", [1, 1, -2, 2], "has no area"),
@@ -191,7 +220,9 @@ def test_invalid_entry_is_reported_with_its_location(read, part, key, value, mes
         read(document)
 
 
-@pytest.mark.parametrize("document", ["[]", '{"images": [], "images": []}', "[" * 100_000, '{"images": {}}', "\ufeff{"])
+@pytest.mark.parametrize(
+    "document", ["[]", '{"images": [], "images": []}', "[" * 100_000, '{"images": {}}', "\ufeff{"]
+)
 def test_other_json_is_refused(read, document):
     with pytest.raises(UserError, match=r"a\.json(, record 1)?: "):
         read(document)
@@ -206,12 +237,22 @@ def test_message_is_short_for_a_long_entry(read):
 
 
 @pytest.mark.parametrize(
-    "name", ["C:\\Users\\me\\images\\0.jpg", "/home/other/images/0.jpg", "..\\..\\upload\\1\\0.jpg", "0.JPG", "a/0.Jpg"]
+    "name",
+    [
+        "C:\\Users\\me\\images\\0.jpg",
+        "/home/other/images/0.jpg",
+        "..\\..\\upload\\1\\0.jpg",
+        "0.JPG",
+        "a/0.Jpg",
+    ],
 )
 def test_image_of_another_computer_is_found_by_the_last_part_of_its_name(tmp_path, name):
     Image.new("RGB", (8, 6), (10, 20, 30)).save(tmp_path / "0.jpg")
     files = ImageFiles.from_path(tmp_path)
-    with pytest.warns(UserWarning, match="has no .*: images are found by the last parts of their names, here 0.jpg"):
+    with pytest.warns(
+        UserWarning,
+        match="has no .*: images are found by the last parts of their names, here 0.jpg",
+    ):
         assert files.open(name, "a.json").image.size == (8, 6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # one notice
@@ -234,7 +275,10 @@ def test_a_folder_with_the_whole_name_is_taken_before_one_with_its_last_part(tmp
     Image.new("RGB", (3, 6)).save(tmp_path / "0.png")
     Image.new("RGB", (5, 6)).save(tmp_path / "images" / "0.png")
     files = find_images(tmp_path / "a.json", None)
-    assert [open_first(files, name, "")[1].image.width for name in ("images/0.png", "0.png")] == [5, 5]
+    assert [open_first(files, name, "")[1].image.width for name in ("images/0.png", "0.png")] == [
+        5,
+        5,
+    ]
 
 
 @pytest.mark.parametrize("is_absolute", [True, False])

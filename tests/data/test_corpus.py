@@ -1,4 +1,5 @@
-"""Texts in blocks have the characters, tokens and vocabulary of the whole; bad files are refused by line."""
+"""Texts in blocks have the characters, tokens and vocabulary of the whole; bad files are refused by
+line."""
 
 import bz2
 import gzip
@@ -14,7 +15,22 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.system.fingerprints import digest, record_digests
 
-SYMBOLS = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
+SYMBOLS = [
+    "a",
+    "e",
+    "\u0301",
+    "\n",
+    "\n",
+    " ",
+    "  \n",
+    "1",
+    ".",
+    "\ufdfa",
+    "\r\n",
+    "&quot;",
+    "\u2028",
+    "\u00a0",
+]
 
 
 def random_text(count: int) -> str:
@@ -61,7 +77,9 @@ def test_parts_and_lines_are_those_of_the_text(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
 @pytest.mark.parametrize("normalize", ["nfc", "nfkc"])
-def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(monkeypatch, kind, normalize):
+def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(
+    monkeypatch, kind, normalize
+):
     monkeypatch.setattr(module, "_BLOCK", 16)
     text = random_text(3000)
     corpus = make_corpus(text, "here")
@@ -69,15 +87,27 @@ def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(monkeypat
     assert max(map(len, corpus)) < 200
     config = TokenizerConfig(kind=kind, vocab_size=60, normalize=normalize)
     tokenizer = Tokenizer.train([text] if kind == "char" else text.split("\n"), config)
-    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(text)
+    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(
+        text
+    )
     again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
-    assert (len(again), again.tokens(ids), again.merges) == (len(tokenizer), tokenizer.tokens(ids), tokenizer.merges)
+    assert (len(again), again.tokens(ids), again.merges) == (
+        len(tokenizer),
+        tokenizer.tokens(ids),
+        tokenizer.merges,
+    )
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
 def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
     monkeypatch.setattr(module, "_BLOCK", 40)
-    text = "short one\n" + "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90)) + "\nend\n" + "x" * 300 + "\n"
+    text = (
+        "short one\n"
+        + "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90))
+        + "\nend\n"
+        + "x" * 300
+        + "\n"
+    )
     corpus = make_corpus(text, "here")
     assert corpus.text() == text
     *blocks, last = corpus
@@ -85,13 +115,17 @@ def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
     assert last.endswith("x\n")
     config = TokenizerConfig(kind=kind, vocab_size=60)
     tokenizer = Tokenizer.train([text], config)
-    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(text)
+    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(
+        text
+    )
     again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
     assert again.tokens(ids) == tokenizer.tokens(ids)
 
 
 def test_a_vocabulary_of_subwords_needs_texts_that_can_be_read_twice():
-    with pytest.raises(TypeError, match="`texts` must be iterable more than once for BPE, got an iterator"):
+    with pytest.raises(
+        TypeError, match="`texts` must be iterable more than once for BPE, got an iterator"
+    ):
         Tokenizer.train(iter(["a b"]), TokenizerConfig(kind="bpe", vocab_size=60))
 
 
@@ -100,10 +134,14 @@ def test_line_that_is_not_utf8_is_reported_with_its_position(tmp_path, monkeypat
     monkeypatch.setattr(module, "_BLOCK", block)
     path = tmp_path / "b.txt"
     path.write_bytes(b"fine\n\xff\xfe\n")
-    with pytest.raises(UserError, match=r"b.txt, line 2: not UTF-8: byte 0xff at position 1 of the line"):
+    with pytest.raises(
+        UserError, match=r"b.txt, line 2: not UTF-8: byte 0xff at position 1 of the line"
+    ):
         read_corpus(path)
     path.write_bytes("\u00e9 fine\n\n\u00e9 ".encode() + b"a long caf\xe9\nmore\n")
-    with pytest.raises(UserError, match=r"b.txt, line 3: not UTF-8: byte 0xe9 at position 14 of the line"):
+    with pytest.raises(
+        UserError, match=r"b.txt, line 3: not UTF-8: byte 0xe9 at position 14 of the line"
+    ):
         read_corpus(path)
 
 

@@ -16,10 +16,14 @@ def read_back(spelling, text):
     """Return (year, month, day) of a text, by matching it against the tables of the spelling."""
     groups = []
     for part, table in spelling.fields:
-        values = ["[0-9]{4}"] if part == 0 else [re.escape(value) for value in reversed(table) if value]
+        values = (
+            ["[0-9]{4}"] if part == 0 else [re.escape(value) for value in reversed(table) if value]
+        )
         groups.append(f"({'|'.join(values)})")  # 12 comes before 1
     parts = map(re.escape, spelling.template.split("%s"))
-    match = re.fullmatch("".join(part + group for part, group in zip(parts, [*groups, ""], strict=True)), text)
+    match = re.fullmatch(
+        "".join(part + group for part, group in zip(parts, [*groups, ""], strict=True)), text
+    )
     assert match is not None
     values = [0, 0, 0, 0]
     for (part, table), value in zip(spelling.fields, match.groups(), strict=True):
@@ -68,10 +72,15 @@ for name in ("he", "az"):
     format_date(date(2019, 4, 3), "LLLL LLL cccc ccc", locale=name)
 from regard.data.embedded.dates_config import LOCALES
 from regard.data.embedded.date_formats import Day, load_spellings
-print(ascii([spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in load_spellings(name).spellings]))
+print(ascii([spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in
+load_spellings(name).spellings]))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    texts = [spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in load_spellings(name).spellings]
+    texts = [
+        spelling.format(Day(2019, 4, 3, 2))
+        for name in LOCALES
+        for spelling in load_spellings(name).spellings
+    ]
     assert run.stdout.strip() == ascii(texts)
 
 
@@ -117,7 +126,11 @@ def test_month_comes_first_only_where_it_is_unambiguous():
         (Day(2019, 4, 3, 2), "April 3, 2019"),
     ]:
         assert locale.choose(american, day).format(day) == expected
-    firsts = {name for name in LOCALES if any(spelling.is_month_first for spelling in load_spellings(name).spellings)}
+    firsts = {
+        name
+        for name in LOCALES
+        if any(spelling.is_month_first for spelling in load_spellings(name).spellings)
+    }
     assert firsts == {"en", "fil"}
 
 
@@ -125,7 +138,9 @@ def test_text_of_an_example_determines_its_date():
     plain = DatesConfig(case_noise=0.0, space_noise=0.0, native_digits=0.0)
     for example in DatesDataset(plain).examples("test")[:500]:
         spelling = next(
-            spelling for spelling in load_spellings(example.locale).spellings if spelling.pattern == example.pattern
+            spelling
+            for spelling in load_spellings(example.locale).spellings
+            if spelling.pattern == example.pattern
         )
         assert read_back(spelling, example.text) == tuple(map(int, example.iso.split("-")))
 

@@ -43,7 +43,10 @@ def test_examples_are_the_same_in_another_process():
 
 def test_training_examples_differ_by_seed_and_epoch():
     def texts(seed, epoch):
-        return [DatesDataset(seed=seed).example("train", epoch=epoch, index=index).text for index in range(50)]
+        return [
+            DatesDataset(seed=seed).example("train", epoch=epoch, index=index).text
+            for index in range(50)
+        ]
 
     assert len({tuple(texts(seed, epoch)) for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
 
@@ -59,10 +62,16 @@ def test_held_out_examples_are_fixed_and_sized_by_the_config():
 
 def test_splits_hold_different_dates_in_the_documented_shares():
     days = [date.fromordinal(number).isoformat() for number in range(700_000, 710_000)]
-    counts = {split: sum(split_of(iso) == split for iso in days) / len(days) for split in ("train", "val", "test")}
+    counts = {
+        split: sum(split_of(iso) == split for iso in days) / len(days)
+        for split in ("train", "val", "test")
+    }
     assert counts == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
     config = DatesConfig(epoch_size=2000)
-    dates = {split: {item.iso for item in DatesDataset(config).examples(split)} for split in ("train", "val", "test")}
+    dates = {
+        split: {item.iso for item in DatesDataset(config).examples(split)}
+        for split in ("train", "val", "test")
+    }
     assert not dates["train"] & dates["test"]
     assert not dates["train"] & dates["val"]
     assert not dates["val"] & dates["test"]
@@ -89,15 +98,22 @@ def test_example_holds_the_year_in_full():
 
 def test_every_locale_occurs_about_equally_often():
     examples = DatesDataset(DatesConfig(epoch_size=6000)).examples("train")
-    counts = {name: sum(item.locale == name for item in examples) * len(LOCALES) / len(examples) for name in LOCALES}
+    counts = {
+        name: sum(item.locale == name for item in examples) * len(LOCALES) / len(examples)
+        for name in LOCALES
+    }
     assert 0.6 < min(counts.values()) < max(counts.values()) < 1.4
 
 
 def test_native_digits_replace_ascii_ones_where_the_locale_has_its_own():
     config = DatesConfig(locales=("ar_EG", "bn", "de"), native_digits=1.0)
     examples = DatesDataset(config).examples("val")
-    assert not any(char in "0123456789" for item in examples if item.locale != "de" for char in item.text)
-    assert all(any(char in "0123456789" for char in item.text) for item in examples if item.locale == "de")
+    assert not any(
+        char in "0123456789" for item in examples if item.locale != "de" for char in item.text
+    )
+    assert all(
+        any(char in "0123456789" for char in item.text) for item in examples if item.locale == "de"
+    )
     item = next(item for item in examples if item.locale == "bn")
     assert str(int(item.iso[:4])) in "".join(
         str(unicodedata.decimal(char)) if char.isdecimal() else char for char in item.text
@@ -121,14 +137,19 @@ def test_stray_case_and_space_leave_the_normalized_text_alone():
         assert other._replace(text="") == item._replace(text="")
         # A tokenizer may lowercase letter by letter, where a final sigma stays a sigma.
         forms = [
-            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split() for text in (item.text, other.text)
+            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split()
+            for text in (item.text, other.text)
         ]
         assert forms[0] == forms[1]
         assert other.text != item.text
 
 
 def test_stray_case_and_space_occur_in_every_kind():
-    named = [item.text for item in DatesDataset(STRAY).examples("val") if item.locale in ("en", "fr", "de", "ru")]
+    named = [
+        item.text
+        for item in DatesDataset(STRAY).examples("val")
+        if item.locale in ("en", "fr", "de", "ru")
+    ]
     worded = [text for text in named if sum(map(str.isalpha, text)) > 3]
     assert any(text.isupper() for text in worded)
     assert any(text.islower() for text in worded)
@@ -140,10 +161,17 @@ def test_stray_case_and_space_occur_in_every_kind():
 
 def test_default_examples_are_stray_in_the_shares_of_the_config():
     examples = DatesDataset().examples("test")
-    spaced = sum(item.text != " ".join(item.text.split(" ")).strip(" ") or "  " in item.text for item in examples)
+    spaced = sum(
+        item.text != " ".join(item.text.split(" ")).strip(" ") or "  " in item.text
+        for item in examples
+    )
     assert spaced / len(examples) == pytest.approx(DatesConfig().space_noise, abs=0.03)
     plain = DatesDataset(DatesConfig(space_noise=0.0, case_noise=0.0)).examples("test")
-    assert 0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
+    assert (
+        0.1
+        < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain)
+        < 0.5
+    )
 
 
 def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
@@ -202,7 +230,9 @@ def test_ceiling_is_the_mass_of_the_most_probable_dates():
 
 
 def test_ceiling_is_one_when_two_locales_agree():
-    best = compute_ceiling([DateText("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")])
+    best = compute_ceiling(
+        [DateText("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")]
+    )
     assert best == (1.0, ())
 
 
@@ -214,12 +244,17 @@ def test_ceiling_normalizes_probabilities_and_refuses_an_empty_list():
 
 
 def test_ceiling_counts_three_readings_once():
-    readings = [DateText("a", f"2019-0{month}-01", "x", weight) for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]]
+    readings = [
+        DateText("a", f"2019-0{month}-01", "x", weight)
+        for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]
+    ]
     assert compute_ceiling(readings).accuracy == pytest.approx(0.5)
 
 
 def test_probabilities_sum_to_one_and_match_the_examples():
-    config = DatesConfig(locales=("en", "hr", "fa"), first_year=2019, last_year=2019, epoch_size=8000)
+    config = DatesConfig(
+        locales=("en", "hr", "fa"), first_year=2019, last_year=2019, epoch_size=8000
+    )
     data = DatesDataset(config)
     written = list(data.texts_of_year(2019))
     assert sum(item.probability for item in written) == pytest.approx(1)
@@ -227,7 +262,9 @@ def test_probabilities_sum_to_one_and_match_the_examples():
     drawn = data.examples("train")
     assert all((normalize(item.text), item.iso) in texts for item in drawn)
     march = sum(item.probability for item in written if "march" in item.text)
-    assert march == pytest.approx(sum("march" in normalize(item.text) for item in drawn) / len(drawn), abs=0.01)
+    assert march == pytest.approx(
+        sum("march" in normalize(item.text) for item in drawn) / len(drawn), abs=0.01
+    )
 
 
 def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
@@ -237,7 +274,10 @@ def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
     assert readings["3 lip 2019"] == {"2019-06-03": ("hr",), "2019-07-03": ("pl",)}
     assert all(len(dates) == 2 for dates in readings.values())
     assert best.accuracy == pytest.approx(1 - sum(ambiguity.loss for ambiguity in best.ambiguities))
-    assert DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019, 2020)).accuracy == 1
+    assert (
+        DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019, 2020)).accuracy
+        == 1
+    )
 
 
 def test_ceiling_of_all_locales_leaves_room_for_the_goal():
@@ -265,7 +305,10 @@ def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
         ({"locales": ()}, "`locales` must be one or more different names"),
         ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
         ({"first_year": 999}, "first_year must be from 1,000 to 9,999, got 999"),
-        ({"first_year": 2050, "last_year": 2049}, r"`first_year` must be at most `last_year` \(2049\), got 2050"),
+        (
+            {"first_year": 2050, "last_year": 2049},
+            r"`first_year` must be at most `last_year` \(2049\), got 2050",
+        ),
         ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
         ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
         ({"case_noise": 1.5}, "case_noise must be from 0 to 1, got 1.5"),

@@ -1,4 +1,5 @@
-"""Sounds with events: mixed scenes follow their rule, WAV files have any rate, and unusable data is reported."""
+"""Sounds with events: mixed scenes follow their rule, WAV files have any rate, and unusable data is
+reported."""
 
 import hashlib
 
@@ -30,13 +31,19 @@ CONFIG = EventsConfig(seconds=1.0, epoch_size=20, val_size=5, test_size=5)
 @pytest.fixture
 def recordings():
     """Return one recording per split: 100, 200 and 300 samples of a constant."""
-    samples = np.concatenate([np.full(100, 50), np.full(200, -80), np.full(300, 20)]).astype(np.int16)
-    return Recordings(samples, np.array([0, 100, 300, 600]), ("a", "b", "c"), np.array([0, 5, 10]), RATE, "here")
+    samples = np.concatenate([np.full(100, 50), np.full(200, -80), np.full(300, 20)]).astype(
+        np.int16
+    )
+    return Recordings(
+        samples, np.array([0, 100, 300, 600]), ("a", "b", "c"), np.array([0, 5, 10]), RATE, "here"
+    )
 
 
 def test_scene_follows_its_rule(recordings):
     samples, events = mix_scene(recordings, "train", 4, 8000)
-    stream = b"".join(hashlib.sha256(f"fsdd-scene-v1/train/4/{i}".encode()).digest() for i in range(9))
+    stream = b"".join(
+        hashlib.sha256(f"fsdd-scene-v1/train/4/{i}".encode()).digest() for i in range(9)
+    )
     numbers = [int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4)]
     count, expected, sound = numbers.pop(0) % 7, [], np.zeros(8000, np.int64)
     for _ in range(count):
@@ -44,7 +51,9 @@ def test_scene_follows_its_rule(recordings):
         start, loud = numbers.pop(0) % (8000 - 300 + 1), numbers.pop(0) % 7
         sound[start : start + 300] += 8192 * (64 + 32 * loud) // 256
         expected.append((start, start + 300, "c"))
-    noise = b"".join(hashlib.sha256(f"fsdd-scene-v1/train/4/noise/{i}".encode()).digest() for i in range(250))
+    noise = b"".join(
+        hashlib.sha256(f"fsdd-scene-v1/train/4/noise/{i}".encode()).digest() for i in range(250)
+    )
     sound += np.frombuffer(noise, np.uint8).astype(np.int64) - 128
     assert events == sorted(expected)
     np.testing.assert_array_equal(samples, np.clip(sound, -32768, 32767))
@@ -52,20 +61,36 @@ def test_scene_follows_its_rule(recordings):
 
 
 def test_splits_do_not_share_recordings(recordings):
-    assert [recordings.indices(split).tolist() for split in ("test", "val", "train")] == [[0], [1], [2]]
-    assert {label for k in range(20) for *_, label in mix_scene(recordings, "val", k, 4000)[1]} == {"b"}
+    assert [recordings.indices(split).tolist() for split in ("test", "val", "train")] == [
+        [0],
+        [1],
+        [2],
+    ]
+    assert {label for k in range(20) for *_, label in mix_scene(recordings, "val", k, 4000)[1]} == {
+        "b"
+    }
 
 
 def test_scenes_of_synthetic_sounds_have_all_labels():
     sounds = make_sound_scenes(make_sounds(RATE, 1), "train", 30, EventsConfig(seconds=2.0))
     segments = [sounds.load(i)[1] for i in range(30)]
-    assert {event.label for events in segments for event in events} == {"chirp", "high", "low", "noise"}
-    assert all(event.onset >= 0 and event.offset <= 2 + 1e-9 for events in segments for event in events)
+    assert {event.label for events in segments for event in events} == {
+        "chirp",
+        "high",
+        "low",
+        "noise",
+    }
+    assert all(
+        event.onset >= 0 and event.offset <= 2 + 1e-9 for events in segments for event in events
+    )
     assert min(map(len, segments)) == 0
 
 
 def test_label_tracks_and_other_formats_are_answered_with_what_is_read(tmp_path):
-    for name, message in (("a.txt", r"expected a table .*file,onset,offset,label"), ("a.parquet", r"expected a table")):
+    for name, message in (
+        ("a.txt", r"expected a table .*file,onset,offset,label"),
+        ("a.parquet", r"expected a table"),
+    ):
         (tmp_path / name).write_text("0.5\t1.5\tbark\n")
         with pytest.raises(UserError, match=message):
             read_recordings(tmp_path / name, 8000)
@@ -84,8 +109,14 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
         ({"offsets": np.array([1, 100, 300, 600])}, "offsets must increase from 0"),
         ({"offsets": np.array([0, 300, 100, 600])}, "offsets must increase"),
         ({"offsets": np.array([0, 2**63, 300, 600], np.uint64)}, "offsets must increase"),
-        ({"offsets": np.array([0.0, 100, 300, 600])}, "array offsets: expected a row of integers, got float64"),
-        ({"offsets": np.int64(3)}, r"array offsets: expected a row of integers, got int64 of shape \(\)"),
+        (
+            {"offsets": np.array([0.0, 100, 300, 600])},
+            "array offsets: expected a row of integers, got float64",
+        ),
+        (
+            {"offsets": np.int64(3)},
+            r"array offsets: expected a row of integers, got int64 of shape \(\)",
+        ),
         ({"index": np.array(["a", "b", "c"])}, "array index: expected a row of integers"),
         (
             {"label": np.array(["a", "b", None], object)},
@@ -96,7 +127,10 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
         ({"sample_rate": np.array([8000, 8000])}, "array sample_rate: expected a number"),
         ({"sample_rate": 0}, "sample_rate must be an integer from 1 to 768,000, got 0"),
         ({"sample_rate": np.nan}, "sample_rate must be an integer from 1 to 768,000, got nan"),
-        ({"samples": recordings.samples.astype(np.float32)}, "array samples: expected a row of int16, got float32"),
+        (
+            {"samples": recordings.samples.astype(np.float32)},
+            "array samples: expected a row of int16, got float32",
+        ),
         ({"label": np.array([1, 2])}, "has 3 recordings, but 2 labels"),
         ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
     ]
@@ -106,12 +140,16 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
             read_recordings(tmp_path / "r.npz", 8000)
     np.savez(tmp_path / "r.npz", **good)
     assert read_recordings(tmp_path / "r.npz", 300).labels == ("1", "2", "3")
-    with pytest.raises(UserError, match=r"a recording has 300 samples, more than the 299 of a scene"):
+    with pytest.raises(
+        UserError, match=r"a recording has 300 samples, more than the 299 of a scene"
+    ):
         read_recordings(tmp_path / "r.npz", 299)
     np.savez(tmp_path / "r.npz", samples=good["samples"])
     with pytest.raises(UserError, match="expected an npz file with the arrays samples"):
         read_recordings(tmp_path / "r.npz", 8000)
-    with pytest.raises(UserError, match=r"the sample rate must be --data.sample-rate \(16000\), got 8000"):
+    with pytest.raises(
+        UserError, match=r"the sample rate must be --data.sample-rate \(16000\), got 8000"
+    ):
         make_sound_scenes(recordings, "train", 3, EventsConfig(sample_rate=16000))
 
 
@@ -130,7 +168,9 @@ def test_wav_of_another_rate_is_resampled(folder):
     samples, _ = read_sound(folder / "long.wav", RATE)
     assert len(samples) == 2 * RATE
     time = np.arange(2 * RATE) / RATE
-    np.testing.assert_allclose(samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150)
+    np.testing.assert_allclose(
+        samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150
+    )
 
 
 def test_long_files_are_divided_into_segments(folder):
@@ -138,9 +178,17 @@ def test_long_files_are_divided_into_segments(folder):
     assert len(sounds) == 4
     segments = [sounds.load(i) for i in range(4)]
     assert [len(samples) for samples, _ in segments] == [RATE] * 4
-    rounded = [[(round(e.onset, 6), round(e.duration, 6), e.label) for e in events] for _, events in segments]
+    rounded = [
+        [(round(e.onset, 6), round(e.duration, 6), e.label) for e in events]
+        for _, events in segments
+    ]
     # Of the first event, 0.2 s of 0.5 s lie in the second segment, which is more than a third.
-    assert rounded == [[(0.2, 0.5, "a")], [(0.0, 0.2, "a"), (0.9, 0.1, "b")][:1], [(0.4, 0.4, "b")], []]
+    assert rounded == [
+        [(0.2, 0.5, "a")],
+        [(0.0, 0.2, "a"), (0.9, 0.1, "b")][:1],
+        [(0.4, 0.4, "b")],
+        [],
+    ]
     assert segment_starts(8000, 8000) == [0]
     assert segment_starts(20000, 8000) == [0, 4000, 8000, 12000]
 
@@ -155,7 +203,9 @@ def test_csv_of_a_spreadsheet_has_the_same_events(folder):
         events.append([sounds.load(i)[1] for i in range(len(sounds))])
     assert events[0] == events[1]
     (folder / "sheet.csv").write_text(sheet.replace("0,75", "0,2"))
-    with pytest.raises(UserError, match=r"a duration above 0 and a label, got onset 0.25, offset 0.2, label 'a'"):
+    with pytest.raises(
+        UserError, match=r"a duration above 0 and a label, got onset 0.25, offset 0.2, label 'a'"
+    ):
         read_events(folder / "sheet.csv", CONFIG)
 
 
@@ -164,15 +214,33 @@ def test_bad_events_are_reported(folder):
     cases = [
         ("file,onset\n", "line 1: expected a header"),
         (head + "long.wav,1\n", "line 2: expected 4 columns separated by ',', got 2"),
-        (head + "long.wav,x,1,a\n", "line 2: expected onset and duration, two numbers, got 'x', '1'"),
-        (head + "long.wav,0.1,0,a\n", "line 2: expected an onset of at least 0, a duration above 0"),
+        (
+            head + "long.wav,x,1,a\n",
+            "line 2: expected onset and duration, two numbers, got 'x', '1'",
+        ),
+        (
+            head + "long.wav,0.1,0,a\n",
+            "line 2: expected an onset of at least 0, a duration above 0",
+        ),
         (head + "long.wav,0.1,1,\n", "and a label, got onset 0.1, duration 1, label ''"),
-        (head + "long.wav,2.5,1,a\n", "line 2: the event begins at 2.5 s, after the end of long.wav"),
-        (head + "long.wav,0.1,1e-320,a\n", "line 2: expected an onset of at least 0, a duration above 0"),
-        (head + "long.wav," + "9" * 400 + ",1,a\n", "line 2: expected onset and duration, two numbers"),
+        (
+            head + "long.wav,2.5,1,a\n",
+            "line 2: the event begins at 2.5 s, after the end of long.wav",
+        ),
+        (
+            head + "long.wav,0.1,1e-320,a\n",
+            "line 2: expected an onset of at least 0, a duration above 0",
+        ),
+        (
+            head + "long.wav," + "9" * 400 + ",1,a\n",
+            "line 2: expected onset and duration, two numbers",
+        ),
         (head + "long.wav,0.1,1_0,a\n", "line 2: expected onset and duration, two numbers"),
         (head + ",0.1,1,a\n", "line 2: expected the name of a sound file, got none"),
-        (head + "../../../../../../etc/passwd,0.1,1,a\n", r"bad\.csv, line 2: .*not a supported sound file"),
+        (
+            head + "../../../../../../etc/passwd,0.1,1,a\n",
+            r"bad\.csv, line 2: .*not a supported sound file",
+        ),
         (head + "/dev/zero,0.1,1,a\n", r"bad\.csv, line 2: /dev/zero: is a device"),
         (head + "gone.wav,0.1,1,a\n", r"gone\.wav: no such file"),
         (head + "events.csv,0.1,1,a\n", r"events\.csv: not a supported sound file"),
@@ -192,9 +260,15 @@ def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(
     (folder / "events.csv").write_text("file,onset,duration,label\nlong.wav,0,9,a\nshort.wav,,,\n")
     sounds = read_events(folder / "events.csv", EventsConfig(seconds=0.5))
     assert [sounds.load(i)[1] for i in range(7)] == [[SoundEvent(0.0, 0.5, "a")]] * 7
-    assert [sounds.name(i) for i in (0, 1, 7)] == ["long.wav, from 0 s", "long.wav, from 0.25 s", "short.wav, from 0 s"]
+    assert [sounds.name(i) for i in (0, 1, 7)] == [
+        "long.wav, from 0 s",
+        "long.wav, from 0.25 s",
+        "short.wav, from 0 s",
+    ]
     (note,) = sounds.notes
-    assert note.endswith("1 events end after their file, and are cut there; first: " + note.rpartition("first: ")[2])
+    assert note.endswith(
+        "1 events end after their file, and are cut there; first: " + note.rpartition("first: ")[2]
+    )
     assert "line 2: ends at 9 s, but long.wav at 2 s" in note
 
 
@@ -209,7 +283,9 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
 def test_sounds_without_samples_are_left_out(folder):
     wavfile.write(folder / "zero.wav", RATE, np.zeros(0, np.int16))
     (folder / "events.csv").write_text("file,onset,duration,label\nzero.wav,,,\nlong.wav,0,1,a\n")
-    with pytest.raises(UserError, match=r"zero.wav: contains no samples. With --data.on-bad skip, such events"):
+    with pytest.raises(
+        UserError, match=r"zero.wav: contains no samples. With --data.on-bad skip, such events"
+    ):
         read_events(folder / "events.csv", CONFIG)
     sounds = read_events(folder / "events.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert (set(sounds.files), len(sounds.skipped)) == ({"long.wav"}, 1)
@@ -222,14 +298,17 @@ def test_truncated_and_clipped_files_are_summarized(folder):
     rows = "cut.wav,0.2,0.5,a\ncut.wav,1.9,0.1,b\nloud.wav,,,\nlouder.wav,,,\n"
     (folder / "bad.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
     with pytest.raises(
-        UserError, match=r"bad\.csv, line 2: .*cut\.wav: truncated: its header states 128,000 bytes .*skip"
+        UserError,
+        match=r"bad\.csv, line 2: .*cut\.wav: truncated: its header states 128,000 bytes .*skip",
     ):
         read_events(folder / "bad.csv", CONFIG)
     sounds = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert len(sounds.skipped) == 1
     assert "line 3: the event begins at 1.9 s, after the end of cut.wav" in sounds.skipped[0]
     cut_off, clipped = sounds.notes
-    assert cut_off.startswith(f"{folder / 'bad.csv'}: 1 files are truncated or damaged and read up to there; first: ")
+    assert cut_off.startswith(
+        f"{folder / 'bad.csv'}: 1 files are truncated or damaged and read up to there; first: "
+    )
     assert clipped.startswith(f"{folder / 'bad.csv'}: 2 files are clipped; first: ")
     assert "loud.wav: 1 samples are outside [-1, 1], up to 2, and are clipped." in clipped
 
@@ -262,27 +341,36 @@ def test_events_of_segments_equal_those_of_a_direct_search(folder, seconds):
     assert len(sounds) == len(starts)
     for i, start in enumerate(starts):
         spans = [
-            (max(0.0, event.onset - start / RATE), min(seconds, min(event.offset, 2.0) - start / RATE), event)
+            (
+                max(0.0, event.onset - start / RATE),
+                min(seconds, min(event.offset, 2.0) - start / RATE),
+                event,
+            )
             for event in events
         ]
         expected = [
             (first, last - first)
             for first, last, event in spans
-            if last > first and last - first >= min(seconds, min(event.offset, 2.0) - event.onset) / 3
+            if last > first
+            and last - first >= min(seconds, min(event.offset, 2.0) - event.onset) / 3
         ]
         found = [(event.onset, event.duration) for event in sounds.load(i)[1]]
         assert found == [pytest.approx(pair, abs=1e-12) for pair in expected]
 
 
 def test_batches_hold_centers_and_durations(folder):
-    batches = EventBatches(read_events(folder / "events.csv", CONFIG), Labels(("a", "b")), CONFIG, rows=2, seed=1)
+    batches = EventBatches(
+        read_events(folder / "events.csv", CONFIG), Labels(("a", "b")), CONFIG, rows=2, seed=1
+    )
     batch = batches.collate(0, (0, 3))
     assert batch.target.labels.tolist() == [[0], [-1]]
     torch.testing.assert_close(batch.target.regions[0, 0], torch.tensor([0.45, 0.5]))
     assert batch.source.shape == (2, RATE)
     assert batch.source.abs().max() <= 1
     with pytest.raises(UserError, match=r"label 'b' does not occur in the training sounds \(a\)"):
-        EventBatches(read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1)
+        EventBatches(
+            read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1
+        )
     assert SoundEvent(0.5, 0.25, "a").offset == 0.75
 
 
@@ -299,7 +387,9 @@ def test_events_follow_the_samples_of_an_augmented_sound():
         assert event.duration != 1 / 8
     short = np.full(8000, 5, np.int16)
     gone = [
-        augment_sound(short, [SoundEvent(0.95, 0.05, "a")], np.random.default_rng(seed), seconds=1.0)[1]
+        augment_sound(
+            short, [SoundEvent(0.95, 0.05, "a")], np.random.default_rng(seed), seconds=1.0
+        )[1]
         for seed in range(20)
     ]
     assert [] in gone
@@ -307,6 +397,8 @@ def test_events_follow_the_samples_of_an_augmented_sound():
 
 def test_augmentation_depends_on_the_epoch_only(folder):
     sounds, labels = read_events(folder / "events.csv", CONFIG), Labels(("a", "b"))
-    first, second = (EventBatches(sounds, labels, CONFIG, rows=2, seed=1, augment=True) for _ in range(2))
+    first, second = (
+        EventBatches(sounds, labels, CONFIG, rows=2, seed=1, augment=True) for _ in range(2)
+    )
     assert (first.collate(1, (0, 2)).source == second.collate(1, (0, 2)).source).all()
     assert (first.collate(1, (0, 2)).source != first.collate(2, (0, 2)).source).any()

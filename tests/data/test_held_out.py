@@ -45,7 +45,8 @@ def test_sample_is_random_and_of_the_share():
     assert parts[0].val != parts[1].val == parts[2].val
     assert max(Counter(i // 100 for i in parts[0].val).values()) < 30  # no contiguous part
     assert parts[0].notice == (
-        "a.tsv: 100 of 1,000 pairs are held out for validation (data.val_share 0.1); --data.val names other data."
+        "a.tsv: 100 of 1,000 pairs are held out for validation (data.val_share 0.1); --data.val "
+        "names other data."
     )
 
 
@@ -66,7 +67,9 @@ def test_large_group_is_held_out_only_if_there_is_no_smaller_one(sizes):
 
 def test_group_that_would_double_the_share_is_not_added():
     groups = np.repeat(np.arange(7), [1, 1, 1, 1, 1, 30, 65]).tolist()
-    assert [len(hold_out(100, 0.1, seed=seed, groups=groups, **NAMES).val) for seed in range(5)] == [5] * 5
+    assert [
+        len(hold_out(100, 0.1, seed=seed, groups=groups, **NAMES).val) for seed in range(5)
+    ] == [5] * 5
 
 
 def test_too_few_items():
@@ -93,7 +96,9 @@ def test_windows_of_tracks_share_no_frame(tmp_path):
     assert len(train.offsets) - 1 == (28 - 4) + len(whole)
     assert len(val.offsets) - 1 == 12 - 4
     assert ": 8 of 36 windows are held out" in notice
-    with pytest.raises(UserError, match=r"short.txt: the recordings are too short to hold out a window of 5 frames"):
+    with pytest.raises(
+        UserError, match=r"short.txt: the recordings are too short to hold out a window of 5 frames"
+    ):
         read_training_windows(TracksConfig(train=(str(paths[1]),), observed=2, predicted=3))
 
 
@@ -103,7 +108,13 @@ def sounds(files: str) -> SoundDataset:
 
     labels = tuple(("x",) for _ in files)
     return SoundDataset(
-        len(files), load, ("x",), "a.csv", files=tuple(files), begins=(0.0,) * len(files), labels_of=labels
+        len(files),
+        load,
+        ("x",),
+        "a.csv",
+        files=tuple(files),
+        begins=(0.0,) * len(files),
+        labels_of=labels,
     )
 
 

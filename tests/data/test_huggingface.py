@@ -1,4 +1,5 @@
-"""Hugging Face data sets, with a mock of the optional package: calls of the package, and error messages."""
+"""Hugging Face data sets, with a mock of the optional package: calls of the package, and error
+messages."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -23,7 +24,10 @@ class Table:
         return iter(self.rows)
 
 
-ROWS = [{"source": " one ", "target": "eins", "id": 1}, {"source": "two", "target": "zwei", "id": 2}]
+ROWS = [
+    {"source": " one ", "target": "eins", "id": 1},
+    {"source": "two", "target": "zwei", "id": 2},
+]
 NESTED = [{"translation": {"en": "one", "de": "eins"}}]
 
 
@@ -83,15 +87,20 @@ def test_folder_is_read_with_its_split(package, tmp_path):
 
 def test_nested_fields_are_named_with_dots(package):
     package.table = Table(NESTED)
-    assert list(read_pairs("hf:x", source_column="translation.en", target_column="translation.de")) == [("one", "eins")]
-    with pytest.raises(UserError, match=r"hf:x, line 1: no field 'translation\.fr' .*; the fields are 'en', 'de'"):
+    assert list(
+        read_pairs("hf:x", source_column="translation.en", target_column="translation.de")
+    ) == [("one", "eins")]
+    with pytest.raises(
+        UserError, match=r"hf:x, line 1: no field 'translation\.fr' .*; the fields are 'en', 'de'"
+    ):
         read_pairs("hf:x", source_column="translation.fr", target_column="translation.de")
 
 
 def test_missing_field_names_those_that_exist(package):
     with pytest.raises(
         UserError,
-        match=r"hf:x: no field 'sorce' .*; the fields are 'source', 'target', 'id'\. Did you mean 'source'",
+        match=r"hf:x: no field 'sorce' .*; the fields are 'source', 'target', 'id'\. Did you mean "
+        r"'source'",
     ):
         read_pairs("hf:x", source_column="sorce")
 
@@ -103,11 +112,15 @@ def test_bad_rows_are_named_or_counted(package):
     assert read_pairs("hf:x", on_bad="skip").skipped.counts == {"field is not a string": 1}
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError, ValueError, ConnectionError, KeyError, "DatasetsError"])
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError, ValueError, ConnectionError, KeyError, "DatasetsError"]
+)
 def test_errors_of_the_package_are_reported(package, error):
     kind = package.failure if isinstance(error, str) else error
     package.error = kind("it is not there")
-    with pytest.raises(UserError, match=r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"):
+    with pytest.raises(
+        UserError, match=r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"
+    ):
         read_pairs("hf:some/name")
 
 

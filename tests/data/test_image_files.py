@@ -1,4 +1,5 @@
-"""Image files: only supported formats are opened, 16 bits are scaled, and unreadable files are reported."""
+"""Image files: only supported formats are opened, 16 bits are scaled, and unreadable files are
+reported."""
 
 import io
 import os
@@ -49,7 +50,10 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
         with pytest.raises(UserError, match="not a readable image"):
             ImageFiles.from_path(source).open(name, "here")
     assert not (tmp_path / "started").exists()
-    with Image.open(tmp_path / name) as image, pytest.raises(subprocess.CalledProcessError):  # the trap works
+    with (
+        Image.open(tmp_path / name) as image,
+        pytest.raises(subprocess.CalledProcessError),
+    ):  # the trap works
         image.load()
     assert (tmp_path / "started").exists()
 
@@ -62,7 +66,9 @@ def test_supported_formats_are_recognized_by_content(tmp_path, form):
     assert np.abs(np.asarray(image.convert("L")).astype(int) - 77).max() <= 2
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("a.png", "<u2"), ("a.tif", "<u2"), ("a.tif", ">u2"), ("a.pgm", "<u2")])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("a.png", "<u2"), ("a.tif", "<u2"), ("a.tif", ">u2"), ("a.pgm", "<u2")]
+)
 def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path, name, dtype):
     values = np.array([[0, 128, 129, 256, 257, 32768, 65535]], dtype)
     image = read_image(save(tmp_path / name, values)).image
@@ -78,7 +84,9 @@ def test_sixteen_bits_give_one_channel(tmp_path):
     assert images.pixels.min() == images.pixels.max() == round(30000 / 257)
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [(np.float32, "floating-point"), (np.int32, "32-bit integer")])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(np.float32, "floating-point"), (np.int32, "32-bit integer")]
+)
 def test_pixels_without_a_scale_are_refused(tmp_path, dtype, kind):
     with pytest.raises(UserError, match=rf"a.tif: {kind} pixels"):
         read_image(save(tmp_path / "a.tif", np.ones((3, 3), dtype)))
@@ -94,18 +102,27 @@ def test_animated_image_is_its_first_frame(tmp_path):
 def test_sizes_are_checked_before_pixels_are_decoded(tmp_path, size):
     out = io.BytesIO()
     Image.new("L", (8, 8)).save(out, "PNG")
-    head = out.getvalue()[12:16] + size[0].to_bytes(4, "big") + size[1].to_bytes(4, "big") + out.getvalue()[24:29]
+    head = (
+        out.getvalue()[12:16]
+        + size[0].to_bytes(4, "big")
+        + size[1].to_bytes(4, "big")
+        + out.getvalue()[24:29]
+    )
     content = out.getvalue()[:12] + head + zlib.crc32(head).to_bytes(4, "big") + out.getvalue()[33:]
     (tmp_path / "a.png").write_bytes(content)
     with pytest.raises(
-        UserError, match=r"a.png: .*pixels exceed the limit of 178,956,970 .*REGARD_MAX_IMAGE_MEGAPIXELS raises it"
+        UserError,
+        match=r"a.png: .*pixels exceed the limit of 178,956,970 .*REGARD_MAX_IMAGE_MEGAPIXELS "
+        r"raises it",
     ):
         read_image(tmp_path / "a.png")
 
 
 def test_message_has_the_location_of_the_reference(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
-    cut = save(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[:-30]
+    cut = save(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[
+        :-30
+    ]
     (tmp_path / "cut.png").write_bytes(cut)
     (tmp_path / "text.png").write_text("text")
     (tmp_path / "empty.png").write_bytes(b"")
@@ -137,7 +154,9 @@ def test_unique_base_name_identifies_a_member(tmp_path):
 
 def test_pixel_limit_is_a_variable(tmp_path, monkeypatch):
     save(tmp_path / "a.png", np.zeros((1000, 2001), np.uint8))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # the variable raises Pillow's bound as well
+    monkeypatch.setattr(
+        Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS
+    )  # the variable raises Pillow's bound as well
     for value, is_read in (("3", True), ("2", False), ("200", True)):
         monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", value)
         if is_read:
@@ -147,7 +166,10 @@ def test_pixel_limit_is_a_variable(tmp_path, monkeypatch):
                 read_image(tmp_path / "a.png")
     assert Image.MAX_IMAGE_PIXELS == 100_000_000
     monkeypatch.setenv("REGARD_MAX_IMAGE_MEGAPIXELS", "many")
-    with pytest.raises(UserError, match="REGARD_MAX_IMAGE_MEGAPIXELS must be a whole number of million pixels above 0"):
+    with pytest.raises(
+        UserError,
+        match="REGARD_MAX_IMAGE_MEGAPIXELS must be a whole number of million pixels above 0",
+    ):
         read_image(tmp_path / "a.png")
 
 
@@ -158,7 +180,9 @@ def save_oriented(path: Path, orientation: int, pixels: np.ndarray, **options) -
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg", *(["avif"] if "AVIF" in FORMATS else [])])
+@pytest.mark.parametrize(
+    "ending", ["png", "tif", "webp", "jpg", *(["avif"] if "AVIF" in FORMATS else [])]
+)
 def test_images_are_read_upright(tmp_path, orientation, ending):
     corners = np.kron(np.array([[0, 80, 160], [40, 120, 240]]), np.ones((16, 16))).astype(np.uint8)
     upright = {
@@ -171,13 +195,22 @@ def test_images_are_read_upright(tmp_path, orientation, ending):
         7: corners[::-1, ::-1].T,
         8: corners[:, ::-1].T,
     }[orientation]
-    options = {"lossless": True} if ending == "webp" else {"quality": 95} if ending in ("jpg", "avif") else {}
+    options = (
+        {"lossless": True}
+        if ending == "webp"
+        else {"quality": 95}
+        if ending in ("jpg", "avif")
+        else {}
+    )
     path = save_oriented(tmp_path / f"a.{ending}", orientation, corners, **options)
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(path, arcname=path.name)
     with Image.open(io.BytesIO(path.read_bytes())) as image:
         images = [read_image(path), prepare_image(image, "a")]
-    images += [ImageFiles.from_path(source).open(path.name, "here") for source in (tmp_path, tmp_path / "a.tar")]
+    images += [
+        ImageFiles.from_path(source).open(path.name, "here")
+        for source in (tmp_path, tmp_path / "a.tar")
+    ]
     for prepared in images:
         assert (prepared.orientation, prepared.stored_size) == (orientation, (48, 32))
         pixels = np.asarray(prepared.image.convert("L")).astype(int)
@@ -193,7 +226,11 @@ def test_invalid_orientations_are_ignored(tmp_path, orientation):
 
 
 def test_damaged_exif_is_ignored(tmp_path):
-    save(tmp_path / "a.jpg", np.zeros((2, 3), np.uint8), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0")
+    save(
+        tmp_path / "a.jpg",
+        np.zeros((2, 3), np.uint8),
+        exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0",
+    )
     text = PngInfo()
     text.add_text("Raw profile type exif", "\nexif\n 2\nzz")
     save(tmp_path / "a.png", np.zeros((2, 3), np.uint8), pnginfo=text)
@@ -205,7 +242,11 @@ def test_damaged_exif_is_ignored(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "pixels", "wanted"),
     [
-        ("RGBA", [(200, 0, 0, 255), (200, 0, 0, 0), (55, 55, 55, 102)], [(200, 0, 0), (255,) * 3, (175,) * 3]),
+        (
+            "RGBA",
+            [(200, 0, 0, 255), (200, 0, 0, 0), (55, 55, 55, 102)],
+            [(200, 0, 0), (255,) * 3, (175,) * 3],
+        ),
         ("LA", [(10, 255), (10, 0), (55, 102)], [10, 255, 175]),
         ("La", [(10, 255), (0, 0), (22, 102)], [10, 255, 175]),
     ],
@@ -222,13 +263,18 @@ def test_transparent_entry_of_a_palette_is_white(tmp_path, name):
     image.putpalette([200, 0, 0, 0, 100, 0])
     image.putdata([0, 1])
     image.save(tmp_path / name, transparency=1)
-    assert list(read_image(tmp_path / name).image.get_flattened_data()) == [(200, 0, 0), (255, 255, 255)]
+    assert list(read_image(tmp_path / name).image.get_flattened_data()) == [
+        (200, 0, 0),
+        (255, 255, 255),
+    ]
 
 
 @pytest.mark.parametrize("brand", [b"heic", b"mif1"])
 def test_heic_is_refused_with_a_hint(tmp_path, brand):
     (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(100))
-    with pytest.raises(UserError, match=r"a.jpg: not a readable image .HEIC is not supported: .*convert it to JPEG"):
+    with pytest.raises(
+        UserError, match=r"a.jpg: not a readable image .HEIC is not supported: .*convert it to JPEG"
+    ):
         read_image(tmp_path / "a.jpg")
 
 
@@ -241,7 +287,9 @@ def test_backslashes_separate_folders_unless_a_file_has_that_name(tmp_path):
             archive.add(tmp_path / name, arcname=name)
     for source in (tmp_path, tmp_path / "a.tar"):
         files = ImageFiles.from_path(source)
-        values = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
+        values = [
+            np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")
+        ]
         assert values == [1, 2]
     files = ImageFiles.from_path(tmp_path)
     assert files.resolve("x\\1.png", "here") == tmp_path / "x\\1.png"

@@ -32,8 +32,20 @@ PLAIN = [f"{name}/{number}.png" for name in ("cat", "dog") for number in range(3
 @pytest.mark.parametrize(
     "name",
     [
-        *("cat/._0.png", "cat/.hidden/0.png", "cat/@eaDir/0.png/SYNOPHOTO.jpg", "cat/__MACOSX/0.png", "cat/Thumbs.db"),
-        *("__MACOSX/cat/0.png", "@eaDir/0.png", "#recycle/0.png", "cat/DESKTOP.INI", "cat/.DS_Store"),
+        *(
+            "cat/._0.png",
+            "cat/.hidden/0.png",
+            "cat/@eaDir/0.png/SYNOPHOTO.jpg",
+            "cat/__MACOSX/0.png",
+            "cat/Thumbs.db",
+        ),
+        *(
+            "__MACOSX/cat/0.png",
+            "@eaDir/0.png",
+            "#recycle/0.png",
+            "cat/DESKTOP.INI",
+            "cat/.DS_Store",
+        ),
     ],
 )
 def test_files_of_operating_systems_are_ignored(folder, name):
@@ -62,14 +74,19 @@ def test_other_files_are_skipped_and_reported(folder):
         f"{folder}: skipped 5 files: 3 .heic (convert them to JPEG), 1 .svg, 1 without extension; "
         f"first: {folder}/cat/a.heic."
     )
-    assert loose == f"{folder}: skipped 1 image outside the class folders; first: {folder}/loose.png."
+    assert (
+        loose == f"{folder}: skipped 1 image outside the class folders; first: {folder}/loose.png."
+    )
 
 
 def test_class_without_a_supported_image_is_an_error_or_reported(folder):
     (folder / "eel").mkdir()  # an empty folder is no error
     assert names(folder) == PLAIN
     (folder / "eel" / "1.heic").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"eel: none of its files is a supported image: 1 .heic .*JPEG.*--data.on-bad"):
+    with pytest.raises(
+        UserError,
+        match=r"eel: none of its files is a supported image: 1 .heic .*JPEG.*--data.on-bad",
+    ):
         names(folder)
     images = list_image_folders(folder, "skip")
     assert len(images.files) == 6
@@ -77,7 +94,9 @@ def test_class_without_a_supported_image_is_an_error_or_reported(folder):
     assert images.notices[-1].endswith("; the class is left out.")
     for file in folder.glob("*/*.png"):
         file.unlink()
-    with pytest.raises(UserError, match=r"contains no image .*eel: none of its files is a supported image"):
+    with pytest.raises(
+        UserError, match=r"contains no image .*eel: none of its files is a supported image"
+    ):
         names(folder, "skip")
 
 
@@ -102,9 +121,7 @@ def test_folders_of_splits_are_no_classes(tmp_path, names):
         folder = tmp_path / split / ("cat" if split != "models" else "")
         folder.mkdir(parents=True)
         Image.new("L", (2, 2)).save(folder / "1.png")
-    option = (
-        rf"--data.train {tmp_path}/{names[0]} --data.{'test' if 'test' in names else 'val'} {tmp_path}/{names[1]}\.$"
-    )
+    option = rf"--data.train {tmp_path}/{names[0]} --data.{'test' if 'test' in names else 'val'} {tmp_path}/{names[1]}\.$"
     with pytest.raises(UserError, match=f"are splits of a data set: use {option}"):
         list_image_folders(tmp_path, "error")
 
@@ -120,7 +137,10 @@ def test_link_to_another_class_or_to_a_folder_above_is_refused(folder, tmp_path)
     one, two, *_ = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     for target in (two, folder, tmp_path):
         (one / "more").symlink_to(target, target_is_directory=True)
-        with pytest.raises(UserError, match=rf"{one.name}/more: is a link to .*, whose images would have two classes"):
+        with pytest.raises(
+            UserError,
+            match=rf"{one.name}/more: is a link to .*, whose images would have two classes",
+        ):
             list_image_folders(folder, "error")
         (one / "more").unlink()
     (folder / "same").symlink_to(one, target_is_directory=True)
@@ -129,16 +149,27 @@ def test_link_to_another_class_or_to_a_folder_above_is_refused(folder, tmp_path)
 
 
 def test_options_that_no_data_uses_are_refused(folder, tmp_path):
-    for name, value in (("file_column", 1), ("label_column", ("kind",)), ("header", "yes"), ("names", ("a", "b"))):
+    for name, value in (
+        ("file_column", 1),
+        ("label_column", ("kind",)),
+        ("header", "yes"),
+        ("names", ("a", "b")),
+    ):
         config = ImagesConfig(train=str(folder), **{name: value})
-        with pytest.raises(UserError, match=f"--data.{name.replace('_', '-')} is an option of .*leave it out"):
+        with pytest.raises(
+            UserError, match=f"--data.{name.replace('_', '-')} is an option of .*leave it out"
+        ):
             read_training_images(config, seed=0)
-    assert read_training_images(ImagesConfig(train=str(folder), test="a.csv", header="yes", val_share=0.5), seed=0)
+    assert read_training_images(
+        ImagesConfig(train=str(folder), test="a.csv", header="yes", val_share=0.5), seed=0
+    )
 
 
 def test_empty_class_is_reported(folder):
     (folder / "eel").mkdir()
-    assert list_image_folders(folder, "error").notices == (f"{folder / 'eel'}: is empty; the class is left out.",)
+    assert list_image_folders(folder, "error").notices == (
+        f"{folder / 'eel'}: is empty; the class is left out.",
+    )
 
 
 @pytest.mark.skipif(not features.check("jpg_2000"), reason="Pillow without JPEG 2000")

@@ -32,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
     for name, value in (("cat", 10), ("dog", 200)):
         (tmp_path / "all" / name).mkdir(parents=True)
         for number in range(3):
-            Image.fromarray(np.full((6, 5), value + number, np.uint8)).save(tmp_path / "all" / name / f"{number}.png")
+            Image.fromarray(np.full((6, 5), value + number, np.uint8)).save(
+                tmp_path / "all" / name / f"{number}.png"
+            )
     return tmp_path / "all"
 
 
@@ -60,7 +62,9 @@ def test_bad_images_are_an_error_or_skipped(folder):
     assert len(images.skipped) == 1
     (folder / "cat" / "9.png").unlink()
     Image.fromarray(np.zeros((3, 3), np.uint8)).save(folder / "dog" / "small.png")
-    with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, but the images before it have 5 x 6"):
+    with pytest.raises(
+        UserError, match=r"small.png: has 3 x 3 pixels, but the images before it have 5 x 6"
+    ):
         read_images(folder, ImagesConfig())
 
 
@@ -76,8 +80,14 @@ def test_bad_images_are_an_error_or_skipped(folder):
             lambda path: write_idx(path, np.zeros((3, 2, 4))) and _truncate(path),
             "its header states 3 x 2 x 4 bytes, but the file holds 23",
         ),
-        (lambda path: write_idx(path, np.zeros((2, 2, 4))), "has 2 images, but t-labels-idx1-ubyte.gz has 3 labels"),
-        (lambda path: path.with_name("t-labels-idx1-ubyte.gz").unlink(), "its labels must be in t-labels-idx1"),
+        (
+            lambda path: write_idx(path, np.zeros((2, 2, 4))),
+            "has 2 images, but t-labels-idx1-ubyte.gz has 3 labels",
+        ),
+        (
+            lambda path: path.with_name("t-labels-idx1-ubyte.gz").unlink(),
+            "its labels must be in t-labels-idx1",
+        ),
     ],
 )
 def test_damaged_idx_files_are_refused(pair, damage, message):
@@ -86,12 +96,15 @@ def test_damaged_idx_files_are_refused(pair, damage, message):
         read_images(pair, ImagesConfig())
 
 
-@pytest.mark.parametrize("sizes", [(30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (3, 2, 5), (2**31 - 1,) * 3])
+@pytest.mark.parametrize(
+    "sizes", [(30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (3, 2, 5), (2**31 - 1,) * 3]
+)
 def test_sizes_of_idx_files_are_checked(pair, sizes):
     pair.write_bytes(gzip.compress(np.array([2051, *sizes], ">i4").tobytes() + bytes(24)))
     with pytest.raises(
         UserError,
-        match=r"t-images-idx3-ubyte.gz: (its header states .* bytes, but|sizes in the header must be at least 1)",
+        match=r"t-images-idx3-ubyte.gz: (its header states .* bytes, but|sizes in the header must "
+        r"be at least 1)",
     ):
         read_images(pair, ImagesConfig())
 
@@ -109,7 +122,9 @@ def test_damaged_gzip_is_refused(pair):
     packed = bytearray(pair.read_bytes())
     packed[10:14] = b"\xff\xff\xff\xff"
     pair.write_bytes(bytes(packed))
-    with pytest.raises(UserError, match=r"t-images-idx3-ubyte.gz: the gzip file is (damaged|cut off)"):
+    with pytest.raises(
+        UserError, match=r"t-images-idx3-ubyte.gz: the gzip file is (damaged|cut off)"
+    ):
         read_images(pair, ImagesConfig())
 
 
@@ -117,17 +132,29 @@ def test_list_names_line_and_image(folder):
     (folder / "list.csv").write_text("file,label\ncat/0.png,a\ndog/9.png,b\n")
     with pytest.raises(UserError, match=r"list.csv, line 3 .dog/9.png.: .*dog/9.png: no such file"):
         read_images(folder / "list.csv", ImagesConfig())
-    for content in ("cat/0.png,a\rcat/1.png,b\r", 'cat/0.png,a\ncat/1.png,"b\n', "cat/0.png," + "x" * 200_000):
+    for content in (
+        "cat/0.png,a\rcat/1.png,b\r",
+        'cat/0.png,a\ncat/1.png,"b\n',
+        "cat/0.png," + "x" * 200_000,
+    ):
         (folder / "list.csv").write_text(content)
-        with pytest.raises(UserError, match=r"list.csv, line [12]: (not a valid row of CSV|contains a carr)"):
+        with pytest.raises(
+            UserError, match=r"list.csv, line [12]: (not a valid row of CSV|contains a carr)"
+        ):
             read_images(folder / "list.csv", ImagesConfig())
 
 
 def test_list_of_another_computer_finds_images_by_the_last_part_of_their_names(folder, tmp_path):
     expected = read_images(folder, ImagesConfig()).pixels[:2]
-    for names in (("/home/x/cat/0.png", "/home/x/cat/1.png"), ("C:\\x\\0.PNG", "C:\\x\\1.png"), ("0.PNG", "./1.PNG")):
+    for names in (
+        ("/home/x/cat/0.png", "/home/x/cat/1.png"),
+        ("C:\\x\\0.PNG", "C:\\x\\1.png"),
+        ("0.PNG", "./1.PNG"),
+    ):
         (folder / "cat" / "list.csv").write_text(f"file,label\n{names[0]},a\n{names[1]},b\n")
-        with pytest.warns(UserWarning, match=r"images are found by the last parts of their names, here 0.png"):
+        with pytest.warns(
+            UserWarning, match=r"images are found by the last parts of their names, here 0.png"
+        ):
             found = read_images(folder / "cat" / "list.csv", ImagesConfig())
         assert (found.pixels == expected).all()
     (folder / "cat" / "list.csv").write_text("file,label\n/x/0.png,a\n/y/0.png,b\n")
@@ -137,10 +164,17 @@ def test_list_of_another_computer_finds_images_by_the_last_part_of_their_names(f
     ):
         read_images(folder / "cat" / "list.csv", ImagesConfig())
     with pytest.warns(UserWarning, match="by the last part"):
-        assert len(read_images(folder / "cat" / "list.csv", ImagesConfig(on_bad="skip")).skipped) == 1
+        assert (
+            len(read_images(folder / "cat" / "list.csv", ImagesConfig(on_bad="skip")).skipped) == 1
+        )
     outside, twice = folder / "dog" / "0.png", "./0.png,a\n0.png,a\n"
     (folder / "cat" / "list.csv").write_text(f"file,label\n{outside},a\n../dog/1.png,b\n{twice}")
-    assert read_images(folder / "cat" / "list.csv", ImagesConfig()).pixels[:, 0, 0, 0].tolist() == [200, 201, 10, 10]
+    assert read_images(folder / "cat" / "list.csv", ImagesConfig()).pixels[:, 0, 0, 0].tolist() == [
+        200,
+        201,
+        10,
+        10,
+    ]
 
 
 def test_memory_of_a_data_set_is_limited(folder, monkeypatch):
@@ -148,7 +182,9 @@ def test_memory_of_a_data_set_is_limited(folder, monkeypatch):
     for size, is_refused in ((512, False), (1024, True)):
         config = ImagesConfig(size=size)
         if is_refused:
-            with pytest.raises(UserError, match=r"1.png: the images up to here take more than 4,194,304 bytes"):
+            with pytest.raises(
+                UserError, match=r"1.png: the images up to here take more than 4,194,304 bytes"
+            ):
                 read_images(folder, config)
         else:
             assert len(read_images(folder, config)) == 6
@@ -185,7 +221,9 @@ def test_embedded_digits_are_complete_and_bright():
     assert set(digits.labels) == set("0123456789")
 
 
-@pytest.mark.parametrize(("target", "augment"), [("class", "shift"), ("labels", "shift"), ("number", "none")])
+@pytest.mark.parametrize(
+    ("target", "augment"), [("class", "shift"), ("labels", "shift"), ("number", "none")]
+)
 def test_numbers_have_no_augmentation_by_default(target, augment):
     data = ImagesConfig(target=target, train="list.csv")
     assert ImagesRunConfig(data=data).used_augment == augment

@@ -49,7 +49,9 @@ def labels_of_texts(folder: Path) -> Sequence[str]:
 
 
 def labels_of_columns(folder: Path) -> Sequence[str]:
-    sentences = read_tagged(write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig())
+    sentences = read_tagged(
+        write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig()
+    )
     assert sentences.tokens == ((TWO,), (TWO,))
     return [tag for tags in sentences.tags for tag in tags]
 
@@ -93,7 +95,12 @@ def labels_of_event_table(folder: Path) -> Sequence[str]:
 
 
 def labels_of_recordings(folder: Path) -> Sequence[str]:
-    arrays = {"samples": np.zeros(30, np.int16), "offsets": [0, 10, 20, 30], "index": [0, 5, 10], "sample_rate": 8000}
+    arrays = {
+        "samples": np.zeros(30, np.int16),
+        "offsets": [0, 10, 20, 30],
+        "index": [0, 5, 10],
+        "sample_rate": 8000,
+    }
     np.savez(folder / "a.npz", label=[*BOTH, ONE], **arrays)
     return read_recordings(folder / "a.npz", 10).labels[:2]
 
@@ -115,7 +122,9 @@ READERS = (
 
 @pytest.mark.parametrize("reader", READERS)
 def test_two_spellings_of_a_label_are_one_class_with_one_warning(tmp_path, reader):
-    with pytest.warns(UserWarning, match=r"two Unicode spellings of a label, .*: 'caf\u00e9'\.$") as warned:
+    with pytest.warns(
+        UserWarning, match=r"two Unicode spellings of a label, .*: 'caf\u00e9'\.$"
+    ) as warned:
         assert list(reader(tmp_path)) == [ONE, ONE]
     assert len(warned) == 1
 
@@ -133,7 +142,10 @@ def test_one_spelling_gives_no_warning():
     [
         (["RBC", "WBC", "rbc"], r"a\.csv: the labels 'RBC' and 'rbc' differ only in case"),
         (["0", "1", "1.0"], r"a\.csv: the labels '1' and '1\.0' are one number"),
-        (["positive"] * 99 + ["postive", "positive"], r"'postive' occurs once, and 'positive' 100 times"),
+        (
+            ["positive"] * 99 + ["postive", "positive"],
+            r"'postive' occurs once, and 'positive' 100 times",
+        ),
         (["good"] * 100 + ["godo", "bad", "godo"], r"'godo' occurs twice, and 'good' 100 times"),
         (["B-LOC"] * 100 + ["B-LOK"], r"'B-LOK' occurs once"),
         (["good", "NaN"], r"a\.csv: 'NaN' is a class; if it stands for a missing label"),
@@ -162,4 +174,6 @@ def test_boxes_with_a_label_in_another_case_are_reported(tmp_path: Path) -> None
     Image.new("L", (9, 9)).save(tmp_path / "1.png")
     rows = "".join(f"1.png,1,1,3,3,{label}\n" for label in ("RBC", "rbc"))
     with pytest.warns(UserWarning, match="'RBC' and 'rbc' differ only in case"):
-        read_boxes(write(tmp_path / "b.csv", "file,x,y,width,height,label\n" + rows), None, BoxesConfig())
+        read_boxes(
+            write(tmp_path / "b.csv", "file,x,y,width,height,label\n" + rows), None, BoxesConfig()
+        )

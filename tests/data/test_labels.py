@@ -42,7 +42,10 @@ def test_tsv_and_columns_by_name(tmp_path):
     [
         (1.5, "must be a string or true or false or an integer"),
         (None, "must be a string or true or false or an integer"),
-        (["up", "down"], "got list .*; --data.target labels with one --data.label-column reads a list of labels"),
+        (
+            ["up", "down"],
+            "got list .*; --data.target labels with one --data.label-column reads a list of labels",
+        ),
     ],
 )
 def test_other_labels_are_refused_with_their_line(tmp_path, label, message):
@@ -68,32 +71,51 @@ def test_empty_cell_is_named_by_its_column(tmp_path, row, message):
 
 @pytest.mark.parametrize(
     "columns",
-    [{"text_column": "x", "label_column": ("x",)}, {"label_column": ("text",)}, {"text_column": "label"}],
+    [
+        {"text_column": "x", "label_column": ("x",)},
+        {"label_column": ("text",)},
+        {"text_column": "label"},
+    ],
 )
 def test_one_column_is_not_both_text_and_label(columns):
-    with pytest.raises(UserError, match=r"`text_column` and `label_column` must be different columns"):
+    with pytest.raises(
+        UserError, match=r"`text_column` and `label_column` must be different columns"
+    ):
         LabeledConfig(**columns)
-    with pytest.raises(UserError, match=r"`file_column` and `label_column` must be different columns"):
+    with pytest.raises(
+        UserError, match=r"`file_column` and `label_column` must be different columns"
+    ):
         ImagesConfig(label_column=("file",))
     LabeledConfig(label_column=(1,))  # without a header, the text is the other column
 
 
 def test_labels_that_look_like_texts_are_reported(tmp_path):
     rows = [(f"text {i}", f"sentence {i}") for i in range(40)]
-    with pytest.raises(UserError, match=r"with 40 different labels for 40 texts, none can be held.*--data.label-col"):
+    with pytest.raises(
+        UserError,
+        match=r"with 40 different labels for 40 texts, none can be held.*--data.label-col",
+    ):
         read_labeled(LabeledConfig(), write_jsonl(tmp_path / "a.jsonl", rows), "train").hold_out(
             0.1, "texts", seed=1, labels=[(label,) for _, label in rows]
         )
     raw = RawTargets(
-        [label for _, label in rows[:21]] + ["sentence 1"] * 19, str, "a.jsonl", ("label", "text"), "error"
+        [label for _, label in rows[:21]] + ["sentence 1"] * 19,
+        str,
+        "a.jsonl",
+        ("label", "text"),
+        "error",
     )
-    with pytest.warns(UserWarning, match=r"21 different labels for 40 texts look like texts; --data.label-column"):
+    with pytest.warns(
+        UserWarning, match=r"21 different labels for 40 texts look like texts; --data.label-column"
+    ):
         ClassTarget.fit(raw, LabeledConfig(train="a.jsonl"))
 
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):
     assert Labels.from_names(["10", "9", "b", "a", "9"]).names == ("9", "10", "a", "b")
-    for names in itertools.permutations(["nan", "10", "9", "NaN", "-inf", "b"]):  # nan compares with no number
+    for names in itertools.permutations(
+        ["nan", "10", "9", "NaN", "-inf", "b"]
+    ):  # nan compares with no number
         assert Labels.from_names(names).names == ("-inf", "9", "10", "NaN", "b", "nan")
     labels = Labels.from_names(["x", "y"])
     labels.save(tmp_path / "labels.json")
@@ -104,7 +126,9 @@ def test_labels_are_numbered_by_size_or_by_letter(tmp_path):
         Labels.from_names(["x" * 1000] * 2, origin="a.tsv")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 1, "names": [1]}', '{"version": 2, "names": ["a"]}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"version": 1, "names": [1]}', '{"version": 2, "names": ["a"]}']
+)
 def test_damaged_labels_are_refused(tmp_path, content):
     (tmp_path / "labels.json").write_text(content)
     with pytest.raises(UserError, match=r"labels.json: damaged"):
@@ -116,9 +140,13 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
 
     def encode(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
         location = {"where": pairs.where, "origin": pairs.origin}
-        return Labels(tuple(names)).encode(pairs.targets, on_bad, **location, nouns=("label", "text"))
+        return Labels(tuple(names)).encode(
+            pairs.targets, on_bad, **location, nouns=("label", "text")
+        )
 
-    with pytest.raises(UserError, match=r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"):
+    with pytest.raises(
+        UserError, match=r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"
+    ):
         encode("ab", "error")
     assert encode("ab", "skip") == ([0], [0])
     with pytest.raises(UserError, match="no text has a label of the training texts"):
@@ -128,7 +156,9 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
 @pytest.mark.parametrize(("label", "near"), [("0.0", "0"), ("2", "2.0"), ("god", "good")])
 def test_unknown_label_is_answered_with_the_same_number_or_a_similar_name(label, near):
     labels = Labels.from_names(["0", "2.0", "good"])
-    assert labels.describe_unknown(label, ("label", "text")).endswith(f"(0, 2.0, good). Did you mean {near!r}?")
+    assert labels.describe_unknown(label, ("label", "text")).endswith(
+        f"(0, 2.0, good). Did you mean {near!r}?"
+    )
 
 
 def test_batches_hold_every_row_once_with_its_label_and_repeat():
@@ -171,7 +201,9 @@ def test_negated_synthetic_review_has_the_other_label():
     known = dict(pairs)
     plain = next(text for text in known if text.endswith("was dull"))
     assert known[plain] == "negative"
-    negated = [label for text, label in pairs if text.endswith("was not dull") and text.count("was") == 1]
+    negated = [
+        label for text, label in pairs if text.endswith("was not dull") and text.count("was") == 1
+    ]
     assert negated
     assert set(negated) == {"positive"}
 

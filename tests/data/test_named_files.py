@@ -1,4 +1,5 @@
-"""Files that lists name: those of another computer are found by their last parts, missing ones looked for nearby."""
+"""Files that lists name: those of another computer are found by their last parts, missing ones
+looked for nearby."""
 
 import json
 import tarfile
@@ -25,11 +26,20 @@ COCO = {
 }
 READERS = {
     "images.csv": ("file,label\nNAME,a\n", lambda path: read_images(path, ImagesConfig())),
-    "boxes.csv": ("file,x,y,width,height,label\nNAME,0,0,2,2,a\n", lambda path: read_boxes(path, None, BoxesConfig())),
+    "boxes.csv": (
+        "file,x,y,width,height,label\nNAME,0,0,2,2,a\n",
+        lambda path: read_boxes(path, None, BoxesConfig()),
+    ),
     "boxes.json": (json.dumps(COCO), lambda path: read_boxes(path, None, BoxesConfig())),
     "captions.tsv": ("NAME\ta cat\n", lambda path: read_captions(path, None, CaptionsConfig())),
-    "events.csv": ("file,onset,duration,label\nNAME,0,1,a\n", lambda path: read_events(path, EventsConfig())),
-    "clouds.csv": ("file,x,y,z,dx,dy,dz,label\nNAME,0,0,0,1,1,1,a\n", lambda path: read_clouds(path, PointsConfig())),
+    "events.csv": (
+        "file,onset,duration,label\nNAME,0,1,a\n",
+        lambda path: read_events(path, EventsConfig()),
+    ),
+    "clouds.csv": (
+        "file,x,y,z,dx,dy,dz,label\nNAME,0,0,0,1,1,1,a\n",
+        lambda path: read_clouds(path, PointsConfig()),
+    ),
 }
 NAMES = {"events.csv": "1.wav", "clouds.csv": "1.npz"}
 
@@ -47,17 +57,23 @@ def folder(tmp_path_factory):
 
 
 def write(folder: Path, kind: str, prefix: str) -> Path:
-    content = READERS[kind][0].replace("NAME", (prefix + NAMES.get(kind, "1.png")).replace("\\", "\\\\"))
+    content = READERS[kind][0].replace(
+        "NAME", (prefix + NAMES.get(kind, "1.png")).replace("\\", "\\\\")
+    )
     path = folder / kind
     path.write_text(content if kind.endswith(".json") else content.replace("\\\\", "\\"))
     return path
 
 
-@pytest.mark.parametrize("prefix", ["C:\\data\\img\\", "/home/other/data/img/", "..\\old\\img\\", "E:/img/"])
+@pytest.mark.parametrize(
+    "prefix", ["C:\\data\\img\\", "/home/other/data/img/", "..\\old\\img\\", "E:/img/"]
+)
 @pytest.mark.parametrize("kind", READERS)
 def test_files_of_another_computer_are_found_by_their_last_parts(folder, kind, prefix):
     path = write(folder / "data", kind, prefix)
-    with pytest.warns(UserWarning, match=r"s are found by the last parts of their names, here img/1\."):
+    with pytest.warns(
+        UserWarning, match=r"s are found by the last parts of their names, here img/1\."
+    ):
         assert len(READERS[kind][1](path)) == 1
 
 
@@ -70,7 +86,9 @@ def test_a_missing_file_is_looked_for_near_the_list(folder, kind):
     with pytest.raises(UserError, match=found):
         READERS[kind][1](path)
     path = write(folder / "lists", kind, "gone")
-    with pytest.raises(UserError, match="with --data.images FOLDER." if has_option else r"\. Names of .* list\."):
+    with pytest.raises(
+        UserError, match="with --data.images FOLDER." if has_option else r"\. Names of .* list\."
+    ):
         READERS[kind][1](path)
 
 
@@ -82,7 +100,9 @@ def test_a_tar_near_the_list_is_suggested_and_searched_by_last_parts(tmp_path):
     (tmp_path / "1.txt").unlink()
     files = NamedFiles.from_path(tmp_path, option="--files")
     tar = tmp_path / "all.tar"
-    assert str(files.missing("C:\\b\\1.txt", "here")).endswith(f"It is in {tar}: give --files {tar}.")
+    assert str(files.missing("C:\\b\\1.txt", "here")).endswith(
+        f"It is in {tar}: give --files {tar}."
+    )
     archive = NamedFiles.from_path(tar)
     with pytest.warns(UserWarning, match=r"here b/1\.txt"):
         assert archive.find("C:\\b\\1.txt", "here") == "b/1.txt"

@@ -13,12 +13,17 @@ EIGHTEEN = "\ufdfa"
 THREE = "\ufb2c"  # three characters in NFC, too
 
 
-@pytest.mark.parametrize(("form", "character"), [("nfkc", EIGHTEEN), ("nfkc", THREE), ("nfc", THREE)])
+@pytest.mark.parametrize(
+    ("form", "character"), [("nfkc", EIGHTEEN), ("nfkc", THREE), ("nfc", THREE)]
+)
 def test_growth_is_refused_one_character_above_the_limit(form, character):
     factor = len(unicodedata.normalize(form.upper(), character))
     most = MOST_CHARACTERS // factor
     check_growth(character * most, form)
-    with pytest.raises(ValueError, match=rf"of {most + 1:,} characters has more than 1,000,000 .*\({form.upper()}\)"):
+    with pytest.raises(
+        ValueError,
+        match=rf"of {most + 1:,} characters has more than 1,000,000 .*\({form.upper()}\)",
+    ):
         check_growth(character * (most + 1), form)
 
 
@@ -40,7 +45,9 @@ def test_tokenizer_refuses_what_normalization_makes_too_long():
 
 def test_pair_that_normalization_makes_too_long_is_a_bad_line(tmp_path):
     (tmp_path / "a.tsv").write_text(f"a\tb\n{EIGHTEEN * 55_556}\tb\n")
-    with pytest.raises(UserError, match=r"a\.tsv, line 2: a text of 55,556 characters has more than 1,000,000"):
+    with pytest.raises(
+        UserError, match=r"a\.tsv, line 2: a text of 55,556 characters has more than 1,000,000"
+    ):
         read_pairs(tmp_path / "a.tsv")
     pairs = read_pairs(tmp_path / "a.tsv", on_bad="skip")
     assert (len(pairs), pairs.skipped.counts) == (1, {"too long": 1})

@@ -8,7 +8,8 @@ from regard.data.sound.resample import resample
 
 
 @pytest.mark.parametrize(
-    ("rate", "new_rate"), [(48_000, 16_000), (44_100, 16_000), (8_000, 48_000), (1_001, 1_000), (1_000, 1_003), (7, 7)]
+    ("rate", "new_rate"),
+    [(48_000, 16_000), (44_100, 16_000), (8_000, 48_000), (1_001, 1_000), (1_000, 1_003), (7, 7)],
 )
 @pytest.mark.parametrize(("size", "cut"), [(1, 977), (5_000, 1), (70_000, 40_000), (1 << 18, 3)])
 def test_blocks_equal_the_whole_bit_for_bit(rate, new_rate, size, cut):

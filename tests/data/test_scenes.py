@@ -1,4 +1,5 @@
-"""Scenes are pure functions of (seed, split, number) with correct texts; captions of the user's images."""
+"""Scenes are pure functions of (seed, split, number) with correct texts; captions of the user's
+images."""
 
 import json
 
@@ -27,7 +28,9 @@ def make_dataset(split="train", seed=1, **settings) -> SceneDataset:
     """Return scenes of images of 2 x 3 pixels with the constant value 10 (class + 1)."""
     numbers = [0, 1, 2, 0, 1, 2, 2]
     pixels = np.stack([np.full((1, 2, 3), 10 * (number + 1), np.uint8) for number in numbers])
-    images = ImageDataset(pixels, tuple(map(str, numbers)), "constant images", tuple(map(str, range(7))))
+    images = ImageDataset(
+        pixels, tuple(map(str, numbers)), "constant images", tuple(map(str, range(7)))
+    )
     return SceneDataset(images, numbers, NAMES, ScenesConfig(**settings), seed=seed, split=split)
 
 
@@ -45,7 +48,9 @@ def test_scenes_depend_on_seed_split_and_number_alone():
 
 
 def test_epochs_have_new_scenes_and_tests_the_same():
-    train, val, test = (make_dataset(split, epoch_size=7, test_size=5) for split in ("train", "val", "test"))
+    train, val, test = (
+        make_dataset(split, epoch_size=7, test_size=5) for split in ("train", "val", "test")
+    )
     assert list(train.epoch(2)) == list(range(14, 21))
     assert list(val.epoch(0)) == list(val.epoch(4)) == [0, 1, 2]
     assert list(test.epoch(0)) == [0, 1, 2, 3, 4]
@@ -82,7 +87,9 @@ def test_order_matters_only_if_the_text_states_it():
     ordered = DrawnScene("a bag left of a shoe", (0, 2), (0, 0), named=(0, 2), columns=2)
     assert ordered.matches((0, 2))
     assert not ordered.matches((2, 0))
-    wide = DrawnScene("a bag above a shoe", (0, NOTHING, 2, NOTHING), (0, 0, 0, 0), named=(0, 2), columns=2)
+    wide = DrawnScene(
+        "a bag above a shoe", (0, NOTHING, 2, NOTHING), (0, 0, 0, 0), named=(0, 2), columns=2
+    )
     assert wide.matches((NOTHING, 0, NOTHING, 2))
     assert not wide.matches((0, 2, NOTHING, NOTHING))
 
@@ -99,18 +106,24 @@ def test_digits_are_named_in_words_and_names_must_match_the_classes():
     train, val, labels = load_training_canvases(ScenesConfig(), seed=1)
     assert train.shape == val.shape == (1, 8, 16)
     assert any(
-        word in train.text(0) for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+        word in train.text(0)
+        for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     )
     assert labels is not None
     with pytest.raises(UserError, match="`names` must have 10 entries, one for each class, got 2"):
         class_names(labels, ScenesConfig(names=("a", "b")))
     with pytest.raises(UserError, match="names of the classes must all differ"):
         class_names(Labels(("a_b", "a b")), ScenesConfig(train="x"))
-    assert class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x")) == ("ankle boot", "bag")
+    assert class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x")) == (
+        "ankle boot",
+        "bag",
+    )
 
 
 def test_more_items_than_cells_are_refused():
-    with pytest.raises(UserError, match=r"`max_items` must be at most the number of cells of a canvas \(2\), got 3"):
+    with pytest.raises(
+        UserError, match=r"`max_items` must be at most the number of cells of a canvas \(2\), got 3"
+    ):
         ScenesConfig(max_items=3)
 
 
@@ -120,22 +133,36 @@ def save_image(path, width=6, value=9):
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl"])
 def test_captions_of_the_users_images(tmp_path, ending):
-    rows = [("a.png", "a red cat"), ("b.png", "two dogs"), ("a.png", "again"), ("b.png", "and again")]
+    rows = [
+        ("a.png", "a red cat"),
+        ("b.png", "two dogs"),
+        ("a.png", "again"),
+        ("b.png", "and again"),
+    ]
     for number, name in enumerate(("a.png", "b.png")):
         save_image(tmp_path / name, value=50 * (number + 1))
     lines = [
-        "\t".join(row) if ending == "tsv" else json.dumps(dict(zip(("image", "text"), row, strict=True)))
+        "\t".join(row)
+        if ending == "tsv"
+        else json.dumps(dict(zip(("image", "text"), row, strict=True)))
         for row in rows
     ]
     file = tmp_path / f"all.{ending}"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    train, val, labels = load_training_canvases(ScenesConfig(train=str(file), val_share=0.25), seed=1)
+    train, val, labels = load_training_canvases(
+        ScenesConfig(train=str(file), val_share=0.25), seed=1
+    )
     assert labels is None
     assert (len(train.epoch(0)), len(val.epoch(0))) == (3, 1)
     texts_and_maxima = {(train.text(i), int(train.canvas(i).max())) for i in range(3)} | {
         (val.text(0), int(val.canvas(0).max()))
     }
-    assert texts_and_maxima == {("a red cat", 50), ("two dogs", 100), ("again", 50), ("and again", 100)}
+    assert texts_and_maxima == {
+        ("a red cat", 50),
+        ("two dogs", 100),
+        ("again", 50),
+        ("and again", 100),
+    }
 
 
 def test_bad_captions_are_reported_with_their_line(tmp_path):
@@ -143,8 +170,14 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     save_image(tmp_path / "wide.png", width=9)
     file = tmp_path / "all.tsv"
     for line, message in [
-        ("gone.png\ta cat", r"all.tsv, line 2: .*gone.png: no such file. .*Names of images are relative"),
-        ("wide.png\ta cat", r"line 2: .*wide.png: has 9 x 4 pixels, but the images before it have 6 x 4"),
+        (
+            "gone.png\ta cat",
+            r"all.tsv, line 2: .*gone.png: no such file. .*Names of images are relative",
+        ),
+        (
+            "wide.png\ta cat",
+            r"line 2: .*wide.png: has 9 x 4 pixels, but the images before it have 6 x 4",
+        ),
         ("a.png\t ", r"line 2: the text \(column 2\) is empty"),
         ("a.png", r"line 2: expected 2 columns"),
     ]:
@@ -152,7 +185,9 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
         with pytest.raises(UserError, match=message):
             load_training_canvases(ScenesConfig(train=str(file)), seed=1)
     file.write_text("a.png\ta dog\ngone.png\ta cat\na.png\ta cow\n", encoding="utf-8")
-    train, val, _ = load_training_canvases(ScenesConfig(train=str(file), on_bad="skip", val_share=0.5), seed=1)
+    train, val, _ = load_training_canvases(
+        ScenesConfig(train=str(file), on_bad="skip", val_share=0.5), seed=1
+    )
     assert len(train.epoch(0)) + len(val.epoch(0)) == 2
     assert len(train.skipped) == 1
     assert "line 2: " in train.skipped[0]
@@ -163,7 +198,9 @@ def test_test_data_must_match_the_training_data(tmp_path):
     (tmp_path / "cat").mkdir()
     save_image(tmp_path / "cat" / "1.png")
     labels, config = Labels(("bag", "eel")), ScenesConfig(train="x")
-    with pytest.raises(UserError, match=r"class 'cat' does not occur in the training images \(bag, eel\)"):
+    with pytest.raises(
+        UserError, match=r"class 'cat' does not occur in the training images \(bag, eel\)"
+    ):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 12))
     (tmp_path / "eel").mkdir()
     save_image(tmp_path / "eel" / "1.png")

@@ -2,7 +2,13 @@
 
 import pytest
 
-from regard.data.embedded.sentences import article, count_phrase, describe_items, describe_relation, plural
+from regard.data.embedded.sentences import (
+    article,
+    count_phrase,
+    describe_items,
+    describe_relation,
+    plural,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,9 @@ def test_items_are_counted_in_order_of_first_occurrence():
 
 def test_relation_of_two_items():
     assert describe_relation("ankle boot", "left of", "bag") == "an ankle boot left of a bag"
-    with pytest.raises(ValueError, match="`relation` must be one of left of, right of, above, below, got 'near'"):
+    with pytest.raises(
+        ValueError, match="`relation` must be one of left of, right of, above, below, got 'near'"
+    ):
         describe_relation("bag", "near", "bag")
 
 

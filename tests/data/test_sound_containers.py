@@ -1,4 +1,5 @@
-"""Truncated sound files in every container, and files of streaming writers, which state no length."""
+"""Truncated sound files in every container, and files of streaming writers, which state no
+length."""
 
 import io
 import struct
@@ -11,7 +12,14 @@ import soundfile
 from regard.data.sound.containers import describe_truncation
 
 TONE = np.sin(np.arange(30_000) / 7) * 0.9
-FORMS = [("WAV", "little"), ("WAV", "big"), ("WAVEX", None), ("RF64", None), ("W64", None), ("AIFF", None)]
+FORMS = [
+    ("WAV", "little"),
+    ("WAV", "big"),
+    ("WAVEX", None),
+    ("RF64", None),
+    ("W64", None),
+    ("AIFF", None),
+]
 FORMS += [("AU", "big"), ("AU", "little"), ("CAF", None), ("OGG", None)]
 
 
@@ -46,7 +54,9 @@ def test_missing_bytes_are_counted():
     assert truncation == "its header states 60,000 bytes of samples, but the file has 57,000"
 
 
-@pytest.mark.parametrize("size", [0, 0xFFFF_FFFF, 0xFFFF_FFFF - 36, 0x7FFF_FFFF, 0x7FFF_F000, 0x7F00_0000])
+@pytest.mark.parametrize(
+    "size", [0, 0xFFFF_FFFF, 0xFFFF_FFFF - 36, 0x7FFF_FFFF, 0x7FFF_F000, 0x7F00_0000]
+)
 def test_files_of_streaming_writers_are_not_truncated(size):
     assert truncation_of(with_stated_size(size)) == ""
 

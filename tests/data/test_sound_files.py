@@ -46,10 +46,18 @@ def read_with_scipy(path, sample_rate):
 def test_wav_equals_scipy(tmp_path, subtype, rate, channels):
     samples = np.stack([TONE * (1 + i) / channels for i in range(channels)], -1)
     soundfile.write(tmp_path / "a.wav", samples, rate, subtype=subtype)
-    np.testing.assert_array_equal(read_samples(tmp_path / "a.wav", 8000), read_with_scipy(tmp_path / "a.wav", 8000))
+    np.testing.assert_array_equal(
+        read_samples(tmp_path / "a.wav", 8000), read_with_scipy(tmp_path / "a.wav", 8000)
+    )
 
 
-PACKED = [("FLAC", None, 0), ("OGG", "VORBIS", 3000), ("OGG", "OPUS", 9000), ("MP3", None, 3000), ("CAF", "ALAC_16", 0)]
+PACKED = [
+    ("FLAC", None, 0),
+    ("OGG", "VORBIS", 3000),
+    ("OGG", "OPUS", 9000),
+    ("MP3", None, 3000),
+    ("CAF", "ALAC_16", 0),
+]
 PLAIN = [(form, None, 0) for form in ("WAVEX", "RF64", "W64", "AIFF", "AU", "CAF")]
 
 
@@ -57,9 +65,13 @@ PLAIN = [(form, None, 0) for form in ("WAVEX", "RF64", "W64", "AIFF", "AU", "CAF
 def test_other_formats_are_recognized_by_content(tmp_path, form, subtype, bound):
     for name in ("WAV", form):
         kind = subtype if name == form else None
-        soundfile.write(tmp_path / "a", (TONE * 32767).astype(np.int16), 8000, format=name, subtype=kind)
+        soundfile.write(
+            tmp_path / "a", (TONE * 32767).astype(np.int16), 8000, format=name, subtype=kind
+        )
         (tmp_path / "a").rename(tmp_path / f"{name}.raw")
-    packed, wav = (read_samples(tmp_path / f"{name}.raw", 8000).astype(int) for name in (form, "WAV"))
+    packed, wav = (
+        read_samples(tmp_path / f"{name}.raw", 8000).astype(int) for name in (form, "WAV")
+    )
     assert len(packed) == len(wav)
     assert np.abs(packed - wav).max() <= bound
 
@@ -67,7 +79,10 @@ def test_other_formats_are_recognized_by_content(tmp_path, form, subtype, bound)
 @pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3"])
 @pytest.mark.parametrize("rate", [8000, 11_025])
 def test_samples_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch, form, rate):
-    sound = np.random.default_rng(5).uniform(-0.9, 0.9, (30_000, 2)) * np.linspace(0, 1, 30_000)[:, None]
+    sound = (
+        np.random.default_rng(5).uniform(-0.9, 0.9, (30_000, 2))
+        * np.linspace(0, 1, 30_000)[:, None]
+    )
     soundfile.write(tmp_path / "a", sound, 44_100, format=form)
     expected = read_samples(tmp_path / "a", rate)
     for size in (100, 4_999):
@@ -139,14 +154,19 @@ def test_damaged_headers_are_refused_without_a_traceback_of_libsndfile(tmp_path,
 def test_pointer_of_git_lfs_is_refused(tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
-    with pytest.raises(UserError, match=r"list.csv, line 2: .*a.wav: is a pointer of git-lfs .* `git lfs pull`"):
+    with pytest.raises(
+        UserError, match=r"list.csv, line 2: .*a.wav: is a pointer of git-lfs .* `git lfs pull`"
+    ):
         read_sound(path, 8000, "list.csv, line 2")
 
 
 def test_older_libsndfile_without_mp3_is_reported(tmp_path, monkeypatch):
     (tmp_path / "a.mp3").write_bytes(b"\xff\xfb\x90\xc4" + bytes(500))
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "WAV"})
-    with pytest.raises(UserError, match=r"a.mp3: .* does not support MP3, 1.1 does: pip install --upgrade soundfile"):
+    with pytest.raises(
+        UserError,
+        match=r"a.mp3: .* does not support MP3, 1.1 does: pip install --upgrade soundfile",
+    ):
         read_sound(tmp_path / "a.mp3", 8000)
 
 
@@ -163,7 +183,9 @@ def test_truncated_file_is_read_up_to_there_with_a_note(tmp_path, form):
 
 
 def test_samples_before_an_error_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch):
-    soundfile.write(tmp_path / "a", np.random.default_rng(5).normal(0, 0.2, 300_000), 8000, format="FLAC")
+    soundfile.write(
+        tmp_path / "a", np.random.default_rng(5).normal(0, 0.2, 300_000), 8000, format="FLAC"
+    )
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-3000])
     expected, notes = read_sound(tmp_path / "a", 8000)
     assert f"a: damaged or truncated after {len(expected):,} samples (" in notes.cut_off
@@ -171,7 +193,9 @@ def test_samples_before_an_error_do_not_depend_on_the_size_of_blocks(tmp_path, m
     np.testing.assert_array_equal(read_sound(tmp_path / "a", 8000)[0], expected)
 
 
-@pytest.mark.parametrize("sizes", [(0, 0), (0xFFFF_FFFF, 0), (0xFFFF_FFFF, 0xFFFF_FFFF), (0, 0xFFFF_FFFF), (8, 0)])
+@pytest.mark.parametrize(
+    "sizes", [(0, 0), (0xFFFF_FFFF, 0), (0xFFFF_FFFF, 0xFFFF_FFFF), (0, 0xFFFF_FFFF), (8, 0)]
+)
 def test_unfinished_wav_is_read_completely(tmp_path, sizes):
     soundfile.write(tmp_path / "a.wav", TONE, 8000)
     content = (tmp_path / "a.wav").read_bytes()
@@ -196,7 +220,9 @@ def test_flac_of_a_streaming_writer_is_read_completely(tmp_path):
     (tmp_path / "a.flac").write_bytes(with_stated_length(content, 0))
     assert len(read_samples(tmp_path / "a.flac", 8000)) == 3000
     (tmp_path / "a.flac").write_bytes(with_stated_length(content, 1 << 31))
-    with pytest.raises(UserError, match=r"a.flac: states 2,147,483,648 samples, more than the limit of 536,870,912"):
+    with pytest.raises(
+        UserError, match=r"a.flac: states 2,147,483,648 samples, more than the limit of 536,870,912"
+    ):
         read_sound(tmp_path / "a.flac", 8000)
 
 
@@ -227,7 +253,9 @@ def test_samples_of_small_files_are_limited(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a.flac", np.zeros(500_000), 8000)
     assert len(read_samples(tmp_path / "a.flac", 8000)) == 500_000
     with pytest.raises(
-        UserError, match=r"a.flac: states 500,000 samples, more than the limit of 349,525 .*REGARD_MAX_FILE_MIB"
+        UserError,
+        match=r"a.flac: states 500,000 samples, more than the limit of 349,525 "
+        r".*REGARD_MAX_FILE_MIB",
     ):
         read_sound(tmp_path / "a.flac", 12_000)
     content = (tmp_path / "a.flac").read_bytes()
@@ -242,7 +270,8 @@ def test_limit_depends_on_the_size_of_the_file(tmp_path, monkeypatch):
     assert len(read_samples(tmp_path / "a.wav", 48_000)) == 4_200_000
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
     with pytest.raises(
-        UserError, match=r"a.wav: states 700,000 samples, more than the limit of 87,381 .*REGARD_MAX_FILE_MIB"
+        UserError,
+        match=r"a.wav: states 700,000 samples, more than the limit of 87,381 .*REGARD_MAX_FILE_MIB",
     ):
         read_sound(tmp_path / "a.wav", 48_000)
 
@@ -253,5 +282,7 @@ def test_sound_through_a_pipe_is_that_of_the_file(tmp_path, form):
     os.mkfifo(tmp_path / "pipe")
     thread = Thread(target=lambda: (tmp_path / "pipe").write_bytes((tmp_path / "a").read_bytes()))
     thread.start()
-    np.testing.assert_array_equal(read_samples(tmp_path / "pipe", 8000), read_samples(tmp_path / "a", 8000))
+    np.testing.assert_array_equal(
+        read_samples(tmp_path / "pipe", 8000), read_samples(tmp_path / "a", 8000)
+    )
     thread.join()

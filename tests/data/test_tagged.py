@@ -13,7 +13,8 @@ FORMS = {
     "header.tsv": "Token\tTag\nwe\tO\nmet,\tO\n'x'\tB-DAY\n\n5\tO\n",
     "sentence.tsv": "sentence_id\tpos\tlabel\tword\n1\tP\tO\twe\n1\tV\tO\tmet,\n1\tN\tB-DAY\t'x'\n2\tN\tO\t5\n",
     "plain.csv": "we,O\n\"met,\",O\n'x',B-DAY\n\n5,O\n",
-    "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,we,P,O\n,\"met,\",V,O\n,'x',N,B-DAY\nSentence: 2,5,N,O\n",
+    "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: "
+    "1,we,P,O\n,\"met,\",V,O\n,'x',N,B-DAY\nSentence: 2,5,N,O\n",
     "sheet.csv": "tag;token\nO;we\nO;met,\nB-DAY;'x'\n;\nO;5\n",
     "rows.csv": "text,labels\n\"we met, 'x'\",O O B-DAY\n5,O\n",
     "lists.csv": (
@@ -22,10 +23,12 @@ FORMS = {
         """2,"[""O""]","['5']"\n"""
     ),
     "array.json": (
-        '[{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}, {"tokens": ["5"], "tags": ["O"]}]'
+        '[{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}, {"tokens": ["5"], '
+        '"tags": ["O"]}]'
     ),
     "lines.jsonl": (
-        '{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}\n{"tokens": ["5"], "tags": ["O"]}\n'
+        '{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}\n{"tokens": ["5"], '
+        '"tags": ["O"]}\n'
     ),
 }
 
@@ -52,13 +55,18 @@ def test_same_sentences_are_read_from_every_form(tmp_path, name):
 )
 def test_integers_are_names_of_tags_with_a_notice(tmp_path, name, content):
     with pytest.warns(UserWarning, match=r"the tags are numbers, .* \(0, 12\); to name them"):
-        assert read(tmp_path, content, name, tag_column="ner_tags")[0] == ((("we", "met"), ("0", "12")),)
+        assert read(tmp_path, content, name, tag_column="ner_tags")[0] == (
+            (("we", "met"), ("0", "12")),
+        )
 
 
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ('"ner_tags": [0, 1]', "no field 'tags'; .* 'tokens', 'ner_tags'; --data.tag-column ner_tags selects another"),
+        (
+            '"ner_tags": [0, 1]',
+            "no field 'tags'; .* 'tokens', 'ner_tags'; --data.tag-column ner_tags selects another",
+        ),
         ('"tags": [0, -1]', "a list of strings or integers"),
         ('"tags": [0, true]', "a list of strings or integers"),
         ('"tags": [0]', "got 2 tokens and 1 tags"),
@@ -74,10 +82,16 @@ def test_columns_and_header_by_settings(tmp_path):
     assert read(tmp_path, table, "a.tsv")[0] == ((("a", "x"), ("c", "O")),)
     assert read(tmp_path, table, "a.tsv", header="yes")[0] == ((("x",), ("O",)),)
     assert read(tmp_path, table, "a.tsv", tag_column=2, header="yes")[0] == ((("x",), ("B",)),)
-    assert read(tmp_path, table, "a.tsv", token_column="c", tag_column="a")[0] == ((("O",), ("x",)),)
-    assert read(tmp_path, "token tag\nx O\n", "a.txt", header="no")[0] == ((("token", "x"), ("tag", "O")),)
+    assert read(tmp_path, table, "a.tsv", token_column="c", tag_column="a")[0] == (
+        (("O",), ("x",)),
+    )
+    assert read(tmp_path, "token tag\nx O\n", "a.txt", header="no")[0] == (
+        (("token", "x"), ("tag", "O")),
+    )
     fields = '{"words": ["a"], "ner": ["O"]}\n'
-    assert read(tmp_path, fields, "a.jsonl", token_column="words", tag_column="ner")[0] == ((("a",), ("O",)),)
+    assert read(tmp_path, fields, "a.jsonl", token_column="words", tag_column="ner")[0] == (
+        (("a",), ("O",)),
+    )
     with pytest.raises(UserError, match=r"line 1: no column 'd'; the header is 'a', 'b', 'c'"):
         read(tmp_path, table, "a.tsv", tag_column="d")
     with pytest.raises(UserError, match=r"by number with --data.header no, got 'c'"):
@@ -88,7 +102,10 @@ def test_columns_and_header_by_settings(tmp_path):
     ("content", "message"),
     [
         ("token,tag\nx,O\ny,\n", r"line 3: expected a token and its tag, got 'y '"),
-        ("text,tags\nx y,O O\nx y,O\n", r"line 3: expected one tag per token, got 2 tokens and 1 tags"),
+        (
+            "text,tags\nx y,O O\nx y,O\n",
+            r"line 3: expected one tag per token, got 2 tokens and 1 tags",
+        ),
         ('text,tags\nx,"[(1)]"\n', r"line 2: expected a list of strings, got '\[\(1\)\]'"),
         ("token,tag\nx,O\n1\n", r"line 3: expected a token and its tag, got '1'"),
     ],
@@ -103,7 +120,10 @@ def test_bad_rows_are_named_or_left_out(tmp_path, content, message):
 
 def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
     content = "-DOCSTART-\n\n# id = 1\n# text = x y\nx\tO\n#\tB\n\n# O\ny O\n\n-DOCSTART- -X- O\n"
-    assert read(tmp_path, content, "a.conll")[0] == ((("x", "#"), ("O", "B")), (("#", "y"), ("O", "O")))
+    assert read(tmp_path, content, "a.conll")[0] == (
+        (("x", "#"), ("O", "B")),
+        (("#", "y"), ("O", "O")),
+    )
     words = [words for _, words, _ in read_words(tmp_path / "a.conll", TaggedConfig())]
     assert words == [("x", "#"), ("#", "y")]
 
@@ -115,10 +135,13 @@ def test_comment_with_as_many_columns_as_the_rows_is_skipped(tmp_path):
 
 def test_conllu_needs_chosen_columns(tmp_path):
     rows = [
-        f"{i}\t{form}\t{form}\t{tag}\t_\t_\t0\troot\t_\t_" for i, form, tag in ((1, "we", "PRON"), (2, "met", "VERB"))
+        f"{i}\t{form}\t{form}\t{tag}\t_\t_\t0\troot\t_\t_"
+        for i, form, tag in ((1, "we", "PRON"), (2, "met", "VERB"))
     ]
     content = "\n".join(["# sent_id = a", *rows, ""])
-    with pytest.raises(UserError, match=r"looks like CoNLL-U.*--data.token-column 2 --data.tag-column 4"):
+    with pytest.raises(
+        UserError, match=r"looks like CoNLL-U.*--data.token-column 2 --data.tag-column 4"
+    ):
         read(tmp_path, content, "a.conllu")
     chosen = read(tmp_path, content, "a.conllu", token_column=2, tag_column=4)[0]
     assert chosen == ((("we", "met"), ("PRON", "VERB")),)

@@ -1,4 +1,5 @@
-"""Decoding inverts encoding, unknown parts of texts are recognized, and damaged files are refused."""
+"""Decoding inverts encoding, unknown parts of texts are recognized, and damaged files are
+refused."""
 
 import json
 import os
@@ -15,7 +16,11 @@ from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizers
 from regard.errors import UserError
 
-RAW = ["A man, 25, in a 'green' hat.", "Two men stand on a mountain!", "The man in the hat: a mountain-man."]
+RAW = [
+    "A man, 25, in a 'green' hat.",
+    "Two men stand on a mountain!",
+    "The man in the hat: a mountain-man.",
+]
 TOKENIZED = [
     "a man , 25 , in a &apos; green &apos; hat .",
     "two men stand on a mountain !",
@@ -75,7 +80,11 @@ def test_char_keeps_every_space():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
-    texts = [*RAW, *TOKENIZED, *(f"{first}{second} {second}{first}" for first in "abcdefgh" for second in "ijklmnop")]
+    texts = [
+        *RAW,
+        *TOKENIZED,
+        *(f"{first}{second} {second}{first}" for first in "abcdefgh" for second in "ijklmnop"),
+    ]
     for name in ("first", "second"):
         train(kind, texts, vocab_size=90).save(tmp_path / name)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
@@ -222,12 +231,24 @@ DAMAGES = {
         "config": {**content["config"], "vocab_size": 4},
     },
     '"pieces"': lambda content: {**content, "pieces": [1, 2]},
-    "a piece occurs twice": lambda content: {**content, "pieces": content["pieces"] + content["pieces"][:1]},
-    "a piece is not valid Unicode": lambda content: {**content, "pieces": [*content["pieces"], "\ud83d"]},
-    "not a single character: 'a'": lambda content: {**content, "config": {**content["config"], "kind": "char"}},
+    "a piece occurs twice": lambda content: {
+        **content,
+        "pieces": content["pieces"] + content["pieces"][:1],
+    },
+    "a piece is not valid Unicode": lambda content: {
+        **content,
+        "pieces": [*content["pieces"], "\ud83d"],
+    },
+    "not a single character: 'a'": lambda content: {
+        **content,
+        "config": {**content["config"], "kind": "char"},
+    },
     '"merges"': lambda content: {**content, "merges": None},
     "a merge must be two pieces": lambda content: {**content, "merges": [["a"]]},
-    "has pieces that are not in the vocabulary": lambda content: {**content, "merges": [["a", "\u4e2d"]]},
+    "has pieces that are not in the vocabulary": lambda content: {
+        **content,
+        "merges": [["a", "\u4e2d"]],
+    },
 }
 
 
@@ -247,7 +268,9 @@ def test_load_rejects_a_missing_file(tmp_path):
         Tokenizer.load(tmp_path / "missing.json")
 
 
-@pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)]
+)
 def test_config_reports_a_number_out_of_range(name, value):
     with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, got {value}"):
         TokenizerConfig(**{name: value})
@@ -269,7 +292,8 @@ def test_config_reports_a_number_out_of_range(name, value):
     ],
 )
 def test_config_reports_an_invalid_choice(setting, message):
-    """Run in a separate process, because in this one argument types are checked before the config can check them."""
+    """Run in a separate process, because in this one argument types are checked before the config
+    can check them."""
     code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert message in done.stderr.splitlines()[-1]

@@ -30,7 +30,10 @@ def test_frames_may_be_milliseconds_and_ids_strings_or_large_integers(tmp_path):
     lines = "1700000000000 9007199254740993 0 0\n1700000000001 9007199254740992 0 0\n1700000000001 anna-1 1 1\n"
     (tmp_path / "a.txt").write_text(lines, encoding="utf-8")
     frames, _ = read_frames(tmp_path / "a.txt")
-    assert [[*positions] for positions in frames.values()] == [["9007199254740993"], ["9007199254740992", "anna-1"]]
+    assert [[*positions] for positions in frames.values()] == [
+        ["9007199254740993"],
+        ["9007199254740992", "anna-1"],
+    ]
     assert [*frames] == [1.7e12, 1.7e12 + 1]
 
 
@@ -44,7 +47,8 @@ def test_ids_are_sorted_as_numbers_before_strings():
         ("1 2 3", "expected four columns frame, id, x, y, got '1 2 3'"),
         (
             "1 2 3 4 5",
-            "four columns frame, id, x, y, got '1 2 3 4 5'; a header selects columns, such as: frame id x z y",
+            "four columns frame, id, x, y, got '1 2 3 4 5'; a header selects columns, such as: "
+            "frame id x z y",
         ),
         ("1 2 nan 4", "expected frame, id, x, y with numeric frame, x and y"),
         ("1 2 ? 4", "expected frame, id, x, y with numeric frame, x and y"),
@@ -69,17 +73,25 @@ def test_bad_lines_are_an_error_or_skipped(tmp_path, line, message):
 @pytest.mark.parametrize("names", ["time who x y", "frame id x x y", "a b c d"])
 def test_header_that_lacks_a_column_is_refused(tmp_path, names):
     (tmp_path / "a.txt").write_text(f"{names}\n0 1 2 3\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"a.txt, line 1: expected four columns frame, id, x, y, or a header with them"):
+    with pytest.raises(
+        UserError,
+        match=r"a.txt, line 1: expected four columns frame, id, x, y, or a header with them",
+    ):
         read_frames(tmp_path / "a.txt", "skip")
 
 
 def test_header_applies_to_every_line(tmp_path):
     (tmp_path / "a.txt").write_text("frame id x y\n0 1 2\n", encoding="utf-8")
-    with pytest.raises(UserError, match="line 2: expected 4 columns, as in the header, got '0 1 2'"):
+    with pytest.raises(
+        UserError, match="line 2: expected 4 columns, as in the header, got '0 1 2'"
+    ):
         read_frames(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_decimal_comma(separator):
-    lines = [separator.join(row).encode() for row in (("frame", "id", "x", "y"), ("7", "a", "8,5", "-1,25"))]
+    lines = [
+        separator.join(row).encode()
+        for row in (("frame", "id", "x", "y"), ("7", "a", "8,5", "-1,25"))
+    ]
     assert parse_frames(lines, "a")[0] == {7.0: {"a": (8.5, -1.25)}}

@@ -1,11 +1,19 @@
-"""Trajectories: windows of recordings, and agent-centric frames, which are invariant to the pose of the scene."""
+"""Trajectories: windows of recordings, and agent-centric frames, which are invariant to the pose of
+the scene."""
 
 import numpy as np
 import pytest
 import torch
 
 from regard.data.config import TracksConfig
-from regard.data.tracks import TrackBatches, TrackWindows, extract_windows, make_tracks, read_windows, to_agent_frames
+from regard.data.tracks import (
+    TrackBatches,
+    TrackWindows,
+    extract_windows,
+    make_tracks,
+    read_windows,
+    to_agent_frames,
+)
 from regard.errors import UserError
 
 
@@ -21,7 +29,10 @@ def test_windows_have_agents_present_in_all_frames_across_gaps():
 
 def test_recordings_without_a_window_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("0 1 2 3\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"a.txt: there is no window of 20 .* with at least 2 agents: lower --data.obs"):
+    with pytest.raises(
+        UserError,
+        match=r"a.txt: there is no window of 20 .* with at least 2 agents: lower --data.obs",
+    ):
         read_windows([tmp_path / "a.txt"], TracksConfig())
 
 
@@ -50,7 +61,9 @@ def test_agent_frames_are_invariant_and_invertible():
     for before, after in zip(frames[0][:3], frames[1][:3], strict=True):
         np.testing.assert_allclose(before, after, atol=1e-10)
     _, _, future, rotations = to_agent_frames(moved, range(5), **sizes)
-    np.testing.assert_allclose(moved.positions[:, 3:4] + future @ rotations, moved.positions[:, 4:], atol=1e-10)
+    np.testing.assert_allclose(
+        moved.positions[:, 3:4] + future @ rotations, moved.positions[:, 4:], atol=1e-10
+    )
 
 
 def test_fewer_neighbors_are_the_nearest_and_zero_is_the_ego_agent_alone():

@@ -1,4 +1,5 @@
-"""Vectors of numbers: files of every format, synthetic curves, and errors that name file and row."""
+"""Vectors of numbers: files of every format, synthetic curves, and errors that name file and
+row."""
 
 import gzip
 
@@ -92,7 +93,9 @@ def test_damaged_and_pickled_files_are_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             read_vectors(tmp_path / name)
-    with pytest.raises(UserError, match=r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"):
+    with pytest.raises(
+        UserError, match=r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"
+    ):
         read_vectors(tmp_path / "whole.npy", size=2)
 
 
@@ -100,7 +103,9 @@ def test_curves_are_those_of_their_formulas():
     config = VectorsConfig(deviation=0.0, samples=50, val_share=0.2)
     ellipse = make_curve(config, "train").values
     assert ellipse.shape == (50, 2)
-    assert (ellipse[:, 0] / 2) ** 2 + (ellipse[:, 1] / 1.5) ** 2 == pytest.approx(np.ones(50), rel=1e-5)
+    assert (ellipse[:, 0] / 2) ** 2 + (ellipse[:, 1] / 1.5) ** 2 == pytest.approx(
+        np.ones(50), rel=1e-5
+    )
     spiral = make_curve(VectorsConfig(deviation=0.0, curve="spiral"), "test").values
     angle = np.arctan2(spiral[:, 1], spiral[:, 0]) % (2 * np.pi)
     assert np.hypot(*spiral.T) == pytest.approx(angle / np.pi, abs=1e-5)
@@ -111,12 +116,16 @@ def test_curves_are_those_of_their_formulas():
     assert 0.03 < np.abs(np.hypot(noisy[:, 0] / 2, noisy[:, 1] / 1.5) - 1).std() * 1.75 < 0.07
 
 
-@pytest.mark.parametrize("given", ["1, 2", "1;2", " 1\t2 ", [1, 2.0], (1.0, 2), np.array([1, 2]), np.float32([1, 2])])
+@pytest.mark.parametrize(
+    "given", ["1, 2", "1;2", " 1\t2 ", [1, 2.0], (1.0, 2), np.array([1, 2]), np.float32([1, 2])]
+)
 def test_inputs_are_texts_or_sequences(given):
     assert parse_vector(given, 2) == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("given", ["1", "1, 2, 3", "a, b", "", [True, 2], [float("nan"), 1], "1_0, 2"])
+@pytest.mark.parametrize(
+    "given", ["1", "1, 2, 3", "a, b", "", [True, 2], [float("nan"), 1], "1_0, 2"]
+)
 def test_other_inputs_are_refused(given):
     with pytest.raises(ValueError, match="expected 2 numbers"):
         parse_vector(given, 2)
@@ -124,11 +133,19 @@ def test_other_inputs_are_refused(given):
 
 def test_tables_of_pandas_and_spreadsheets(tmp_path):
     path = tmp_path / "a.csv"
-    for text in (",a,b\n0,1.5,2\n1,3,4\n", ",0,1\n0,1.5,2\n1,3,4\n", "a;b\n1,5;2\n3;4\n", '"a"\t"b"\n1.5\t2\n3\t4\n'):
+    for text in (
+        ",a,b\n0,1.5,2\n1,3,4\n",
+        ",0,1\n0,1.5,2\n1,3,4\n",
+        "a;b\n1,5;2\n3;4\n",
+        '"a"\t"b"\n1.5\t2\n3\t4\n',
+    ):
         path.write_text(text)
         assert read_vectors(path).values.tolist() == [[1.5, 2], [3, 4]], text
     path.write_text("0,1\n1.5,2\n")
-    with pytest.raises(UserError, match=r"line 1: 0, 1, ... may be .* --data.header yes if they are, --data.header no"):
+    with pytest.raises(
+        UserError,
+        match=r"line 1: 0, 1, ... may be .* --data.header yes if they are, --data.header no",
+    ):
         read_vectors(path)
     assert read_vectors(path, header="yes").values.tolist() == [[1.5, 2]]
     assert read_vectors(path, header="no").values.tolist() == [[0, 1], [1.5, 2]]

@@ -26,7 +26,9 @@ def test_fixed_windows_predict_every_token_but_the_first_once():
 def test_training_windows_do_not_overlap_are_complete_and_differ_between_epochs():
     batches = WindowBatches(IDS, context=7, rows=4, seed=3)
     plans = [batches.plan(epoch) for epoch in range(6)]
-    assert plans == [WindowBatches(IDS, context=7, rows=4, seed=3).plan(epoch) for epoch in range(6)]
+    assert plans == [
+        WindowBatches(IDS, context=7, rows=4, seed=3).plan(epoch) for epoch in range(6)
+    ]
     assert len({rows for plan in plans for rows in plan}) == sum(map(len, plans))
     assert len({min(start for rows in plan for start in rows) for plan in plans}) > 1
     for plan in plans:

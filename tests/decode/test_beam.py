@@ -28,9 +28,14 @@ from tests.decode.toys import (
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
 
-def every_output(stepper: HashStepper, source: Padded, *, most: int, alpha: float) -> list[Hypothesis]:
-    """Return all outputs of one sentence over the ids 1, 3 (EOS), 4, 5, best first, by teacher-forced scores."""
-    outputs = [(*words, EOS) for n in range(most) for words in itertools.product((1, 4, 5), repeat=n)]
+def every_output(
+    stepper: HashStepper, source: Padded, *, most: int, alpha: float
+) -> list[Hypothesis]:
+    """Return all outputs of one sentence over the ids 1, 3 (EOS), 4, 5, best first, by
+    teacher-forced scores."""
+    outputs = [
+        (*words, EOS) for n in range(most) for words in itertools.product((1, 4, 5), repeat=n)
+    ]
     outputs += list(itertools.product((1, 4, 5), repeat=most))
     many = Padded(source.items.expand(len(outputs), -1), source.lengths.expand(len(outputs)))
     scores = score(stepper, many, targets=outputs, bos=BOS).tolist()
@@ -61,7 +66,9 @@ def plain_beam(
                 logits, state = stepper.step(torch.tensor([token]), state)
             following = logits[0].double().log_softmax(-1).tolist()
             candidates += [
-                (log_prob + following[token], [*tokens, token]) for token in range(vocab) if token not in (PAD, BOS)
+                (log_prob + following[token], [*tokens, token])
+                for token in range(vocab)
+                if token not in (PAD, BOS)
             ]
         candidates.sort(key=lambda candidate: -candidate[0])
         for log_prob, tokens in candidates[:width]:
@@ -69,29 +76,39 @@ def plain_beam(
             if ends or step == most:
                 words = tokens[:-1] if ends else tokens
                 finished.append(
-                    Hypothesis(tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=ends)
+                    Hypothesis(
+                        tokens=words, score=log_prob / step**alpha, log_prob=log_prob, finished=ends
+                    )
                 )
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:width]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n_best]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
-def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(alpha: float, device: torch.device) -> None:
+def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(
+    alpha: float, device: torch.device
+) -> None:
     stepper = HashStepper(6, spread=1.2)
     for sentence in SENTENCES[:3]:
         source = padded([sentence], device)
         expected = every_output(stepper, source, most=4, alpha=alpha)
         assert len(expected) == 121
         # At most 27 hypotheses of 3 tokens are live, each with 4 continuations.
-        (results,) = beam(stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS)
+        (results,) = beam(
+            stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS
+        )
         assert is_equal([results], [expected])
-        (hypotheses,) = beam(stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS)
+        (hypotheses,) = beam(
+            stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS
+        )
         assert is_equal([hypotheses], [expected[:3]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 3.0])
 @pytest.mark.parametrize(("width", "n_best"), [(2, 1), (3, 3), (7, 2)])
-def test_beam_stops_early_only_if_further_steps_cannot_change_the_result(width: int, n_best: int, alpha: float) -> None:
+def test_beam_stops_early_only_if_further_steps_cannot_change_the_result(
+    width: int, n_best: int, alpha: float
+) -> None:
     stepper = HashStepper(13, spread=2.5, seed=4)
     source = padded(SENTENCES)
     most = [9, 5, 11, 1, 8, 6]
@@ -107,7 +124,9 @@ def test_beam_stops_early_only_if_further_steps_cannot_change_the_result(width: 
 
 
 def test_beam_stops_as_soon_as_no_hypothesis_can_beat_the_finished_ones() -> None:
-    stepper = TreeStepper({(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6)
+    stepper = TreeStepper(
+        {(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6
+    )
     beam(stepper, padded([[4]]), beam=2, max_length=9, length_penalty=0.0, **IDS)
     assert len(stepper.inputs) == 1
     stepper.inputs.clear()
@@ -119,7 +138,9 @@ def test_beam_stops_as_soon_as_no_hypothesis_can_beat_the_finished_ones() -> Non
 
 
 def test_beam_ends_each_sentence_by_its_own_maximal_length() -> None:
-    stepper = TreeStepper({(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6)
+    stepper = TreeStepper(
+        {(): {EOS: 0.6, 4: 0.3, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}}, vocab=6
+    )
     beam(stepper, padded([[4], [5], [6]]), beam=2, max_length=[2, 4, 2], **IDS)
     assert [len(tokens) for tokens in stepper.inputs] == [3, 2, 2, 2]
 
@@ -131,10 +152,14 @@ def test_beam_ends_when_no_hypothesis_is_left() -> None:
     assert len(stepper.inputs) == 2
 
 
-def test_beam_moves_the_source_memory_only_when_sentences_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_moves_the_source_memory_only_when_sentences_finish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     selects = []
     select = Prefixes.select
-    monkeypatch.setattr(Prefixes, "select", lambda self, index: selects.append(index) or select(self, index))
+    monkeypatch.setattr(
+        Prefixes, "select", lambda self, index: selects.append(index) or select(self, index)
+    )
     stepper = HashStepper(11)
     beam(stepper, padded(SENTENCES), beam=3, max_length=[7, 3, 12, 1, 12, 5], **IDS)
     changes = sum(before != after for before, after in itertools.pairwise(stepper.rows))
@@ -162,7 +187,9 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
     ((first,),) = greedy(stepper, padded([[4]]), max_length=6, length_penalty=0.0, **IDS)
     assert first.tokens == [4, 6]
     assert first.log_prob == pytest.approx(math.log(0.6 * 0.35 * 0.9), rel=1e-5)
-    results = beam(stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS)
+    results = beam(
+        stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS
+    )
     assert token_lists(results) == [[[5, 6], [4, 6]]]
     assert [hypothesis.log_prob for hypothesis in results[0]] == pytest.approx(
         [math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5
@@ -170,8 +197,14 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
 
 
 def test_finished_hypotheses_take_no_place_in_the_beam() -> None:
-    # One of the two most likely first tokens ends; 4 and 5 must both stay live, as 5 leads to the best output.
-    tree = {(): {EOS: 0.4, 4: 0.35, 5: 0.25}, (4,): {6: 0.5, 7: 0.5}, (5,): {6: 1.0}, (5, 6): {EOS: 1.0}}
+    # One of the two most likely first tokens ends; 4 and 5 must both stay live, as 5 leads to the
+    # best output.
+    tree = {
+        (): {EOS: 0.4, 4: 0.35, 5: 0.25},
+        (4,): {6: 0.5, 7: 0.5},
+        (5,): {6: 1.0},
+        (5, 6): {EOS: 1.0},
+    }
     results = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=5, n_best=2, **IDS)
     assert token_lists(results)[0][0] == [5, 6]
 
@@ -212,7 +245,9 @@ def test_beam_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(alpha, de
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float) -> None:
     stepper = HashStepper(17)
-    results = beam(stepper, padded(SENTENCES), beam=5, max_length=7, n_best=5, length_penalty=alpha, **IDS)
+    results = beam(
+        stepper, padded(SENTENCES), beam=5, max_length=7, n_best=5, length_penalty=alpha, **IDS
+    )
     ends = set()
     for sentence, hypotheses in zip(SENTENCES, results, strict=True):
         assert len(hypotheses) == 5
@@ -222,10 +257,17 @@ def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float
         )
         targets = [generated_ids(hypothesis) for hypothesis in hypotheses]
         rescored = score(stepper, padded([sentence] * 5), targets=targets, bos=BOS).tolist()
-        assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(rescored, rel=1e-5)
-        expected = [log_prob / len(target) ** alpha for log_prob, target in zip(rescored, targets, strict=True)]
+        assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(
+            rescored, rel=1e-5
+        )
+        expected = [
+            log_prob / len(target) ** alpha
+            for log_prob, target in zip(rescored, targets, strict=True)
+        ]
         assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(expected, rel=1e-5)
-        assert not {PAD, BOS, EOS} & {token for hypothesis in hypotheses for token in hypothesis.tokens}
+        assert not {PAD, BOS, EOS} & {
+            token for hypothesis in hypotheses for token in hypothesis.tokens
+        }
         ends |= {hypothesis.finished for hypothesis in hypotheses}
     assert ends == {True, False}
 
@@ -248,13 +290,25 @@ def test_beam_ends_at_its_maximal_length(most: int) -> None:
     assert len(stepper.rows) <= most
     assert any(not hypothesis.finished for hypotheses in results for hypothesis in hypotheses)
     assert all(
-        hypothesis.length == most for hypotheses in results for hypothesis in hypotheses if not hypothesis.finished
+        hypothesis.length == most
+        for hypotheses in results
+        for hypothesis in hypotheses
+        if not hypothesis.finished
     )
 
 
 def test_beam_wider_than_the_vocabulary_returns_every_output() -> None:
     # The ids 3 (EOS) and 4 are allowed: outputs of at most 3 tokens are EOS, 4 EOS, 4 4 EOS, 4 4 4.
-    results = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3)
+    results = beam(
+        HashStepper(5),
+        padded([[1], [4]]),
+        beam=9,
+        max_length=3,
+        n_best=7,
+        banned=(0, 1, 2),
+        bos=2,
+        eos=3,
+    )
     outputs = [[], [4], [4, 4], [4, 4, 4]]
     assert [sorted(sentence) for sentence in token_lists(results)] == [outputs, outputs]
 
@@ -263,7 +317,15 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
     vocab = 50
     even = dict.fromkeys(range(vocab), 1 / vocab)
     tree = {(): even, (0,): even, (1,): even, (0, 0): even, (0, 1): even}
-    results = beam(TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
+    results = beam(
+        TreeStepper(tree, vocab=vocab),
+        padded([[4]]),
+        beam=2,
+        bos=BOS,
+        eos=EOS,
+        max_length=3,
+        n_best=2,
+    )
     assert token_lists(results) == [[[0, 0, 0], [0, 0, 1]]]
 
 
@@ -272,7 +334,11 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
         lambda rows: st.integers(1, 9).flatmap(
             lambda width: st.tuples(
                 st.lists(
-                    st.lists(st.sampled_from([-math.inf, -2.0, -1.0, 0.0]), min_size=width, max_size=width),
+                    st.lists(
+                        st.sampled_from([-math.inf, -2.0, -1.0, 0.0]),
+                        min_size=width,
+                        max_size=width,
+                    ),
                     min_size=rows,
                     max_size=rows,
                 ),
@@ -332,7 +398,9 @@ def test_beam_records_no_gradients() -> None:
 )
 def test_beam_refuses(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        beam(HashStepper(7), padded([[4], [5], [6]]), **{"beam": 3, "max_length": 5, **IDS, **change})
+        beam(
+            HashStepper(7), padded([[4], [5], [6]]), **{"beam": 3, "max_length": 5, **IDS, **change}
+        )
 
 
 @pytest.mark.parametrize("width", [2, 30])

@@ -7,7 +7,9 @@ from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.decode.sample import filter_logits
 
 
-@pytest.mark.parametrize(("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)])
+@pytest.mark.parametrize(
+    ("source", "most"), [(1, 6), (2, 8), (7, 15), (13, 24), (14, 25), (15, 25), (100_000, 25)]
+)
 def test_limit_grows_with_the_source_up_to_the_cap(source: int, most: int) -> None:
     assert DecodeConfig(max_ratio=1.5, max_extra=5, max_length=25).limit(source) == most
 
@@ -56,7 +58,9 @@ def test_sampling_config_refuses(config: type, change: dict, message: str) -> No
 
 @pytest.mark.parametrize("temperature", [0.0, 0.001, 1000.0])
 @pytest.mark.parametrize("top_p", [1e-6, 1.0])
-def test_filtered_probabilities_sum_to_one_at_the_ends_of_the_ranges(temperature: float, top_p: float) -> None:
+def test_filtered_probabilities_sum_to_one_at_the_ends_of_the_ranges(
+    temperature: float, top_p: float
+) -> None:
     logits = torch.tensor([[3e4, -3e4, 0.0, -float("inf")], [1e-3, 0.0, 0.0, 0.0]])
     probs = filter_logits(logits, SampleConfig(temperature=temperature, top_p=top_p, top_k=3))
     assert torch.allclose(probs.sum(-1), torch.ones(2))

@@ -5,7 +5,18 @@ import torch
 
 from regard.decode.greedy import GeneratedToken, greedy, stream
 from regard.decode.stepper import DecoderState, Stepper, score
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, generated_ids, is_equal, padded, token_lists
+from tests.decode.toys import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    HashStepper,
+    TreeStepper,
+    generated_ids,
+    is_equal,
+    padded,
+    token_lists,
+)
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
@@ -35,7 +46,9 @@ def test_greedy_takes_the_likeliest_token_at_every_step(device: torch.device) ->
         assert math.isclose(hypothesis.score, total / len(expected) ** 0.7, rel_tol=1e-5)
 
 
-def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device: torch.device) -> None:
+def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(
+    device: torch.device,
+) -> None:
     batched = HashStepper(11, spread=1.5)
     most = [7, 3, 12, 1, 12, 5]
     results = greedy(batched, padded(SENTENCES, device), max_length=most, **IDS)
@@ -50,7 +63,10 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
     assert len({hypothesis.length for (hypothesis,) in results}) > 3
     assert batched.rows == [count for count in rows if count]
     limits = torch.tensor(most, device=device)
-    assert is_equal(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), separate)
+    assert is_equal(
+        greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS),
+        separate,
+    )
 
 
 def test_greedy_log_prob_equals_rescoring() -> None:
@@ -58,12 +74,18 @@ def test_greedy_log_prob_equals_rescoring() -> None:
     source = padded(SENTENCES)
     results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
     assert {hypothesis.finished for hypothesis in results} == {True, False}
-    rescored = score(stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS)
-    assert rescored.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
+    rescored = score(
+        stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS
+    )
+    assert rescored.tolist() == pytest.approx(
+        [hypothesis.log_prob for hypothesis in results], rel=1e-5
+    )
 
 
 def test_greedy_is_cut_unfinished_at_the_maximum_length() -> None:
-    stepper = TreeStepper({(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5)
+    stepper = TreeStepper(
+        {(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5
+    )
     ((cut,),) = greedy(stepper, padded([[4]]), max_length=3, **IDS)
     assert (cut.tokens, cut.finished, cut.length) == ([4, 4, 4], False, 3)
     ((complete,),) = greedy(stepper, padded([[4]]), max_length=4, **IDS)
@@ -73,9 +95,13 @@ def test_greedy_is_cut_unfinished_at_the_maximum_length() -> None:
 
 
 def test_greedy_takes_the_lower_id_of_equal_scores() -> None:
-    stepper = TreeStepper({(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7)
+    stepper = TreeStepper(
+        {(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7
+    )
     assert token_lists(greedy(stepper, padded([[4]]), max_length=5, **IDS)) == [[[]]]
-    assert token_lists(greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))) == [[[4, 5]]]
+    assert token_lists(
+        greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))
+    ) == [[[4, 5]]]
 
 
 def test_greedy_never_generates_banned_ids_and_does_not_renormalize() -> None:
@@ -94,9 +120,13 @@ def test_greedy_computes_probabilities_in_float32_when_logits_are_coarser() -> N
     stepper = Coarse(11)
     source = padded(SENTENCES)
     results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
-    rescored = score(stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS)
+    rescored = score(
+        stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS
+    )
     assert rescored.dtype == torch.float32
-    assert rescored.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
+    assert rescored.tolist() == pytest.approx(
+        [hypothesis.log_prob for hypothesis in results], rel=1e-5
+    )
 
 
 def test_greedy_of_an_empty_batch_is_empty() -> None:
@@ -172,7 +202,9 @@ def test_greedy_refuses_nan_with_step_and_sentence() -> None:
             logits[:, EOS] = -9.0
             return logits, state
 
-    with pytest.raises(ValueError, match="logits must not hold NaN, got one at step 2 of sentence 1"):
+    with pytest.raises(
+        ValueError, match="logits must not hold NaN, got one at step 2 of sentence 1"
+    ):
         greedy(Broken(7), padded([[4], [5], [6]]), max_length=5, **IDS)
 
 

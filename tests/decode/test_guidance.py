@@ -27,7 +27,8 @@ class TableState:
 
 
 class Table:
-    """p(token | source) from the row of a table given by the first id of the source; earlier tokens are ignored."""
+    """p(token | source) from the row of a table given by the first id of the source; earlier tokens
+    are ignored."""
 
     def __init__(self, probs):
         self.log_p = torch.tensor(probs).log()
@@ -48,7 +49,14 @@ def draw(sources, seeds, length=200, **settings):
     source = Padded(items, torch.full((len(sources),), 2))
     config = DrawingConfig(**{"guidance": 1.0, "temperature": 1.0, **settings})
     return sample_guided(
-        Table(PROBS), source, empty_source=[EOS], length=length, config=config, bos=0, banned=[0], seeds=seeds
+        Table(PROBS),
+        source,
+        empty_source=[EOS],
+        length=length,
+        config=config,
+        bos=0,
+        banned=[0],
+        seeds=seeds,
     )
 
 

@@ -1,4 +1,5 @@
-"""Sampling: temperature, top-k and top-p filtering by hand; frequencies of samples and reproducibility."""
+"""Sampling: temperature, top-k and top-p filtering by hand; frequencies of samples and
+reproducibility."""
 
 from collections import Counter
 from itertools import pairwise
@@ -29,7 +30,10 @@ SHARES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
 )
 def test_filter_logits_by_hand(settings, expected):
     order = torch.tensor([2, 0, 3, 1])
-    close(filter_logits(SHARES.log()[:, order] + 7, SampleConfig(**settings)), torch.tensor([expected])[:, order])
+    close(
+        filter_logits(SHARES.log()[:, order] + 7, SampleConfig(**settings)),
+        torch.tensor([expected])[:, order],
+    )
 
 
 class Chain:
@@ -74,7 +78,8 @@ def test_banned_tokens_are_never_drawn_and_the_window_is_never_exceeded():
 
 
 class Recorder:
-    """Language model whose next token is the last one plus 1; it records the tokens from which it predicts.
+    """Language model whose next token is the last one plus 1; it records the tokens from which it
+    predicts.
 
     The state is the tokens that were read and are kept, and the most that are kept.
     """
@@ -89,7 +94,9 @@ class Recorder:
     def start(self, source: None = None, *, rows: int = 1) -> tuple[list[int], int]:
         return [], 99
 
-    def step(self, tokens: Tensor, state: tuple[list[int], int]) -> tuple[Tensor, tuple[list[int], int]]:
+    def step(
+        self, tokens: Tensor, state: tuple[list[int], int]
+    ) -> tuple[Tensor, tuple[list[int], int]]:
         kept = [*state[0], int(tokens)][-state[1] :]
         return self.predict(kept), (kept, state[1])
 
@@ -111,7 +118,9 @@ def test_each_token_is_predicted_from_the_context_of_the_mode(context, first):
         tokens.append(token)
     assert tokens == list(range(first, first + length))
     begin = max(0, first - window)
-    for end, context_read in zip(tokens, predicted, strict=True):  # the text before token n is 0 .. n - 1
+    for end, context_read in zip(
+        tokens, predicted, strict=True
+    ):  # the text before token n is 0 .. n - 1
         if context != "restart":
             begin = max(0, end - window)
         elif end - begin > window:
@@ -129,7 +138,13 @@ def test_without_a_window_all_tokens_are_read(context):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("length", 0), ("temperature", -1.0), ("temperature", float("inf")), ("top_k", 0), ("top_p", 0.0)],
+    [
+        ("length", 0),
+        ("temperature", -1.0),
+        ("temperature", float("inf")),
+        ("top_k", 0),
+        ("top_p", 0.0),
+    ],
 )
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(ValueError, match=f"^{name} must"):

@@ -9,7 +9,16 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import batch_by_length, search
 from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, is_equal, padded
 
-SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6], [5], [4, 4, 4, 4, 7, 7, 7]]
+SENTENCES = [
+    [5, 4, 6],
+    [4],
+    [6, 6, 5, 4, 5],
+    [5, 5],
+    [4, 6, 4, 4],
+    [7, 5, 6],
+    [5],
+    [4, 4, 4, 4, 7, 7, 7],
+]
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
 
 
@@ -24,8 +33,12 @@ class RecordingStepper(HashStepper):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_search_equals_beam_of_each_sentence_in_the_given_order(width: int, device: torch.device) -> None:
-    config = DecodeConfig(beam=width, length_penalty=0.8, n_best=width, batch_tokens=12 * width, max_extra=3)
+def test_search_equals_beam_of_each_sentence_in_the_given_order(
+    width: int, device: torch.device
+) -> None:
+    config = DecodeConfig(
+        beam=width, length_penalty=0.8, n_best=width, batch_tokens=12 * width, max_extra=3
+    )
     stepper = RecordingStepper(11)
     results = search(stepper, SENTENCES, config=config, device=device, **SPECIAL)
     assert len(stepper.sources) > 2
@@ -47,7 +60,13 @@ def test_search_equals_beam_of_each_sentence_in_the_given_order(width: int, devi
 def test_search_batches_sentences_of_similar_length_within_the_budget() -> None:
     stepper = RecordingStepper(11)
     search(stepper, SENTENCES, config=DecodeConfig(beam=3, batch_tokens=25), **SPECIAL)
-    assert [source.lengths.tolist() for source in stepper.sources] == [[7], [5], [4, 3], [3, 2], [1, 1]]
+    assert [source.lengths.tolist() for source in stepper.sources] == [
+        [7],
+        [5],
+        [4, 3],
+        [3, 2],
+        [1, 1],
+    ]
     assert stepper.sources[2].items.tolist() == [[4, 6, 4, 4], [5, 4, 6, PAD]]
 
 
@@ -61,7 +80,9 @@ def test_search_refuses_a_sentence_without_ids() -> None:
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(0, 100))
-def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
+def test_batches_hold_every_sentence_once_within_the_budget(
+    lengths: list[int], budget: int
+) -> None:
     batches = batch_by_length(lengths, budget=budget)
     order = [index for batch in batches for index in batch]
     assert order == sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))

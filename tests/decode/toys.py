@@ -18,7 +18,9 @@ def padded(sentences: Sequence[Sequence[int]], device: torch.device | str = "cpu
     longest = max(map(len, sentences), default=0)
     rows = [[*ids, *[PAD] * (longest - len(ids))] for ids in sentences]
     items = torch.tensor(rows, dtype=torch.int64, device=device).reshape(len(rows), longest)
-    return Padded(items, torch.tensor([len(ids) for ids in sentences], dtype=torch.int64, device=device))
+    return Padded(
+        items, torch.tensor([len(ids) for ids in sentences], dtype=torch.int64, device=device)
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Prefixes:
 
 
 class HashStepper:
-    """Stepper with independent random logits for each (source, prefix); `rows` counts the rows of every step."""
+    """Stepper with independent random logits for each (source, prefix); `rows` counts the rows of
+    every step."""
 
     def __init__(self, vocab: int, *, spread: float = 2.0, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -49,7 +52,9 @@ class HashStepper:
         positions = torch.arange(source.items.shape[1], device=source.items.device)
         ids = (source.items + 1).masked_fill(positions >= source.lengths[:, None], 0)
         self.table = self.table.to(source.items.device)
-        return Prefixes((ids * (7 * positions + 11)).sum(1), torch.zeros(len(ids), 0, dtype=torch.int64).to(ids))
+        return Prefixes(
+            (ids * (7 * positions + 11)).sum(1), torch.zeros(len(ids), 0, dtype=torch.int64).to(ids)
+        )
 
     def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         self.rows.append(len(tokens))
@@ -65,7 +70,8 @@ Chances = dict[int, float]
 
 @dataclass
 class TreeStepper:
-    """Stepper with given probabilities after each prefix of a tree; after other prefixes EOS has probability 1."""
+    """Stepper with given probabilities after each prefix of a tree; after other prefixes EOS has
+    probability 1."""
 
     tree: dict[tuple[int, ...], Chances]
     vocab: int
@@ -98,7 +104,10 @@ def generated_ids(hypothesis: Hypothesis) -> list[int]:
 def is_equal(first: list[list[Hypothesis]], second: list[list[Hypothesis]]) -> bool:
     """Return True if tokens and `finished` are equal; assert that scores are equal to rounding."""
     assert token_lists(first) == token_lists(second)
-    flat = [[hypothesis for hypotheses in results for hypothesis in hypotheses] for results in (first, second)]
+    flat = [
+        [hypothesis for hypotheses in results for hypothesis in hypotheses]
+        for results in (first, second)
+    ]
     for left, right in zip(*flat, strict=True):
         assert left.finished == right.finished
         assert math.isclose(left.score, right.score, rel_tol=1e-5)

@@ -1,4 +1,5 @@
-"""docs/answers.md: the form of each recipe's answer is the one that its method `json` declares, with these keys."""
+"""docs/answers.md: the form of each recipe's answer is the one that its method `json` declares,
+with these keys."""
 
 import importlib
 import re
@@ -19,7 +20,9 @@ TARGETS = {"one class": "class", "several labels": "labels", "numbers": "number"
 def test_every_form_and_every_recipe_has_its_row() -> None:
     forms = {name for name in vars(answers) if name.endswith("Answer")}
     assert {form for _, form, _ in ROWS} == forms
-    assert {name for names, _, _ in ROWS for name in names.partition(":")[0].split(", ")} == set(RECIPES)
+    assert {name for names, _, _ in ROWS for name in names.partition(":")[0].split(", ")} == set(
+        RECIPES
+    )
 
 
 @pytest.mark.parametrize(("names", "form", "keys"), ROWS)

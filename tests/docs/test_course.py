@@ -26,9 +26,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
 
 def texts_of(path: Path) -> tuple[list[str], list[float]]:
     """Return the labels and the numbers of an SVG file."""
-    texts = [text.strip().replace("\u2212", "-") for text in ElementTree.parse(path).getroot().itertext()]
+    texts = [
+        text.strip().replace("\u2212", "-") for text in ElementTree.parse(path).getroot().itertext()
+    ]
     numbers = [text for text in texts if re.fullmatch(r"-?\d+(\.\d+)?", text)]
-    return [text for text in texts if text and text not in numbers], [float(text) for text in numbers]
+    return [text for text in texts if text and text not in numbers], [
+        float(text) for text in numbers
+    ]
 
 
 def test_the_code_draws_the_pictures_of_the_page_and_no_others(page) -> None:
@@ -44,8 +48,13 @@ def test_committed_pictures_are_small_and_those_of_the_code(page, name: str) -> 
     committed = PAGE.parent / "images" / name
     assert 1000 < committed.stat().st_size <= LIMIT
     assert 1000 < (folder / name).stat().st_size <= 1.2 * LIMIT  # fonts differ between machines
-    if name.endswith(".svg"):  # exact bytes depend on fonts, and the last digits of numbers on the machine
-        (labels, numbers), (other_labels, other_numbers) = texts_of(committed), texts_of(folder / name)
+    if name.endswith(
+        ".svg"
+    ):  # exact bytes depend on fonts, and the last digits of numbers on the machine
+        (labels, numbers), (other_labels, other_numbers) = (
+            texts_of(committed),
+            texts_of(folder / name),
+        )
         assert other_labels == labels
         assert other_numbers == pytest.approx(numbers, abs=0.011)
 
@@ -65,9 +74,13 @@ def test_models_of_the_page_have_learned(page) -> None:
     assert float(names["energy"].mean()) < 0.05
 
 
-def test_the_command_replaces_the_pictures_of_a_folder(page, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_command_replaces_the_pictures_of_a_folder(
+    page, tmp_path: Path, monkeypatch, capsys
+) -> None:
     _, folder = page
-    monkeypatch.setattr(course, "run_page", lambda work: shutil.copytree(folder, work, dirs_exist_ok=True))
+    monkeypatch.setattr(
+        course, "run_page", lambda work: shutil.copytree(folder, work, dirs_exist_ok=True)
+    )
     for _ in range(2):
         course.main([str(tmp_path)])
     assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in PICTURES)

@@ -9,10 +9,14 @@ import torch
 from tests.shapes import without_checks
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "embed-a-run.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
 
 
-def test_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+def test_code_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
     assert len(BLOCKS) == 7
     monkeypatch.chdir(tmp_path)
     threads, state = torch.get_num_threads(), torch.get_rng_state()

@@ -18,14 +18,19 @@ from tests.recipes.toy import toy_arguments
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
 _TINY = (
-    "train images --patch 2 --augment none --batch 16 --seed 3 --model.core.width 16 --model.core.layers 1 "
-    "--model.core.heads 2 --model.core.feedforward 16 --train.steps 2 --train.warmup 1 --train.tensorboard false"
+    "train images --patch 2 --augment none --batch 16 --seed 3 --model.core.width 16 "
+    "--model.core.layers 1 "
+    "--model.core.heads 2 --model.core.feedforward 16 --train.steps 2 --train.warmup 1 "
+    "--train.tensorboard false"
 )
 
 
 def page_data(page: Path) -> dict:
     """Return the JSON of a page."""
-    (text,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', page.read_text(encoding="utf-8"))
+    (text,) = re.findall(
+        r'<script type="application/json" id="page">(.*?)</script>',
+        page.read_text(encoding="utf-8"),
+    )
     return json.loads(text)
 
 
@@ -86,7 +91,9 @@ def test_other_data_and_duplicates_are_refused_before_anything_is_written(run, t
     settings["config"]["data"]["test"] = "photos"
     del settings["checksum"]
     (listed / "run.json").write_text(json.dumps(add_checksum(settings)), encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"must use data of the package, but this one has its own \(test\)"):
+    with pytest.raises(
+        SystemExit, match=r"must use data of the package, but this one has its own \(test\)"
+    ):
         main([str(listed), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="are both images"):
         main([str(run), str(run), "--docs", str(docs)])

@@ -1,4 +1,5 @@
-"""How-to pages: their examples train, are saved, loaded and recorded; the files on them make parts of the package."""
+"""How-to pages: their examples train, are saved, loaded and recorded; the files on them make parts
+of the package."""
 
 import contextlib
 import io
@@ -31,7 +32,9 @@ REFUSALS = {
 """Why the compiled engine refuses the model of each example."""
 
 
-def run_example(name: str, command: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
+def run_example(
+    name: str, command: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], str]:
     monkeypatch.setattr(sys, "argv", [name, command, str(path)])
     out = io.StringIO()
     with contextlib.redirect_stdout(out), without_checks():
@@ -40,7 +43,9 @@ def run_example(name: str, command: str, path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_example_trains_is_loaded_and_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_trains_is_loaded_and_recorded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "model.safetensors"
     torch.manual_seed(1)
     example, printed = run_example(name, "train", path, monkeypatch)
@@ -57,7 +62,9 @@ def test_example_trains_is_loaded_and_recorded(name: str, tmp_path: Path, monkey
     for read in capture.recording:  # raises if there is none
         for weights in capture.recording[read]:
             close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    with pytest.raises(UserError, match=f"engine 'compiled' does not support this model: .*{REFUSALS[name]}"):
+    with pytest.raises(
+        UserError, match=f"engine 'compiled' does not support this model: .*{REFUSALS[name]}"
+    ):
         prepare("compiled", model)
 
 
@@ -73,9 +80,7 @@ def test_example_decodes_as_it_reads_all_positions(name: str) -> None:
 
 PAGES = {"score": 2, "positions": 2, "writer": 2, "recipe": 3}
 """Number of files of the package on each page."""
-SMALL = (
-    "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --context 8 --batch 4"
-)
+SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --context 8 --batch 4"
 TRAIN = f"train language --data.train text.txt --data.val text.txt {SMALL} --train.steps 2 --train.tensorboard false"
 RUN_TESTS = """
 import pathlib, pytest, regard
@@ -83,7 +88,8 @@ from regard.cli.main import main
 assert pathlib.Path(regard.__file__).parents[1] == pathlib.Path.cwd(), regard.__file__
 assert pytest.main(["-q", "-p", "no:cacheprovider", "tests"]) == 0
 for run, options in (("score", "--model.core.score manhattan"),
-                     ("positions", "--model.core.positions fourier --model.core.positions.period 64")):
+                     ("positions", "--model.core.positions fourier --model.core.positions.period
+                     64")):
     assert main(f"TRAIN --run {run} {options}".split()) == 0
     assert main(["predict", run, "abab"]) == 0
 """
@@ -103,7 +109,11 @@ def apply_diff(text: str, diff: str) -> str:
 
 
 def test_files_of_the_pages_add_parts_to_a_copy_of_the_package(tmp_path: Path) -> None:
-    shutil.copytree(HOWTO.parents[1] / "regard", tmp_path / "regard", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        HOWTO.parents[1] / "regard",
+        tmp_path / "regard",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for page, count in PAGES.items():
         blocks = blocks_of(page)
         assert len([path for _, path, _ in blocks if path.startswith("regard/")]) == count
@@ -111,7 +121,9 @@ def test_files_of_the_pages_add_parts_to_a_copy_of_the_package(tmp_path: Path) -
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if language == "diff":
-                path.write_text(apply_diff(path.read_text(encoding="utf-8"), block), encoding="utf-8")
+                path.write_text(
+                    apply_diff(path.read_text(encoding="utf-8"), block), encoding="utf-8"
+                )
             else:
                 assert not path.exists()
                 path.write_text(block, encoding="utf-8")
@@ -122,6 +134,8 @@ def test_files_of_the_pages_add_parts_to_a_copy_of_the_package(tmp_path: Path) -
         "REGARD_NATIVE": "0",
     }  # compiles nothing
     command = [sys.executable, "-c", RUN_TESTS.replace("TRAIN", TRAIN)]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert f"{len(PAGES)} passed" in result.stdout

@@ -1,4 +1,5 @@
-"""The examples of docs/howto/kernel.md: a kernel of attention and a fused operation, added as the page says."""
+"""The examples of docs/howto/kernel.md: a kernel of attention and a fused operation, added as the
+page says."""
 
 import importlib
 import importlib.util
@@ -18,12 +19,15 @@ from regard.ops.dispatch import find, native
 from tests.helpers import close
 
 PAGE = Path(__file__).parents[2] / "docs/howto/kernel.md"
-BLOCKS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S))
+BLOCKS = dict(
+    re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+)
 
 
 @pytest.fixture
 def add(tmp_path, monkeypatch):
-    """Return a function that writes the file of a block and imports it as a module of the package."""
+    """Return a function that writes the file of a block and imports it as a module of the
+    package."""
 
     def import_block(name: str):
         path = tmp_path / name
@@ -46,11 +50,18 @@ def test_kernel_is_one_file_and_one_line(add):
     )
     try:
         query = torch.randn(2, 3, 150, 8, dtype=torch.float64, requires_grad=True)
-        memory = torch.randn(2, 3, 150, 8, dtype=torch.float64), torch.randn(2, 3, 150, 5, dtype=torch.float64)
-        results = [attend(query, memory, mask=causal(), kernel=kernel) for kernel in ("tiled", "reference")]
+        memory = (
+            torch.randn(2, 3, 150, 8, dtype=torch.float64),
+            torch.randn(2, 3, 150, 5, dtype=torch.float64),
+        )
+        results = [
+            attend(query, memory, mask=causal(), kernel=kernel) for kernel in ("tiled", "reference")
+        ]
         close(*results)
         close(*(torch.autograd.grad(out.sin().sum(), query)[0] for out in results))
-        with pytest.raises(ValueError, match=r"'tiled' does not support this read: choice Hard is not Soft\. Use "):
+        with pytest.raises(
+            ValueError, match=r"'tiled' does not support this read: choice Hard is not Soft\. Use "
+        ):
             attend(query, memory, choice=Hard(), kernel="tiled")
     finally:
         del KERNELS["tiled"]
@@ -64,7 +75,11 @@ def test_fused_operation_is_two_files_and_one_line(add, monkeypatch):
     find.cache_clear()
     before = torch.get_num_threads()
     try:
-        for shape, threads, is_native in (((7, 9), 1, False), ((300, 301), 1, True), ((300, 301), 3, True)):
+        for shape, threads, is_native in (
+            ((7, 9), 1, False),
+            ((300, 301), 1, True),
+            ((300, 301), 3, True),
+        ):
             x = torch.randn(shape, requires_grad=True)
             with torch.no_grad():
                 x[0, 0] = float("nan") if is_native else 1.0

@@ -1,4 +1,5 @@
-"""The page "Write your own": its code runs, its parts have the properties that they state, and its recipe trains."""
+"""The page "Write your own": its code runs, its parts have the properties that they state, and its
+recipe trains."""
 
 import os
 import re
@@ -18,11 +19,15 @@ from tests.helpers import close
 from tests.shapes import without_checks
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
 PARTS, RECIPE = [block for block in BLOCKS if not block.startswith("# ")], BLOCKS[-1]
 SMALL = (
-    "--data.locales en --train.steps 3 --train.warmup 1 --train.batch-tokens 200 --train.validate-every 3 "
-    "--val-sample 2 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.width 16 --model.core.heads 2 "
+    "--data.locales en --train.steps 3 --train.warmup 1 --train.batch-tokens 200 "
+    "--train.validate-every 3 "
+    "--val-sample 2 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.width 16 "
+    "--model.core.heads 2 "
     "--model.core.feedforward 16 --train.tensorboard false"
 )
 
@@ -41,21 +46,35 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_score_and_choice_are_what_they_state(names) -> None:
-    scores = names["Manhattan"]()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0], [0.0, 5.0]]))
+    scores = names["Manhattan"]()(
+        torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0], [0.0, 5.0]])
+    )
     close(scores, torch.tensor([[0.0, -4.0]]) * torch.log(torch.tensor(2.0)))
     weights = names["Thresholded"](0.1)(torch.tensor([[0.6, 0.31, 0.09]]).log(), None)
     close(weights, torch.tensor([[0.6, 0.31, 0.0]]) / 0.91)
-    assert names["Thresholded"](0.9)(torch.tensor([[0.6, 0.4]]).log(), None).tolist() == [[1.0, 0.0]]
+    assert names["Thresholded"](0.9)(torch.tensor([[0.6, 0.4]]).log(), None).tolist() == [
+        [1.0, 0.0]
+    ]
     close(names["weights"].sum(-1), torch.tensor([[1.0] * 6, [0.0] * 6]))
 
 
 def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(names) -> None:
     mask = names["Dilated"](2)
-    assert mask.tensor(4, 4).int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
+    assert mask.tensor(4, 4).int().tolist() == [
+        [1, 0, 0, 0],
+        [0, 1, 0, 0],
+        [1, 0, 1, 0],
+        [0, 1, 0, 1],
+    ]
     assert torch.equal(mask.tensor(1, 4), mask.tensor(4, 4)[-1:])
     bias = names["LogDistance"](2)
-    expected = -torch.log(torch.tensor(2.0)) * torch.log(torch.tensor([[1.0, 2, 3], [2, 1, 2], [3, 2, 1]]))
-    close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
+    expected = -torch.log(torch.tensor(2.0)) * torch.log(
+        torch.tensor([[1.0, 2, 3], [2, 1, 2], [3, 2, 1]])
+    )
+    close(
+        bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))),
+        expected.expand(1, 2, 3, 3),
+    )
 
 
 def test_bias_with_a_layer_works_in_half_precision(names) -> None:
@@ -67,8 +86,13 @@ def test_bias_with_a_layer_works_in_half_precision(names) -> None:
 
 
 @pytest.mark.parametrize("name", ["model", "dilated", "gated", "own"])
-def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(names, name: str) -> None:
-    model, target = names[name].double(), regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4]))
+def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(
+    names, name: str
+) -> None:
+    model, target = (
+        names[name].double(),
+        regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4])),
+    )
     expected, state = model(None, target), model.start(None, rows=1)
     for time in range(expected.shape[1]):
         logits, state = model.step(target.items[:, time], state)
@@ -84,11 +108,19 @@ def test_mask_of_a_model_hides_what_it_states_and_gates_scale_the_output(names) 
     assert len([*capture.recording]) == 2
     for read in capture.recording:
         assert torch.equal(capture.recording[read][0][0, 0] > 0, names["Dilated"](2).tensor(5, 5))
-    attention, items = names["gated"].core.decoder[0].attention, torch.randn(1, 3, 16, dtype=torch.float64)
+    attention, items = (
+        names["gated"].core.decoder[0].attention,
+        torch.randn(1, 3, 16, dtype=torch.float64),
+    )
     scaled = torch.sigmoid(attention.gate(items)) * regard.MultiHead.forward(attention, items)
     close(attention(items), scaled)
-    for name, reason in (("dilated", "has a mask of its own, a Dilated"), ("gated", "GatedAttention")):
-        with pytest.raises(regard.UserError, match=f"engine 'compiled' does not support this model: .*{reason}"):
+    for name, reason in (
+        ("dilated", "has a mask of its own, a Dilated"),
+        ("gated", "GatedAttention"),
+    ):
+        with pytest.raises(
+            regard.UserError, match=f"engine 'compiled' does not support this model: .*{reason}"
+        ):
             prepare("compiled", names[name].float())
 
 
@@ -108,7 +140,9 @@ def test_recipe_trains_and_is_used_through_its_file(names, tmp_path: Path) -> No
 
     def run(words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "thresholded_dates.py", *words.split()]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
 
     result = run(f"train --run run {SMALL}")
     assert result.returncode == 0, result.stderr
@@ -131,13 +165,34 @@ Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
             lambda: regard.attend(Q, (K, V), score=lambda q, k: q @ k.mT),
             rf"a Score, .* got function; .*{PAGE}",
         ),
-        (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"got the function causal: write causal\(\.\.\.\)"),
-        (lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)), rf"got Linear; to write one, see {PAGE}"),
-        (lambda: regard.attend(Q, (K, V), score=regard.Dot), r"got the class Dot: write Dot\(\.\.\.\)"),
-        (lambda: regard.attend(Q, (K, V), choice="hard"), r"choice must be a Choice, such as Soft\(\), got 'hard'"),
-        (lambda: regard.attention_weights(Q, (K, V), choice=torch.softmax), "choice must be a Choice"),
-        (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"mask must be a Mask, such as causal\(\)"),
-        (lambda: regard.attend(Q, (K, V), mask=torch.ones(3, 5) > 0), r"dense\(tensor\), got Tensor"),
+        (
+            lambda: regard.attend(Q, (K, V), mask=regard.causal),
+            r"got the function causal: write causal\(\.\.\.\)",
+        ),
+        (
+            lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)),
+            rf"got Linear; to write one, see {PAGE}",
+        ),
+        (
+            lambda: regard.attend(Q, (K, V), score=regard.Dot),
+            r"got the class Dot: write Dot\(\.\.\.\)",
+        ),
+        (
+            lambda: regard.attend(Q, (K, V), choice="hard"),
+            r"choice must be a Choice, such as Soft\(\), got 'hard'",
+        ),
+        (
+            lambda: regard.attention_weights(Q, (K, V), choice=torch.softmax),
+            "choice must be a Choice",
+        ),
+        (
+            lambda: regard.attend(Q, (K, V), mask=regard.causal),
+            r"mask must be a Mask, such as causal\(\)",
+        ),
+        (
+            lambda: regard.attend(Q, (K, V), mask=torch.ones(3, 5) > 0),
+            r"dense\(tensor\), got Tensor",
+        ),
         (lambda: regard.MultiHead(8, num_heads=2, score=regard.Dot), "score must be a Score"),
         (lambda: regard.MultiHead(8, num_heads=2, choice="hard"), "choice must be a Choice"),
         (lambda: regard.Read(lambda q, k: q), "score must be a Score"),
@@ -146,18 +201,30 @@ Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
             lambda: regard.Transformer(layers=1, width=8, score=lambda q, k: q),
             rf"a part as score\(\), .*{PAGE}",
         ),
-        (lambda: regard.Transformer(layers=1, width=8, norm=lambda: None), r"creates a part as norm\(width\)"),
+        (
+            lambda: regard.Transformer(layers=1, width=8, norm=lambda: None),
+            r"creates a part as norm\(width\)",
+        ),
     ],
 )
-def test_what_is_no_part_is_refused_with_the_way_to_write_one(call, message: str, no_shape_checks) -> None:
+def test_what_is_no_part_is_refused_with_the_way_to_write_one(
+    call, message: str, no_shape_checks
+) -> None:
     with pytest.raises(TypeError, match=message):
         call()
 
 
 def test_one_length_holds_for_all_rows() -> None:
     for mask in (regard.padding, regard.prefix):
-        out = regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask(2))
-        close(out, regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask([2, 2])))
+        out = regard.attend(
+            torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask(2)
+        )
+        close(
+            out,
+            regard.attend(
+                torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask([2, 2])
+            ),
+        )
 
 
 class OneNumberPerQuery(regard.Score):
@@ -230,13 +297,19 @@ COMPARE, FORM = {"compare": Distance.compare}, {"form": Formed.form}
         (regard.SoftCap, FORM),
     ],
 )
-def test_own_score_with_two_formulas_is_refused(base: type[regard.Score], methods: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=r"score Both must define compare or form, not both, got \S+ and \S+,"):
+def test_own_score_with_two_formulas_is_refused(
+    base: type[regard.Score], methods: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        TypeError, match=r"score Both must define compare or form, not both, got \S+ and \S+,"
+    ):
         type("Both", (base,), methods)
 
 
 def test_own_score_without_a_formula_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Neither must define compare\(query, keys\), or form\(dim\)"):
+    with pytest.raises(
+        TypeError, match=r"Neither must define compare\(query, keys\), or form\(dim\)"
+    ):
         type("Neither", (regard.Score,), {})()
 
 
@@ -248,7 +321,8 @@ def test_own_score_without_a_formula_is_refused() -> None:
         (None, r"Formed must define compare\(query, keys\), since its form is None"),
         (
             regard.InnerProduct(torch.nn.Parameter(torch.ones(()))),
-            r"scale of InnerProduct in Formed\.form must be a number, got a tensor .*map_query, or .*Soft\(beta\)",
+            r"scale of InnerProduct in Formed\.form must be a number, got a tensor .*map_query, or "
+            r".*Soft\(beta\)",
         ),
         (regard.InnerProduct(1.0, torch.ones(())), "cap of InnerProduct"),
         (regard.TanhSum([1.0] * 8), r"v of TanhSum in Formed\.form must be a tensor, got list"),
@@ -305,7 +379,9 @@ class NaNBias(regard.Bias):
     """-inf at the first key, NaN after the own position, zero elsewhere."""
 
     def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
-        bias = torch.zeros(positions.num_rows, positions.num_keys).masked_fill(positions.key == 0, -torch.inf)
+        bias = torch.zeros(positions.num_rows, positions.num_keys).masked_fill(
+            positions.key == 0, -torch.inf
+        )
         return bias.masked_fill(positions.key > positions.query, torch.nan)
 
 
@@ -322,16 +398,35 @@ class Far(regard.DistanceBias):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
-        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor of numbers, got NoneType"),
-        ({"score": Yes()}, r"Yes.compare must return a tensor of numbers, got a tensor of torch\.bool"),
-        ({"score": regard.SoftCap(NotANumber(), 2.0)}, r"SoftCap.compare must be finite, got nan at \(0, 0, 0\)"),
-        ({"score": NotANumber()}, r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such"),
-        ({"choice": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
+        (
+            {"score": OneNumberPerQuery()},
+            r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)",
+        ),
+        (
+            {"score": NothingAtAll()},
+            "NothingAtAll.compare must return a tensor of numbers, got NoneType",
+        ),
+        (
+            {"score": Yes()},
+            r"Yes.compare must return a tensor of numbers, got a tensor of torch\.bool",
+        ),
+        (
+            {"score": regard.SoftCap(NotANumber(), 2.0)},
+            r"SoftCap.compare must be finite, got nan at \(0, 0, 0\)",
+        ),
+        (
+            {"score": NotANumber()},
+            r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such",
+        ),
+        (
+            {"choice": NaNRows()},
+            r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such",
+        ),
         ({"choice": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
         (
             {"choice": WithoutMask(), "mask": regard.causal()},
-            r"WithoutMask.weights must be zero where `allowed` is False, .* got 0\.\d+ at \(0, 0, 3\) \(3 such",
+            r"WithoutMask.weights must be zero where `allowed` is False, .* got 0\.\d+ at \(0, 0, "
+            r"3\) \(3 such",
         ),
         (
             {"mask": Added()},
@@ -339,7 +434,10 @@ class Far(regard.DistanceBias):
         ),
         ({"mask": Added() & regard.causal()}, "Added.materialize must return a boolean tensor"),
         ({"mask": ~Added()}, "Added.materialize must return a boolean tensor"),
-        ({"mask": TooSmall()}, r"TooSmall.materialize must return \(..., 3 queries or 1, 5 keys or 1\), got \(2, 2\)"),
+        (
+            {"mask": TooSmall()},
+            r"TooSmall.materialize must return \(..., 3 queries or 1, 5 keys or 1\), got \(2, 2\)",
+        ),
         (
             {"bias": BooleanBias()},
             r"BooleanBias.materialize must return a tensor of numbers, got .* torch\.bool",
@@ -348,33 +446,47 @@ class Far(regard.DistanceBias):
             {"bias": ForThreeHeads()},
             r"leading axes of bias ForThreeHeads must be those of the read, \(1,\), .* got \(3,\)",
         ),
-        ({"bias": NaNBias()}, r"NaNBias.materialize must be finite, or -inf .*, got nan at \(0, 0, 3\)"),
+        (
+            {"bias": NaNBias()},
+            r"NaNBias.materialize must be finite, or -inf .*, got nan at \(0, 0, 3\)",
+        ),
         (
             {"bias": NaNBias() + regard.ShawBias(8, 2)},
             r"SumOfBiases.materialize must be finite, .* got nan at \(0, 0, 3\)",
         ),
         ({"bias": OneNumber()}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
-        ({"bias": OneNumber(), "score": regard.Additive(8, 8, 4)}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
+        (
+            {"bias": OneNumber(), "score": regard.Additive(8, 8, 4)},
+            r"OneNumber.at must return \(\.\.\., 7\), got \(\)",
+        ),
         ({"bias": Far()}, r"Far.at must return a tensor of numbers, got a tensor of torch\.bool"),
     ],
 )
 @pytest.mark.usefixtures("no_shape_checks")
-def test_result_of_an_own_part_that_does_not_fit_is_refused_by_its_name(parts, message: str) -> None:
+def test_result_of_an_own_part_that_does_not_fit_is_refused_by_its_name(
+    parts, message: str
+) -> None:
     for read in (regard.attend, regard.attention_weights):
         with pytest.raises((TypeError, ValueError), match=message):
             read(Q, (K, V), **parts)
 
 
-def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not_blamed_on_it() -> None:
+def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not_blamed_on_it() -> (
+    None
+):
     core = regard.Transformer(layers=1, width=16, heads=2, encodes=False, score=NotANumber)
     table = regard.embedding_table(9, 16)
-    model = regard.Model(reads=None, core=core, writes=regard.TokenWriter(regard.TokenReader(table)))
+    model = regard.Model(
+        reads=None, core=core, writes=regard.TokenWriter(regard.TokenReader(table))
+    )
     with pytest.raises(ValueError, match=r"NotANumber\.compare must be finite, got nan"):
         model(target=regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4])))
     with pytest.raises(ValueError, match="keys must be finite where not masked, got nan"):
         regard.attend(Q, (K * torch.nan, V), score=Distance())
     last = torch.arange(5)[:, None] == 4
-    masked = regard.attend(Q, (K.masked_fill(last, torch.nan), V), score=Distance(), mask=regard.padding([4]))
+    masked = regard.attend(
+        Q, (K.masked_fill(last, torch.nan), V), score=Distance(), mask=regard.padding([4])
+    )
     torch.testing.assert_close(masked, regard.attend(Q, (K[:, :4], V[:, :4]), score=Distance()))
 
 
@@ -383,7 +495,9 @@ def test_own_bias_that_is_nan_where_masked_is_not_refused() -> None:
     expected = regard.attention_weights(Q, (K, V), mask=causal & later)
     close(regard.attention_weights(Q, (K, V), mask=causal, bias=NaNBias()), expected)
     close(regard.attend(Q, regard.Memory(K, V), mask=causal, bias=NaNBias()), expected @ V)
-    with pytest.raises(ValueError, match=r"NaNBias.materialize must be finite, .*, got nan at \(0, 0, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"NaNBias.materialize must be finite, .*, got nan at \(0, 0, 3\)"
+    ):
         regard.attend(Q, regard.Memory(K, V), bias=NaNBias())
 
 
@@ -403,7 +517,9 @@ class Tail(torch.nn.Module):
 @pytest.mark.parametrize(
     ("part", "error"), [("norm", ValueError), ("feedforward", TypeError), ("attention", ValueError)]
 )
-def test_layer_that_returns_another_shape_is_named(part: str, error: type[Exception], order: str) -> None:
+def test_layer_that_returns_another_shape_is_named(
+    part: str, error: type[Exception], order: str
+) -> None:
     if part == "norm" and order == "none":
         return
     makers = {"norm": lambda _width: Tail(), "feedforward": lambda: Tail(twice=True)}
@@ -417,7 +533,9 @@ def test_layer_that_returns_another_shape_is_named(part: str, error: type[Except
 
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:
-    torch.testing.assert_close(regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V)))
+    torch.testing.assert_close(
+        regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V))
+    )
 
 
 class Float64Score(regard.Score):
@@ -436,7 +554,9 @@ class Float64Bias(regard.Bias):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("part", [{"score": Float64Score()}, {"choice": Float64Choice()}, {"bias": Float64Bias()}])
+@pytest.mark.parametrize(
+    "part", [{"score": Float64Score()}, {"choice": Float64Choice()}, {"bias": Float64Bias()}]
+)
 def test_own_parts_may_compute_in_float64(part: dict[str, Any], dtype: torch.dtype) -> None:
     query, keys, values = (tensor.to(dtype) for tensor in (Q, K, V))
     parts = {"score": regard.Dot()} | part

@@ -27,7 +27,9 @@ Change = Callable[[Any], None]
 
 def encoder_decoder(core: Any = SMALL, *, tie: Any = "none", **options: Any) -> Any:
     torch.manual_seed(3)
-    return perturb(build(ModelConfig(core=core, tie=tie, **options), source_vocab=VOCAB, target_vocab=VOCAB))
+    return perturb(
+        build(ModelConfig(core=core, tie=tie, **options), source_vocab=VOCAB, target_vocab=VOCAB)
+    )
 
 
 def language_model(core: Any = SMALL, **options: Any) -> Any:
@@ -36,7 +38,8 @@ def language_model(core: Any = SMALL, **options: Any) -> Any:
 
 
 def perturb(model: Any) -> Any:
-    """Change all weights so that none is 0 or 1, and make PAD and BOS unlikely, which CTranslate2 excludes."""
+    """Change all weights so that none is 0 or 1, and make PAD and BOS unlikely, which CTranslate2
+    excludes."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -49,7 +52,9 @@ def perturb(model: Any) -> Any:
             model.writes.inputs.table.weight[:, 0] += 4
         output, projection = model.writes.output_table, model.writes.output_projection
         row = torch.eye(output.embedding_dim)[0] if projection is None else projection.weight[0]
-        output.weight[[PAD, BOS]] -= 6 * row / row.square().sum()  # 6 less for the first number of hidden states
+        output.weight[[PAD, BOS]] -= (
+            6 * row / row.square().sum()
+        )  # 6 less for the first number of hidden states
     return model.eval()
 
 
@@ -59,7 +64,10 @@ def outputs(engine: Engine) -> Any:
         if engine.limits.is_encoder_decoder:
             results = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
             return [
-                [(hypothesis.tokens, hypothesis.finished, round(hypothesis.score, 3)) for hypothesis in hypotheses]
+                [
+                    (hypothesis.tokens, hypothesis.finished, round(hypothesis.score, 3))
+                    for hypothesis in hypotheses
+                ]
                 for hypotheses in results
             ]
         config = SampleConfig(length=8, temperature=0)
@@ -74,11 +82,14 @@ def is_close(actual: Any, expected: Any) -> bool:
     if isinstance(actual, str) or isinstance(expected, str) or not isinstance(actual[0][0], tuple):
         return actual == expected
     pairs = zip(itertools.chain(*actual), itertools.chain(*expected), strict=True)
-    return all(first[:2] == second[:2] and abs(first[2] - second[2]) < 0.01 for first, second in pairs)
+    return all(
+        first[:2] == second[:2] and abs(first[2] - second[2]) < 0.01 for first, second in pairs
+    )
 
 
 def check(model: Any, name: str) -> str | None:
-    """Check that the engine refuses the model or gives the outputs of torch; return the reason if it refuses."""
+    """Check that the engine refuses the model or gives the outputs of torch; return the reason if
+    it refuses."""
     reason = refusal_reason(name, model)
     if reason is None:
         assert is_close(outputs(prepare(name, model)), outputs(TorchEngine(model)))

@@ -12,7 +12,9 @@ from tests.engines.small import ENGINES, SMALL, check, encoder_decoder, language
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("make", [encoder_decoder, language_model])
-@pytest.mark.parametrize("options", [{"beta": 3.0}, {"beta": "learned"}, {"beta": "learned", "bias": False}])
+@pytest.mark.parametrize(
+    "options", [{"beta": 3.0}, {"beta": "learned"}, {"beta": "learned", "bias": False}]
+)
 def test_beta_gives_the_outputs_of_torch(options, make, name) -> None:
     model = make(dataclasses.replace(SMALL, **options))
     if options["beta"] == "learned":  # heads differ
@@ -30,8 +32,14 @@ def test_beta_gives_the_outputs_of_torch(options, make, name) -> None:
         ({"choice": "hard"}, "read.choice is a Hard, which only torch runs"),
         ({"choice": "sparse"}, "read.choice is a Sparse, which only torch runs"),
         ({"choice": "topk", "top_k": 2}, "read.choice is a TopK, which only torch runs"),
-        ({"beta": 2.0, "positions": AlibiConfig()}, "a beta, by which its positional bias is multiplied"),
-        ({"beta": "learned", "positions": AlibiConfig()}, "a beta, by which its positional bias is multiplied"),
+        (
+            {"beta": 2.0, "positions": AlibiConfig()},
+            "a beta, by which its positional bias is multiplied",
+        ),
+        (
+            {"beta": "learned", "positions": AlibiConfig()},
+            "a beta, by which its positional bias is multiplied",
+        ),
     ],
 )
 def test_other_choices_are_refused(options, reason, name) -> None:

@@ -46,8 +46,12 @@ SMALL = TransformerConfig(layers=2, width=16, heads=4, feedforward=24)
 CORES = {
     "pre": SMALL,
     "post": dataclasses.replace(SMALL, norm_order="post"),
-    "gelu, learned positions": dataclasses.replace(SMALL, activation="gelu", positions=LearnedConfig(max_length=40)),
-    "inner product, no positions": dataclasses.replace(SMALL, score="dot", positions=NoPositionsConfig()),
+    "gelu, learned positions": dataclasses.replace(
+        SMALL, activation="gelu", positions=LearnedConfig(max_length=40)
+    ),
+    "inner product, no positions": dataclasses.replace(
+        SMALL, score="dot", positions=NoPositionsConfig()
+    ),
     "deep decoder, odd sines": dataclasses.replace(SMALL, layers=1, decoder_layers=3, width=20),
 }
 
@@ -65,7 +69,9 @@ def scale_weights(model: Any) -> Any:
 
 def encoder_decoder(core: Any = SMALL, *, tie: str = "none", vocab: int = VOCAB) -> Model:
     torch.manual_seed(0)
-    return scale_weights(build(ModelConfig(core=core, tie=tie), source_vocab=vocab, target_vocab=vocab))
+    return scale_weights(
+        build(ModelConfig(core=core, tie=tie), source_vocab=vocab, target_vocab=vocab)
+    )
 
 
 def language_model(core: Any = SMALL) -> Model:
@@ -76,7 +82,10 @@ def language_model(core: Any = SMALL) -> Model:
 def sentences(count: int = 24, longest: int = 11) -> list[list[int]]:
     generator = torch.Generator().manual_seed(2)
     lengths = torch.randint(0, longest, (count,), generator=generator).tolist()
-    return [[*torch.randint(4, VOCAB, (length,), generator=generator).tolist(), EOS] for length in lengths]
+    return [
+        [*torch.randint(4, VOCAB, (length,), generator=generator).tolist(), EOS]
+        for length in lengths
+    ]
 
 
 class BanBeforeSoftmax(torch.nn.Module):
@@ -94,13 +103,16 @@ class BanBeforeSoftmax(torch.nn.Module):
         return logits.index_fill(1, torch.tensor([PAD, BOS]), -1e30), state
 
 
-def assert_same(results: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
+def assert_same(
+    results: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]
+) -> None:
     for name in ("tokens", "finished"):
-        assert [[getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in results] == [
-            [getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in expected
-        ]
+        assert [
+            [getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in results
+        ] == [[getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in expected]
     pairs = zip(itertools.chain(*results), itertools.chain(*expected), strict=True)
-    # Sums of at most 60 float32 log-probabilities, whose logits are a few hundred roundings away from each other.
+    # Sums of at most 60 float32 log-probabilities, whose logits are a few hundred roundings away
+    # from each other.
     for hypothesis, other in pairs:
         assert hypothesis.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-4)
         assert hypothesis.score == pytest.approx(other.score, rel=1e-5, abs=1e-4)
@@ -117,9 +129,13 @@ def test_every_kind_of_transformer_gives_the_outputs_of_torch(name: str) -> None
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (2, 2), (4, 3), (5, 5)])
-def test_every_search_ends_like_that_of_torch(beam: int, n_best: int, length_penalty: float) -> None:
+def test_every_search_ends_like_that_of_torch(
+    beam: int, n_best: int, length_penalty: float
+) -> None:
     model = encoder_decoder(tie="all")
-    config = DecodeConfig(beam=beam, n_best=n_best, length_penalty=length_penalty, max_ratio=2.5, max_extra=12)
+    config = DecodeConfig(
+        beam=beam, n_best=n_best, length_penalty=length_penalty, max_ratio=2.5, max_extra=12
+    )
     results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
 
@@ -177,9 +193,13 @@ def test_positions_without_a_limit_grow_with_the_input() -> None:
 
 def test_inputs_beyond_the_learned_positions_are_refused() -> None:
     engine = prepare("ctranslate2", encoder_decoder(CORES["gelu, learned positions"]))
-    with pytest.raises(ValueError, match="position must be at most 40, the number of learned positions, got 41"):
+    with pytest.raises(
+        ValueError, match="position must be at most 40, the number of learned positions, got 41"
+    ):
         engine.search([[4] * 41], config=DecodeConfig(max_length=4), **SPECIAL)
-    with pytest.raises(ValueError, match="position must be at most 40, the number of learned positions, got 41"):
+    with pytest.raises(
+        ValueError, match="position must be at most 40, the number of learned positions, got 41"
+    ):
         engine.search([[4] * 40], config=DecodeConfig(max_length=60), **SPECIAL)
 
 
@@ -188,7 +208,9 @@ def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> Non
     config = DecodeConfig(beam=1, max_extra=5, length_penalty=0)
     results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     expected = search(model, sentences(), config=config, **SPECIAL)
-    assert [hypotheses[0].tokens for hypotheses in results] == [hypotheses[0].tokens for hypotheses in expected]
+    assert [hypotheses[0].tokens for hypotheses in results] == [
+        hypotheses[0].tokens for hypotheses in expected
+    ]
     # Of an output of one token: log(p / (1 - p(banned))) = log p - log(1 - p(banned)).
     one_token = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     (score,), (own,) = (
@@ -216,7 +238,9 @@ def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> Non
 @pytest.mark.parametrize("window", [None, 7, 8, 40])
 def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) -> None:
     norm = "post" if positions == NoPositionsConfig() else "pre"
-    model = language_model(dataclasses.replace(SMALL, positions=positions, norm_order=norm, activation="gelu"))
+    model = language_model(
+        dataclasses.replace(SMALL, positions=positions, norm_order=norm, activation="gelu")
+    )
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
     options: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
@@ -225,7 +249,9 @@ def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) 
     assert results == TorchEngine(model).generate(prompts, config, **options)
     assert [len(tokens) for tokens in results] == [40] * 6
     last = dataclasses.replace(config, length=12, context="last")
-    assert engine.generate(prompts, last, **options) == TorchEngine(model).generate(prompts, last, **options)
+    assert engine.generate(prompts, last, **options) == TorchEngine(model).generate(
+        prompts, last, **options
+    )
 
 
 def test_a_context_that_slides_is_refused_with_the_engines_that_can() -> None:
@@ -257,18 +283,27 @@ def test_samples_follow_the_seed_and_the_distribution() -> None:
     config = SampleConfig(length=20)
     options: dict[str, Any] = {"window": 8, "banned": BANNED}
     prompts = [[5, 6, 7], [8]]
-    first, repeated, other = (engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2))
+    first, repeated, other = (
+        engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2)
+    )
     assert first == repeated != other
     state = model.start()
     for token in (5, 6):
         logits, state = model.step(torch.tensor([token]), state)
     logits = logits.detach().index_fill(1, torch.tensor(BANNED), -math.inf)
     count = 4000
-    for settings in (SampleConfig(length=1, temperature=1.0), SampleConfig(length=1, top_k=4, top_p=0.8)):
-        samples = torch.tensor(engine.generate([[5, 6]] * count, settings, seeds=[1] * count, **options))[:, 0]
+    for settings in (
+        SampleConfig(length=1, temperature=1.0),
+        SampleConfig(length=1, top_k=4, top_p=0.8),
+    ):
+        samples = torch.tensor(
+            engine.generate([[5, 6]] * count, settings, seeds=[1] * count, **options)
+        )[:, 0]
         frequencies = torch.bincount(samples, minlength=VOCAB) / count
         # Five standard deviations of a frequency of one half.
-        assert (frequencies - filter_logits(logits, settings)[0]).abs().max() < 5 * 0.5 / math.sqrt(count)
+        assert (frequencies - filter_logits(logits, settings)[0]).abs().max() < 5 * 0.5 / math.sqrt(
+            count
+        )
 
 
 def test_empty_prompts_and_search_with_a_language_model_are_refused() -> None:
@@ -289,18 +324,27 @@ def int8_scores() -> list[tuple[bool, float, float]]:
     results = engine.search(sentences(), config=config, **SPECIAL)
     expected = search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL)
     pairs = zip(results, expected, strict=True)
-    return [(hypothesis.tokens == other.tokens, hypothesis.score, other.score) for (hypothesis,), (other,) in pairs]
+    return [
+        (hypothesis.tokens == other.tokens, hypothesis.score, other.score)
+        for (hypothesis,), (other,) in pairs
+    ]
 
 
 def test_int8_is_close_to_float32() -> None:
-    # In a separate process with MKL: the products of oneDNN saturate on processors without VNNI (docs/engines.md).
+    # In a separate process with MKL: the products of oneDNN saturate on processors without VNNI
+    # (docs/engines.md).
     code = "import json; from tests.engines.test_ctranslate2 import int8_scores; print(json.dumps(int8_scores()))"
     command = [sys.executable, "-c", code]
     root = Path(__file__).parents[2]
-    process = subprocess.run(command, check=True, capture_output=True, cwd=root, env=os.environ | {"CT2_USE_MKL": "1"})
+    process = subprocess.run(
+        command, check=True, capture_output=True, cwd=root, env=os.environ | {"CT2_USE_MKL": "1"}
+    )
     scores = json.loads(process.stdout)
-    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths.
-    assert all(not is_same or score == pytest.approx(exact, abs=0.5) for is_same, score, exact in scores)
+    # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some
+    # hundredths.
+    assert all(
+        not is_same or score == pytest.approx(exact, abs=0.5) for is_same, score, exact in scores
+    )
     assert sum(is_same for is_same, _, _ in scores) > 0.9 * len(scores)
 
 
@@ -321,17 +365,29 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "recurrent": (RecurrentConfig(width=8, hidden=8), "its core is a Recurrent"),
     "self-attentive": (SelfAttentiveConfig(width=8, hidden=8), "its core is a SelfAttentive"),
     "window": (dataclasses.replace(SMALL, window=4), "a window of 4 targets"),
-    "cosine": (dataclasses.replace(SMALL, score="cosine"), "core.encoder.0.attention.read.score is a Cosine"),
+    "cosine": (
+        dataclasses.replace(SMALL, score="cosine"),
+        "core.encoder.0.attention.read.score is a Cosine",
+    ),
     "additive": (dataclasses.replace(SMALL, score="additive"), "read.score is a BareAdditive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=3.0), "read.score is a SoftCap"),
     "shared keys": (
         dataclasses.replace(SMALL, key_heads=2),
         "grouped-query attention, which CTranslate2 supports for",
     ),
-    "alibi": (dataclasses.replace(SMALL, positions=AlibiConfig()), "supports for language models only"),
-    "relative": (dataclasses.replace(SMALL, positions=RelativeConfig()), "its positional bias is RelativeBias"),
+    "alibi": (
+        dataclasses.replace(SMALL, positions=AlibiConfig()),
+        "supports for language models only",
+    ),
+    "relative": (
+        dataclasses.replace(SMALL, positions=RelativeConfig()),
+        "its positional bias is RelativeBias",
+    ),
     "points": (dataclasses.replace(SMALL, inducing_points=3), "core.encoder.0 is a InducedBlock"),
-    "rotary": (dataclasses.replace(SMALL, positions=RotaryConfig()), "are rotary, which CTranslate2 supports for"),
+    "rotary": (
+        dataclasses.replace(SMALL, positions=RotaryConfig()),
+        "are rotary, which CTranslate2 supports for",
+    ),
     "wide heads": (dataclasses.replace(SMALL, head_dim=8), "not as wide as the model"),
     "wide values": (dataclasses.replace(SMALL, head_value_dim=8), "not as wide as the model"),
 }
@@ -348,12 +404,18 @@ def test_other_models_are_refused() -> None:
         refusal_reason("ctranslate2", torch.nn.Linear(2, 2)) or ""
     )
     assert refusal_reason("ctranslate2", encoder_decoder()) is None
-    assert refusal_reason("ctranslate2", language_model(dataclasses.replace(SMALL, positions=AlibiConfig()))) is None
+    assert (
+        refusal_reason(
+            "ctranslate2", language_model(dataclasses.replace(SMALL, positions=AlibiConfig()))
+        )
+        is None
+    )
 
 
 def test_unknown_compute_types_are_refused_with_the_supported_ones() -> None:
     with pytest.raises(
-        UserError, match=r"engine 'ctranslate2' must be one of .*float32.* on this machine, got 'float3'"
+        UserError,
+        match=r"engine 'ctranslate2' must be one of .*float32.* on this machine, got 'float3'",
     ):
         prepare("ctranslate2", encoder_decoder(), compute_type="float3")
     assert isinstance(prepare("ctranslate2", encoder_decoder()), CTranslate2Engine)

@@ -1,4 +1,5 @@
-"""Settings and edits of models: each engine gives the outputs of torch, or refuses the model with the reason."""
+"""Settings and edits of models: each engine gives the outputs of torch, or refuses the model with
+the reason."""
 
 import dataclasses
 import os
@@ -24,14 +25,29 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.config import LearnedConfig, NoPositionsConfig, PositionsConfig, SinusoidalConfig
+from regard.layers.positions.config import (
+    LearnedConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    SinusoidalConfig,
+)
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.readers.tokens import embedding_projection
-from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
+from tests.engines.small import (
+    ENGINES,
+    SMALL,
+    VOCAB,
+    Change,
+    check,
+    encoder_decoder,
+    is_close,
+    language_model,
+    outputs,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("no_shape_checks"),
@@ -40,7 +56,8 @@ pytestmark = [
 
 
 def literals() -> Iterator[tuple[str, Any]]:
-    """Yield every value of every field of a Transformer that is one of several: literals, booleans, variants."""
+    """Yield every value of every field of a Transformer that is one of several: literals, booleans,
+    variants."""
     for name, hint in get_type_hints(TransformerConfig).items():
         if hint == PositionsConfig:
             yield from ((name, variant()) for variant in get_args(hint))
@@ -66,7 +83,11 @@ SUPPORTED = {
         *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
         *(("norm", value) for value in ("layer", "rms")),
-        *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
+        *(
+            (name, value)
+            for name in ("bias", "gated", "output_projection")
+            for value in (True, False)
+        ),
         *(("positions", value()) for value in get_args(PositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
         ("choice", "soft"),
@@ -75,7 +96,11 @@ SUPPORTED = {
         *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
         *(("norm", value) for value in ("layer", "rms")),
-        *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
+        *(
+            (name, value)
+            for name in ("bias", "gated", "output_projection")
+            for value in (True, False)
+        ),
         *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
         ("choice", "soft"),
@@ -92,7 +117,9 @@ def test_each_setting_of_a_transformer_is_tested() -> None:
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize(("field", "value"), [*literals(), *OTHERS.items()])
 @pytest.mark.parametrize("make", [encoder_decoder, language_model])
-def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(make, field, value, name) -> None:
+def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
+    make, field, value, name
+) -> None:
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})), name)
     if make is encoder_decoder and field not in OTHERS:
         assert (reason is None) == ((field, value) in SUPPORTED[name])
@@ -106,8 +133,12 @@ def test_each_way_to_tie_tables_gives_the_outputs_of_torch(tie, name) -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize(("dim", "scale"), [(None, "one"), (5, "root"), (17, "one")])
-@pytest.mark.parametrize("make", [encoder_decoder, language_model, partial(encoder_decoder, tie="all")])
-def test_embeddings_of_each_size_and_scale_give_the_outputs_of_torch(make, dim, scale, name) -> None:
+@pytest.mark.parametrize(
+    "make", [encoder_decoder, language_model, partial(encoder_decoder, tie="all")]
+)
+def test_embeddings_of_each_size_and_scale_give_the_outputs_of_torch(
+    make, dim, scale, name
+) -> None:
     assert check(make(embedding_dim=dim, embedding_scale=scale), name) is None
 
 
@@ -128,7 +159,9 @@ def test_readers_of_one_table_may_differ(change, name) -> None:
 
 def put(path: str, name: str, value: Any) -> Change:
     """Return a change that sets an attribute of a submodule."""
-    return lambda model: setattr(attrgetter(path)(model), name, value() if callable(value) else value)
+    return lambda model: setattr(
+        attrgetter(path)(model), name, value() if callable(value) else value
+    )
 
 
 def modify(path: str, change: Callable[[torch.Tensor], Any]) -> Change:
@@ -170,7 +203,10 @@ def share_part(model: Any) -> None:
 def load_weights(model: Any) -> None:
     torch.manual_seed(9)
     model.load_state_dict(
-        {name: weight + 0.1 * torch.randn_like(weight) for name, weight in model.state_dict().items()}
+        {
+            name: weight + 0.1 * torch.randn_like(weight)
+            for name, weight in model.state_dict().items()
+        }
     )
 
 
@@ -188,7 +224,11 @@ def set_self_attention_bias(model: Any, bias: nn.Module) -> None:
         block.attention.read.bias = bias
 
 
-FF, NORM, OWN = "core.decoder.1.feedforward", "core.decoder.1.add_cross.norm", "core.encoder.1.attention"
+FF, NORM, OWN = (
+    "core.decoder.1.feedforward",
+    "core.decoder.1.add_cross.norm",
+    "core.encoder.1.attention",
+)
 EDITS: dict[str, tuple[Change, bool]] = {
     # The change, and True if the compiled engine supports the changed model.
     "another eps": (put(NORM, "eps", 40.0), True),
@@ -285,7 +325,9 @@ def test_changed_model_gives_the_outputs_of_torch_or_is_refused(edit, name) -> N
     change(model)
     assert outputs(engine) == before  # a snapshot
     if edit in RANDOM:
-        assert "training" in str(refusal_reason(name, model)) or "meta" in str(refusal_reason(name, model))
+        assert "training" in str(refusal_reason(name, model)) or "meta" in str(
+            refusal_reason(name, model)
+        )
         return
     reason = check(model, name)
     if name == "compiled":
@@ -302,7 +344,9 @@ def test_auto_gives_the_outputs_of_torch_and_warns_if_it_is_torch(edit, monkeypa
         warnings.simplefilter("always")
         engine = prepare("auto", model)
     assert engine.name == ("compiled" if is_run else "torch")
-    warned = ["engine 'torch' is used, which is slower" in str(warning.message) for warning in recorded]
+    warned = [
+        "engine 'torch' is used, which is slower" in str(warning.message) for warning in recorded
+    ]
     assert warned.count(True) == (not is_run)
     assert is_close(outputs(engine), outputs(TorchEngine(model)))
 
@@ -312,7 +356,9 @@ def test_parameter_that_is_not_in_the_form_is_refused() -> None:
     form = form_of(model, TextForm)
     _check_parameters(form, model)
     part = dataclasses.replace(form.core, encoder=form.core.encoder[:1])
-    with pytest.raises(NoFormError, match=r"has a parameter core\.encoder\.1\.\S+ that is not in its form"):
+    with pytest.raises(
+        NoFormError, match=r"has a parameter core\.encoder\.1\.\S+ that is not in its form"
+    ):
         _check_parameters(dataclasses.replace(form, core=part), model)
 
 
@@ -348,7 +394,9 @@ def test_capped_score_is_not_a_plain_inner_product() -> None:
     block = dataclasses.replace(block, attention=dataclasses.replace(block.attention, read=read))
     core = dataclasses.replace(form.core, decoder=(block, *form.core.decoder[1:]))
     assert [*unsupported_features(form)] == []
-    assert "not a plain inner product" in next(unsupported_features(dataclasses.replace(form, core=core)))
+    assert "not a plain inner product" in next(
+        unsupported_features(dataclasses.replace(form, core=core))
+    )
 
 
 def test_engine_works_in_a_forked_process() -> None:

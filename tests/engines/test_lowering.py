@@ -22,7 +22,13 @@ from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
 from regard.models.readers.tokens import TokenReader
@@ -67,18 +73,28 @@ CHANGES: dict[str, Change] = {
     ),
     "a forward pre-hook": lambda module: module.register_forward_pre_hook(lambda *arguments: None),
     "a backward hook": lambda module: module.register_full_backward_hook(lambda *arguments: None),
-    "a backward pre-hook": lambda module: module.register_full_backward_pre_hook(lambda *arguments: None),
-    "another parameter": lambda module: module.register_parameter("extra", nn.Parameter(torch.ones(1))),
+    "a backward pre-hook": lambda module: module.register_full_backward_pre_hook(
+        lambda *arguments: None
+    ),
+    "another parameter": lambda module: module.register_parameter(
+        "extra", nn.Parameter(torch.ones(1))
+    ),
 }
 
 
 MODELS = [
     lambda: encoder_decoder(dataclasses.replace(SMALL, layers=1)),
-    lambda: encoder_decoder(dataclasses.replace(SMALL, layers=1, positions=RelativeConfig(), norm_order="post")),
+    lambda: encoder_decoder(
+        dataclasses.replace(SMALL, layers=1, positions=RelativeConfig(), norm_order="post")
+    ),
     lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=LearnedConfig())),
-    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=AlibiConfig(), score="dot")),
+    lambda: language_model(
+        dataclasses.replace(SMALL, layers=1, positions=AlibiConfig(), score="dot")
+    ),
     lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=NoPositionsConfig())),
-    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=RotaryConfig(), norm="rms", gated=True)),
+    lambda: language_model(
+        dataclasses.replace(SMALL, layers=1, positions=RotaryConfig(), norm="rms", gated=True)
+    ),
 ]
 
 
@@ -109,7 +125,10 @@ def test_attributes_without_effect_are_not_refused(make) -> None:
 
 def test_each_class_of_module_is_tested() -> None:
     # Those of torch are computed like ours of the same name; no model here contains them.
-    assert {type(module) for make in MODELS for module in make().modules()} == set(KNOWN) - {nn.Linear, nn.RMSNorm}
+    assert {type(module) for make in MODELS for module in make().modules()} == set(KNOWN) - {
+        nn.Linear,
+        nn.RMSNorm,
+    }
 
 
 REPLACED: list[tuple[type, str, Any]] = [
@@ -119,10 +138,18 @@ REPLACED: list[tuple[type, str, Any]] = [
     (Residual, "_add", lambda self, items, made: items - made),
     (DecoderBlock, "step", lambda self, item, past, source: (item, past)),
     (MultiHead, "extend", lambda self, past, item: past),
-    (TokenWriter, "answer", lambda self, hidden: hidden @ self.output_table.weight.T + hidden[..., :1]),
+    (
+        TokenWriter,
+        "answer",
+        lambda self, hidden: hidden @ self.output_table.weight.T + hidden[..., :1],
+    ),
     (TokenReader, "embed", lambda self, ids: self.table(ids)),
     (Sinusoidal, "add", lambda self, items, start=0: items),
-    (FeedForward, "form", lambda self: FeedForwardForm(_linear(self.expand), _linear(self.contract), "gelu")),
+    (
+        FeedForward,
+        "form",
+        lambda self: FeedForwardForm(_linear(self.expand), _linear(self.contract), "gelu"),
+    ),
 ]
 
 
@@ -131,7 +158,9 @@ def _linear(module: Any) -> LinearForm:
 
 
 @pytest.mark.parametrize(("kind", "name", "function"), REPLACED)
-def test_replaced_method_that_computes_something_else_is_refused(kind, name, function, monkeypatch) -> None:
+def test_replaced_method_that_computes_something_else_is_refused(
+    kind, name, function, monkeypatch
+) -> None:
     model = encoder_decoder()
     assert refusal_reason("compiled", model) is None
     monkeypatch.setattr(kind, name, function)
@@ -143,7 +172,9 @@ def test_replaced_method_that_computes_something_else_is_refused(kind, name, fun
 def test_patched_function_of_torch_is_refused(monkeypatch) -> None:
     model = encoder_decoder()
     original = functional.layer_norm
-    monkeypatch.setattr(functional, "layer_norm", lambda *inputs, **settings: 1.1 * original(*inputs, **settings))
+    monkeypatch.setattr(
+        functional, "layer_norm", lambda *inputs, **settings: 1.1 * original(*inputs, **settings)
+    )
     assert "gives other logits" in str(refusal_reason("compiled", model))
 
 
@@ -161,7 +192,8 @@ def test_methods_that_other_libraries_add_or_wrap_are_not_refused(monkeypatch) -
     monkeypatch.setattr(nn.Module, "__repr__", lambda self: "")
     monkeypatch.setattr(nn.Linear, "reset_parameters", lambda self: None)
     original = FeedForward.forward
-    monkeypatch.setattr(FeedForward, "forward", functools.wraps(original)(lambda *inputs: original(*inputs)))  # noqa: PLW0108
+    wrapped = functools.wraps(original)(lambda *inputs: original(*inputs))  # noqa: PLW0108
+    monkeypatch.setattr(FeedForward, "forward", wrapped)
     assert refusal_reason("compiled", encoder_decoder()) is None
 
 
@@ -200,7 +232,12 @@ def test_form_holds_copies_and_keeps_shared_tensors_shared() -> None:
     assert len(biases) == 1
     own = {weight.data_ptr() for weight in model.parameters()}
     copies = [leaf for leaf in form_leaves(form) if isinstance(leaf, torch.Tensor)]
-    copies += [weight for leaf in form_leaves(form) if isinstance(leaf, DistanceBias) for weight in leaf.buffers()]
+    copies += [
+        weight
+        for leaf in form_leaves(form)
+        if isinstance(leaf, DistanceBias)
+        for weight in leaf.buffers()
+    ]
     assert not own & {weight.data_ptr() for weight in copies}
     assert not any(weight.requires_grad for weight in copies)
 

@@ -66,13 +66,18 @@ def test_torch_supports_every_model_and_auto_selects_a_supported_engine() -> Non
 
 
 def test_unknown_and_unsupported_engines_are_refused() -> None:
-    with pytest.raises(UserError, match="engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'"):
+    with pytest.raises(
+        UserError, match="engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'"
+    ):
         prepare("torhc", model(RECURRENT))
     with pytest.raises(
-        UserError, match=r"engine 'ctranslate2' does not support this model: its core .* Use engine 'torch'"
+        UserError,
+        match=r"engine 'ctranslate2' does not support this model: its core .* Use engine 'torch'",
     ):
         prepare("ctranslate2", model(RECURRENT))
-    with pytest.raises(UserError, match=r"engine 'torch' must be the dtype of the weights \(float32\), got 'int8'"):
+    with pytest.raises(
+        UserError, match=r"engine 'torch' must be the dtype of the weights \(float32\), got 'int8'"
+    ):
         prepare("torch", model(RECURRENT), compute_type="int8")
     with pytest.raises(UserError, match=r"workers of engine 'torch' must be 1 .*, got 2"):
         prepare("torch", model(RECURRENT), workers=2)
@@ -83,21 +88,29 @@ def test_unknown_and_unsupported_engines_are_refused() -> None:
 def test_search_and_generate_need_the_matching_kind_of_model() -> None:
     language_model = build_language_model(LanguageModelConfig(core=RECURRENT), vocab=9).eval()
     options: dict[str, Any] = {"window": None, "seeds": [1], "banned": []}
-    assert len(prepare("torch", language_model).generate([[4]], SampleConfig(length=3), **options)[0]) == 3
+    assert (
+        len(prepare("torch", language_model).generate([[4]], SampleConfig(length=3), **options)[0])
+        == 3
+    )
     with pytest.raises(TypeError, match="`search` needs an encoder-decoder, got a language model"):
         prepare("torch", language_model).search([[4]], config=DecodeConfig(), **SPECIAL)
-    with pytest.raises(TypeError, match="`generate` needs a language model, got an encoder-decoder"):
+    with pytest.raises(
+        TypeError, match="`generate` needs a language model, got an encoder-decoder"
+    ):
         prepare("torch", model(RECURRENT)).generate([[4]], SampleConfig(length=3), **options)
 
 
-def test_missing_package_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_its_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(UserError, match=r'pip install "regard\[ctranslate2\]"'):
         prepare("ctranslate2", model(TransformerConfig(layers=1, width=8, heads=2, feedforward=8)))
 
 
 def test_run_has_the_same_outputs_with_each_engine(run: Path) -> None:
-    # Wider beams would differ: banned ids change the scores of hypotheses, and this model is barely trained.
+    # Wider beams would differ: banned ids change the scores of hypotheses, and this model is barely
+    # trained.
     expected = load(run, engine="torch").predict(SOURCES[:6], beam=1)
     fast = load(run, engine="ctranslate2", workers=1)
     assert fast.engine.name == "ctranslate2"
@@ -111,10 +124,14 @@ def test_run_has_the_same_outputs_with_the_compiled_engine_and_any_beam(run: Pat
     reference, compiled = (load(run, engine=engine) for engine in ("torch", "compiled"))
     assert compiled.engine.name == "compiled"
     for options in ({"beam": 1}, {"n_best": 3}, {"beam": 4, "length_penalty": 0.0}):
-        actual, expected = compiled.predict(SOURCES[:6], **options), reference.predict(SOURCES[:6], **options)
+        actual, expected = (
+            compiled.predict(SOURCES[:6], **options),
+            reference.predict(SOURCES[:6], **options),
+        )
         if "n_best" in options:
             actual, expected = (
-                [[best.text for best in hypotheses] for hypotheses in results] for results in (actual, expected)
+                [[best.text for best in hypotheses] for hypotheses in results]
+                for results in (actual, expected)
             )
         assert actual == expected
     assert compiled.evaluate()["bleu"] == reference.evaluate()["bleu"]
@@ -148,18 +165,26 @@ def test_a_look_inside_a_recording_belongs_to_both(run: Path) -> None:
 
 def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = []
-    for words in ([], ["--engine", "ctranslate2"], ["--engine", "ctranslate2", "--workers", "2", "--threads", "1"]):
+    for words in (
+        [],
+        ["--engine", "ctranslate2"],
+        ["--engine", "ctranslate2", "--workers", "2", "--threads", "1"],
+    ):
         assert main(["predict", str(run), SOURCES[0], *words]) == 0
         assert main(["evaluate", str(run), "--json", *words]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] == outputs[2]
-    assert main(["predict", str(run), SOURCES[0], "--engine", "ctranslate2", "--compute-type", "int8"]) == 0
+    assert (
+        main(["predict", str(run), SOURCES[0], "--engine", "ctranslate2", "--compute-type", "int8"])
+        == 0
+    )
     capsys.readouterr()
     errors = {
         "--engine torhc": "torch",
         "--engine ctranslate2 --compute-type int3": "float32",
         "--workers 0": "from 1 to 1,024",
-        "--engine torch --compute-type int8": "must be the dtype of the weights (float32), got 'int8'",
+        "--engine torch --compute-type int8": "must be the dtype of the weights (float32), got "
+        "'int8'",
     }
     for words, message in errors.items():
         assert main(["predict", str(run), SOURCES[0], *words.split()]) == 2
@@ -180,13 +205,16 @@ def test_language_models_have_the_same_outputs_with_each_engine(tmp_path: Path) 
     text = tmp_path / "text.txt"
     text.write_text("what goes around comes around, and so it goes on.\n" * 20, encoding="utf-8")
     words = (
-        f"train language --run {folder} --data.train {text} --context 12 --batch 4 --train.steps 8 --train.warmup 2 "
+        f"train language --run {folder} --data.train {text} --context 12 --batch 4 --train.steps 8 "
+        f"--train.warmup 2 "
         "--train.tensorboard false --model.core.layers 1 --model.core.width 16 --model.core.heads 2"
     )
     assert main(words.split()) == 0
     texts = ["what", "and so it goes on and on", "a"]
     reference, other = load(folder), load(folder, engine="ctranslate2")
     assert other.engine.name == "ctranslate2"
-    assert other.predict(texts, length=30, temperature=0) == reference.predict(texts, length=30, temperature=0)
+    assert other.predict(texts, length=30, temperature=0) == reference.predict(
+        texts, length=30, temperature=0
+    )
     assert other.predict(texts, length=30) == other.predict(texts, length=30)
     assert [len(text) for text in other.predict(texts, length=30)] == [30] * 3

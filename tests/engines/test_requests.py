@@ -11,7 +11,15 @@ from regard.decode.config import SampleConfig
 from regard.engines.engine import check_prompts, check_sentences, check_specials
 from regard.engines.registry import prepare
 from regard.layers.positions.config import LearnedConfig
-from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
+from tests.engines.small import (
+    DECODE,
+    ENGINES,
+    SENTENCES,
+    SMALL,
+    VOCAB,
+    encoder_decoder,
+    language_model,
+)
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
@@ -28,7 +36,9 @@ def make(request: pytest.FixtureRequest) -> Any:
 
 
 def search(engine: Any, *, sentences: Any = SENTENCES, **changes: Any) -> Any:
-    return engine.search(sentences, **{"config": DECODE, "bos": BOS, "eos": EOS, "pad": PAD} | changes)
+    return engine.search(
+        sentences, **{"config": DECODE, "bos": BOS, "eos": EOS, "pad": PAD} | changes
+    )
 
 
 def generate(engine: Any, *, prompts: Any = ((5, 6), (7,)), length: int = 4, **changes: Any) -> Any:
@@ -64,7 +74,10 @@ def test_search_refuses(make, changes, message):
         ({"prompts": [[5], [VOCAB]]}, f"{OUTSIDE} {VOCAB} in prompt 1"),
         ({"prompts": [[-1]]}, f"{OUTSIDE} -1 in prompt 0"),
         ({"banned": [VOCAB]}, f"{OUTSIDE} {VOCAB} in banned"),
-        ({"banned": range(VOCAB)}, f"banned must leave at least one id of {VOCAB}, got all of them"),
+        (
+            {"banned": range(VOCAB)},
+            f"banned must leave at least one id of {VOCAB}, got all of them",
+        ),
         ({"prompts": [[5], [6] * POSITIONS], "length": 2}, f"{TOO_FEW} {POSITIONS + 1}"),
         ({"prompts": [[5]], "length": POSITIONS + 1}, f"{TOO_FEW} {POSITIONS + 1}"),
     ],
@@ -103,7 +116,10 @@ def test_inputs_at_the_limits_are_accepted(make):
     assert len(search(engine, sentences=[[VOCAB - 1], [4] * POSITIONS])) == 2
     engine = make(language_model(LEARNED))
     assert generate(engine, prompts=[]) == []
-    assert generate(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1)) == [[VOCAB - 1]] * 2
+    assert (
+        generate(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1))
+        == [[VOCAB - 1]] * 2
+    )
     # The last token is not read, so it needs no position.
     assert len(generate(engine, prompts=[[5]], length=POSITIONS)[0]) == POSITIONS
     assert len(generate(engine, prompts=[[5] * POSITIONS], length=3, window=POSITIONS)[0]) == 3

@@ -1,4 +1,5 @@
-"""Attention layer of one head: C = Attn(X, X') and C = Attn(X, X) by their formulas, alone and stacked."""
+"""Attention layer of one head: C = Attn(X, X') and C = Attn(X, X) by their formulas, alone and
+stacked."""
 
 import pytest
 import torch
@@ -26,7 +27,10 @@ def test_cross_attention_is_the_formula_with_three_matrices():
     shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
     assert shapes == {"query.weight": (4, 5), "key.weight": (4, 7), "value.weight": (3, 7)}
     x_prime, x = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
-    close(layer(x_prime, x), torch.stack([attn(layer, *pair) for pair in zip(x, x_prime, strict=True)]))
+    close(
+        layer(x_prime, x),
+        torch.stack([attn(layer, *pair) for pair in zip(x, x_prime, strict=True)]),
+    )
 
 
 def test_self_attention_is_the_formula():
@@ -35,29 +39,52 @@ def test_self_attention_is_the_formula():
 
 
 def test_self_attention_and_dense_layers_stack():
-    first, second = regard.Attention(5, head_dim=4, head_value_dim=3), regard.Attention(7, head_value_dim=2)
+    first, second = (
+        regard.Attention(5, head_dim=4, head_value_dim=3),
+        regard.Attention(7, head_value_dim=2),
+    )
     dense = nn.Linear(3, 7).double(), nn.Linear(2, 6).double()
     x = torch.randn(1, 6, 5).double()
     out = torch.relu(dense[1](second.double()(torch.relu(dense[0](first.double()(x))))))
-    h = torch.stack([torch.relu(dense[0].weight @ c + dense[0].bias) for c in attn(first, x[0], x[0])])
-    expected = torch.stack([torch.relu(dense[1].weight @ c + dense[1].bias) for c in attn(second, h, h)])
+    h = torch.stack(
+        [torch.relu(dense[0].weight @ c + dense[0].bias) for c in attn(first, x[0], x[0])]
+    )
+    expected = torch.stack(
+        [torch.relu(dense[1].weight @ c + dense[1].bias) for c in attn(second, h, h)]
+    )
     close(out[0], expected)
 
 
 def test_queries_keys_and_values_have_sizes_of_their_own():
     score = regard.Additive(4, 2, hidden=13)
-    layer = regard.Attention(5, 7, value_dim=11, head_dim=4, head_key_dim=2, head_value_dim=3, score=score).double()
-    queries, keys, values = (torch.randn(1, n, size).double() for n, size in ((3, 5), (6, 7), (6, 11)))
-    q, k, v = queries[0] @ layer.query.weight.t(), keys[0] @ layer.key.weight.t(), values[0] @ layer.value.weight.t()
+    layer = regard.Attention(
+        5, 7, value_dim=11, head_dim=4, head_key_dim=2, head_value_dim=3, score=score
+    ).double()
+    queries, keys, values = (
+        torch.randn(1, n, size).double() for n, size in ((3, 5), (6, 7), (6, 11))
+    )
+    q, k, v = (
+        queries[0] @ layer.query.weight.t(),
+        keys[0] @ layer.key.weight.t(),
+        values[0] @ layer.value.weight.t(),
+    )
     hidden = (q @ score.query_weight.t())[:, None] + (k @ score.key_weight.t())[None]
-    close(layer(queries, layer.memory(keys, values=values))[0], (torch.tanh(hidden) @ score.v).softmax(-1) @ v)
-    with pytest.raises(ValueError, match="head_key_dim must be head_dim=4 with the score Dot, got 2"):
+    close(
+        layer(queries, layer.memory(keys, values=values))[0],
+        (torch.tanh(hidden) @ score.v).softmax(-1) @ v,
+    )
+    with pytest.raises(
+        ValueError, match="head_key_dim must be head_dim=4 with the score Dot, got 2"
+    ):
         regard.Attention(5, head_dim=4, head_key_dim=2)
 
 
 @pytest.mark.parametrize("kernel", ["auto", "reference", "sdpa"])
 def test_masks_and_kernels_are_those_of_a_read(kernel):
-    layer, x = regard.Attention(5, head_dim=4, kernel=kernel).double(), torch.randn(2, 6, 5).double()
+    layer, x = (
+        regard.Attention(5, head_dim=4, kernel=kernel).double(),
+        torch.randn(2, 6, 5).double(),
+    )
     out, lengths = layer(x, mask=causal(), memory_mask=padding([6, 3])), (6, 3)
     for row, length in enumerate(lengths):
         for i in range(6):

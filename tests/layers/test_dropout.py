@@ -76,7 +76,9 @@ def test_dropout_does_not_depend_on_threads():
 
 
 def test_dropout_of_other_seeds_is_independent():
-    masks = [drop(torch.ones(400, 500), seed, 32_768) != 0 for seed in (1, 2, 3, 1 << 62, (1 << 62) + 1)]
+    masks = [
+        drop(torch.ones(400, 500), seed, 32_768) != 0 for seed in (1, 2, 3, 1 << 62, (1 << 62) + 1)
+    ]
     for number, mask in enumerate(masks):
         for other in masks[:number]:
             assert abs((mask == other).float().mean() - 0.5) < 0.01

@@ -8,7 +8,9 @@ from regard.layers.feedforward import FeedForward
 from tests.helpers import close
 
 
-@pytest.mark.parametrize(("activation", "function"), [("relu", torch.relu), ("gelu", nn.functional.gelu)])
+@pytest.mark.parametrize(
+    ("activation", "function"), [("relu", torch.relu), ("gelu", nn.functional.gelu)]
+)
 def test_feedforward_is_two_1x1_convolutions(activation, function):
     part = FeedForward(5, 11, activation=activation).double()
     first, second = nn.Conv1d(5, 11, 1).double(), nn.Conv1d(11, 5, 1).double()
@@ -27,6 +29,7 @@ def test_feedforward_is_the_same_on_flattened_positions():
 
 def test_feedforward_rejects_an_unknown_activation():
     with pytest.raises(
-        ValueError, match="activation must be one of relu, gelu, gelu-tanh, silu, or a function, got 'tanh'"
+        ValueError,
+        match="activation must be one of relu, gelu, gelu-tanh, silu, or a function, got 'tanh'",
     ):
         FeedForward(5, 11, activation="tanh")

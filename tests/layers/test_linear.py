@@ -20,7 +20,9 @@ def assert_near(actual, expected, atol=2e-5):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
 
 
-NEEDS_ONEDNN = pytest.mark.skipif(onednn.onednn_operators() is None, reason="this torch has no oneDNN operators")
+NEEDS_ONEDNN = pytest.mark.skipif(
+    onednn.onednn_operators() is None, reason="this torch has no oneDNN operators"
+)
 
 
 @pytest.fixture
@@ -37,10 +39,14 @@ def uses_onednn(x, weight):
 
 def compute_float64(x, weight, bias, *, relu, gradient):
     """Return output and gradients by torch in float64."""
-    leaves = [None if t is None else t.detach().double().requires_grad_() for t in (x, weight, bias)]
+    leaves = [
+        None if t is None else t.detach().double().requires_grad_() for t in (x, weight, bias)
+    ]
     out = functional.linear(*leaves)
     out = out.relu() if relu else out
-    results = torch.autograd.grad(out, [leaf for leaf in leaves if leaf is not None], gradient.double())
+    results = torch.autograd.grad(
+        out, [leaf for leaf in leaves if leaf is not None], gradient.double()
+    )
     return [out, *results]
 
 
@@ -97,7 +103,9 @@ def test_gradients_are_computed_for_inputs_that_need_them(eager, needs):
 
 @NEEDS_ONEDNN
 def test_gradients_of_gradients_equal_those_of_torch(eager):
-    x, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((7, 13), (5, 13), (5,)))
+    x, weight, bias = (
+        torch.randn(*shape, requires_grad=True) for shape in ((7, 13), (5, 13), (5,))
+    )
 
     def penalty(function):
         (first,) = torch.autograd.grad(function(x, weight, bias).pow(3).sum(), x, create_graph=True)
@@ -179,10 +187,14 @@ def test_fused_layers_equal_separate_ones(monkeypatch, has_bias):
 def test_feed_forward_is_its_formula_by_either_kernel(eager):
     x, layer = torch.randn(3, 11, 13), FeedForward(13, 29)
     hidden = torch.relu(functional.linear(x, layer.expand.weight, layer.expand.bias))
-    assert_near(layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5)
+    assert_near(
+        layer(x), functional.linear(hidden, layer.contract.weight, layer.contract.bias), atol=1e-5
+    )
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, within
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # torch's own, within
 def test_forward_mode_derivatives(eager):
     x, weight, tangent = torch.randn(6, 5), torch.randn(4, 5), torch.randn(6, 5)
     with forward_ad.dual_level():

@@ -11,7 +11,17 @@ from regard.attention.biases import Alibi, TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, BareAdditive, Concat, Cosine, Dot, General, Location, ScaledDot, SoftCap
+from regard.attention.scores import (
+    Additive,
+    BareAdditive,
+    Concat,
+    Cosine,
+    Dot,
+    General,
+    Location,
+    ScaledDot,
+    SoftCap,
+)
 from regard.layers.attention import Attention
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
@@ -19,7 +29,13 @@ from tests.helpers import close
 
 
 def make_odd_sizes(**changes) -> MultiHead:
-    sizes = {"num_heads": 3, "source_dim": 7, "head_dim": 2, "head_value_dim": 4, "output_dim": 13} | changes
+    sizes = {
+        "num_heads": 3,
+        "source_dim": 7,
+        "head_dim": 2,
+        "head_value_dim": 4,
+        "output_dim": 13,
+    } | changes
     return MultiHead(5, **sizes).double()
 
 
@@ -28,9 +44,15 @@ PARTS = {"score": Dot(), "choice": Soft(3.0), "bias": Alibi(3)}
 
 @pytest.mark.parametrize("name", PARTS)
 def test_part_that_replaces_one_of_the_read_is_that_of_the_argument_of_its_name(name):
-    expected, layer, items = MultiHead(6, 3, **{name: PARTS[name]}), MultiHead(6, 3), torch.randn(2, 5, 6)
+    expected, layer, items = (
+        MultiHead(6, 3, **{name: PARTS[name]}),
+        MultiHead(6, 3),
+        torch.randn(2, 5, 6),
+    )
     layer.load_state_dict(expected.state_dict())
-    with pytest.raises(AttributeError, match=f"MultiHead reads no attribute `{name}`: set `read.{name}`"):
+    with pytest.raises(
+        AttributeError, match=f"MultiHead reads no attribute `{name}`: set `read.{name}`"
+    ):
         setattr(layer, name, PARTS[name])
     setattr(layer.read, name, PARTS[name])
     close(layer(items), expected(items))
@@ -54,7 +76,10 @@ def test_multihead_is_single_heads_concatenated_and_projected():
 
 
 def test_multihead_equals_torchs():
-    ours, theirs = MultiHead(15, num_heads=3).double(), nn.MultiheadAttention(15, 3, batch_first=True).double()
+    ours, theirs = (
+        MultiHead(15, num_heads=3).double(),
+        nn.MultiheadAttention(15, 3, batch_first=True).double(),
+    )
     with torch.no_grad():
         parts = (ours.query, ours.key, ours.value)
         theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
@@ -63,7 +88,9 @@ def test_multihead_equals_torchs():
     items, lengths = torch.randn(2, 7, 15).double(), torch.tensor([7, 4])
     absent = torch.arange(7) >= lengths[:, None]
     future = ~torch.ones(7, 7, dtype=torch.bool).tril()
-    expected = theirs(items, items, items, key_padding_mask=absent, attn_mask=future, need_weights=False)[0]
+    expected = theirs(
+        items, items, items, key_padding_mask=absent, attn_mask=future, need_weights=False
+    )[0]
     close(ours(items, ours.memory(items, padding(lengths)), mask=causal()), expected)
 
 
@@ -87,7 +114,10 @@ SCORES = {
     "general": (lambda: General(2, 2, 5), None),
     "additive": (lambda: Additive(2, 2, 5), None),
     "capped": (lambda: SoftCap(ScaledDot(), 0.3), None),
-    "general by head": (lambda: General(2, 2, 5, num_heads=6, key_heads=3), lambda: General(2, 2, 5)),
+    "general by head": (
+        lambda: General(2, 2, 5, num_heads=6, key_heads=3),
+        lambda: General(2, 2, 5),
+    ),
     "additive by head": (
         lambda: Additive(2, 2, 5, num_heads=6, key_heads=3, normed=True),
         lambda: Additive(2, 2, 5, normed=True),
@@ -104,34 +134,52 @@ SCORES = {
 @pytest.mark.parametrize("name", SCORES)
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     make, make_single = SCORES[name]
-    bias, choice = TensorBias(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
-    module = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choice=choice, bias=bias).double()
+    bias, choice = (
+        TensorBias(torch.randn(2, 6, 4, 11).double()),
+        Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1)),
+    )
+    module = make_odd_sizes(
+        num_heads=6, key_heads=3, score=make(), choice=choice, bias=bias
+    ).double()
     queries, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
     query = module.query(queries).unflatten(-1, (6, 2))
-    keys, values = module.key(source).unflatten(-1, (3, 2)), module.value(source).unflatten(-1, (3, 4))
+    keys, values = (
+        module.key(source).unflatten(-1, (3, 2)),
+        module.value(source).unflatten(-1, (3, 4)),
+    )
     heads = []
     for h in range(6):
         g, single = h // 2, module.read.score
         if make_single is not None:
             single = make_single().double()
-            single.load_state_dict({n: p[h * len(p) // 6] for n, p in module.read.score.state_dict().items()})
+            single.load_state_dict(
+                {n: p[h * len(p) // 6] for n, p in module.read.score.state_dict().items()}
+            )
         scores = single(query[:, :, h], keys[:, :, g]) + bias.tensor[:, h]
         scores = scores.masked_fill(torch.ones(4, 11).tril(7) == 0, float("-inf"))
         heads.append((scores * choice.beta[h]).softmax(-1) @ values[:, :, g])
-    close(module(queries, module.memory(source), mask=causal()), module.output(torch.cat(heads, -1)))
+    close(
+        module(queries, module.memory(source), mask=causal()), module.output(torch.cat(heads, -1))
+    )
 
 
 @pytest.mark.parametrize("score", ["scaled", "bare by head"])
 @pytest.mark.parametrize("key_heads", [1, 2, 3, 6])
 def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
     make = SCORES[score][0]
-    grouped, full = (make_odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6))
+    grouped, full = (
+        make_odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6)
+    )
     weights = grouped.state_dict()
     for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
         by_head = weights[name].unflatten(0, (key_heads, -1))
         weights[name] = by_head.repeat_interleave(6 // key_heads, 0).flatten(0, 1)
     full.load_state_dict(weights)
-    queries, source, mask = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), padding([11, 4])
+    queries, source, mask = (
+        torch.randn(2, 3, 5).double(),
+        torch.randn(2, 11, 7).double(),
+        padding([11, 4]),
+    )
     memory = grouped.memory(source, mask)
     assert memory.keys.shape == (2, key_heads, 11, 2)
     assert memory.values.shape == (2, key_heads, 11, 4)
@@ -150,14 +198,18 @@ UNEQUAL = {
 
 
 def score_by_formula(score, query, keys, h, g):
-    """Return score(query, keys) of query head h and key head g, from its parameters; shared if there is one for all."""
+    """Return score(query, keys) of query head h and key head g, from its parameters; shared if
+    there is one for all."""
     parameters = {name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
                   for name, p in score.named_parameters()}  # fmt: skip
     if isinstance(score, Concat):
         pairs = torch.cat((query[:, :, None].expand(-1, -1, keys.shape[1], -1),
                            keys[:, None].expand(-1, query.shape[1], -1, -1)), -1)  # fmt: skip
         return torch.tanh(pairs @ parameters["weight"].t()) @ parameters["v"]
-    mapped, mapped_keys = query @ parameters["query_weight"].t(), keys @ parameters["key_weight"].t()
+    mapped, mapped_keys = (
+        query @ parameters["query_weight"].t(),
+        keys @ parameters["key_weight"].t(),
+    )
     if isinstance(score, General):
         return mapped @ mapped_keys.transpose(1, 2)
     return torch.tanh(mapped[:, :, None] + mapped_keys[:, None]) @ parameters["v"]
@@ -170,7 +222,9 @@ def test_heads_of_three_sizes_are_the_formula(name, by_head):
     key_heads = 6 if name == "concat" and by_head else 3
     if by_head and name != "concat":
         heads["key_heads"] = key_heads
-    module = make_odd_sizes(num_heads=6, key_heads=key_heads, head_key_dim=3, score=UNEQUAL[name](**heads).double())
+    module = make_odd_sizes(
+        num_heads=6, key_heads=key_heads, head_key_dim=3, score=UNEQUAL[name](**heads).double()
+    )
     assert (module.query.weight.shape, module.key.weight.shape) == ((12, 5), (3 * key_heads, 7))
     queries, source, outputs = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), []
     for h in range(6):
@@ -196,31 +250,51 @@ def test_growing_memory_of_unequal_sizes_equals_full_attention(name):
         close(heads(items[:, i : i + 1], memory)[:, 0], output[:, i])
 
 
-@pytest.mark.parametrize("score", [None, Dot(), ScaledDot(), Cosine(), BareAdditive(2), SoftCap(Dot(), 3.0)], ids=str)
+@pytest.mark.parametrize(
+    "score", [None, Dot(), ScaledDot(), Cosine(), BareAdditive(2), SoftCap(Dot(), 3.0)], ids=str
+)
 def test_scores_of_equal_sizes_refuse_others(score):
     name = "ScaledDot" if score is None else type(score).__name__
-    with pytest.raises(ValueError, match=f"head_key_dim must be head_dim=2 with the score {name}, got 3; General, Add"):
+    with pytest.raises(
+        ValueError,
+        match=f"head_key_dim must be head_dim=2 with the score {name}, got 3; General, Add",
+    ):
         make_odd_sizes(head_key_dim=3, score=score)
 
 
 def test_without_output_projection_the_heads_are_concatenated():
     module = make_odd_sizes(output_projection=False, output_dim=None, projection_bias=False)
-    assert [name for name, _ in module.named_parameters()] == ["query.weight", "key.weight", "value.weight"]
+    assert [name for name, _ in module.named_parameters()] == [
+        "query.weight",
+        "key.weight",
+        "value.weight",
+    ]
     queries, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
     heads = []
     for h in range(3):
-        query, keys = (x @ p.weight[2 * h : 2 * h + 2].t() for x, p in ((queries, module.query), (source, module.key)))
+        query, keys = (
+            x @ p.weight[2 * h : 2 * h + 2].t()
+            for x, p in ((queries, module.query), (source, module.key))
+        )
         weights = (query @ keys.transpose(1, 2) / 2**0.5).softmax(-1)
         heads.append(weights @ (source @ module.value.weight[4 * h : 4 * h + 4].t()))
     close(module(queries, source), torch.cat(heads, -1))  # (2, 3, l p_v)
-    with pytest.raises(ValueError, match=r"output_dim must be num_heads \* head_value_dim = 3 \* 4 = 12 .*, got 13"):
+    with pytest.raises(
+        ValueError, match=r"output_dim must be num_heads \* head_value_dim = 3 \* 4 = 12 .*, got 13"
+    ):
         make_odd_sizes(output_projection=False)
 
 
 def test_source_is_projected_to_a_memory_with_its_mask():
-    module, queries, source = make_odd_sizes(), torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
+    module, queries, source = (
+        make_odd_sizes(),
+        torch.randn(2, 3, 5).double(),
+        torch.randn(2, 11, 7).double(),
+    )
     mask = padding([11, 4])
-    assert torch.equal(module(queries, source, memory_mask=mask), module(queries, module.memory(source, mask)))
+    assert torch.equal(
+        module(queries, source, memory_mask=mask), module(queries, module.memory(source, mask))
+    )
 
 
 def test_multi_query_memory_is_as_small_as_one_head():
@@ -246,14 +320,21 @@ def test_growing_memory_equals_full_attention(name):
 def test_growing_memory_takes_separate_values():
     heads = make_odd_sizes(value_dim=11)
     keys, values = torch.randn(2, 6, 7).double(), torch.randn(2, 6, 11).double()
-    whole, grown = heads.memory(keys, values=values), heads.memory(keys[:, :2], values=values[:, :2])
+    whole, grown = (
+        heads.memory(keys, values=values),
+        heads.memory(keys[:, :2], values=values[:, :2]),
+    )
     grown = heads.extend(grown, keys[:, 2:], values=values[:, 2:])
     close(grown.values, whole.values)
     close(grown.keys, whole.keys)
 
 
 def test_projections_without_bias_have_none():
-    assert [name for name, _ in make_odd_sizes(projection_bias=False).named_parameters() if "bias" in name] == []
+    assert [
+        name
+        for name, _ in make_odd_sizes(projection_bias=False).named_parameters()
+        if "bias" in name
+    ] == []
 
 
 def test_multihead_rejects_invalid_heads():
@@ -262,12 +343,21 @@ def test_multihead_rejects_invalid_heads():
     for key_heads in (0, 4):
         with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, got {key_heads}"):
             MultiHead(5, num_heads=6, key_heads=key_heads)
-    with pytest.raises(ValueError, match=r"score must have num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"):
+    with pytest.raises(
+        ValueError, match=r"score must have num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"
+    ):
         MultiHead(5, num_heads=3, score=BareAdditive(2, num_heads=2))
 
 
 def test_multihead_rejects_sizes_below_one():
-    for name in ("source_dim", "value_dim", "head_dim", "head_key_dim", "head_value_dim", "output_dim"):
+    for name in (
+        "source_dim",
+        "value_dim",
+        "head_dim",
+        "head_key_dim",
+        "head_value_dim",
+        "output_dim",
+    ):
         with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1, got 0"):
             make_odd_sizes(**{name: 0})
 
@@ -276,7 +366,10 @@ def test_multihead_rejects_sizes_below_one():
 def test_multihead_rejects_sizes_that_are_not_integers():
     for sizes in ({"head_dim": 2.5}, {"num_heads": 1.0}, {"num_heads": "2"}):
         name, size = next(iter(sizes.items()))
-        with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1, got {re.escape(repr(size))}"):
+        with pytest.raises(
+            ValueError,
+            match=f"^{name} must be an integer of at least 1, got {re.escape(repr(size))}",
+        ):
             MultiHead(5, **{"num_heads": 3, **sizes})
 
 
@@ -285,11 +378,20 @@ def test_items_of_another_size_than_the_projections_take_raise():
     layer = Attention(5, 7, value_dim=11, head_dim=4)
     queries, keys, values = (torch.randn(1, 3, size) for size in (5, 7, 11))
     for read, message in (
-        (lambda: layer(keys, layer.memory(keys, values=values)), r"query must be \(..., 5\), got shape \(1, 3, 7\)"),
-        (lambda: layer(queries), r"query must be \(..., 7\) \(key projection\); without a memory, X is X'"),
+        (
+            lambda: layer(keys, layer.memory(keys, values=values)),
+            r"query must be \(..., 5\), got shape \(1, 3, 7\)",
+        ),
+        (
+            lambda: layer(queries),
+            r"query must be \(..., 7\) \(key projection\); without a memory, X is X'",
+        ),
         (lambda: layer(queries, keys), r"values must be \(..., 11\), got shape \(1, 3, 7\)"),
         (lambda: layer(queries, queries), r"source must be \(..., 7\), got shape \(1, 3, 5\)"),
-        (lambda: layer.memory(keys, values=queries), r"values must be \(..., 11\), got shape \(1, 3, 5\)"),
+        (
+            lambda: layer.memory(keys, values=queries),
+            r"values must be \(..., 11\), got shape \(1, 3, 5\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             read()
@@ -298,7 +400,9 @@ def test_items_of_another_size_than_the_projections_take_raise():
 @pytest.mark.usefixtures("no_shape_checks")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
     with pytest.raises(
-        TypeError, match="bias must be a Bias of the scores, got False; for biases of the projections use `proj"
+        TypeError,
+        match="bias must be a Bias of the scores, got False; for biases of the projections use "
+        "`proj",
     ):
         MultiHead(5, num_heads=3, bias=False)
 
@@ -313,5 +417,7 @@ def test_items_without_a_batch_raise(shape):
         lambda: module.memory(items),
         lambda: module(items),
     ):
-        with pytest.raises(ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"):
+        with pytest.raises(
+            ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"
+        ):
             read()

@@ -1,4 +1,5 @@
-"""Pooling by the mean, the last item and a class token: formulas written anew in float64, rows of unequal length."""
+"""Pooling by the mean, the last item and a class token: formulas written anew in float64, rows of
+unequal length."""
 
 import torch
 from torch import nn
@@ -23,7 +24,11 @@ def test_mean_is_that_of_the_items_without_padding():
     items = make_items()
     pooled = MeanPooling()(items)
     for row, length in enumerate(LENGTHS):
-        close(pooled[row], sum(items.items[row, i] for i in range(length)) / max(length, 1) + torch.zeros(6).double())
+        close(
+            pooled[row],
+            sum(items.items[row, i] for i in range(length)) / max(length, 1)
+            + torch.zeros(6).double(),
+        )
     close(MeanPooling()(Unpadded.of(items.items[:2, :1])), items.items[:2, 0])
 
 
@@ -40,7 +45,9 @@ def test_last_of_two_directions_is_the_final_state_of_torch():
         for directions in (1, 2):
             torch.manual_seed(2)
             encoder = RecurrentEncoder(5, 6, cell=cell, layers=2, directions=directions).double()
-            torchs = kind(5, 6 // directions, num_layers=2, bidirectional=directions == 2, batch_first=True).double()
+            torchs = kind(
+                5, 6 // directions, num_layers=2, bidirectional=directions == 2, batch_first=True
+            ).double()
             torchs.load_state_dict(encoder.rnn.state_dict())
             items, lengths = torch.randn(3, 7, 5, dtype=torch.float64), [4, 7, 1]
             states = encoder(Padded(items, torch.tensor(lengths))).states

@@ -20,7 +20,9 @@ def test_sinusoids_are_the_papers(dim):
     for i in range(11):
         for column in range(dim):
             angle = i / 10000 ** (2 * (column // 2) / dim)
-            assert math.isclose(table[i, column], math.cos(angle) if column % 2 else math.sin(angle), abs_tol=1e-6)
+            assert math.isclose(
+                table[i, column], math.cos(angle) if column % 2 else math.sin(angle), abs_tol=1e-6
+            )
 
 
 @pytest.mark.parametrize("positions", [Sinusoidal(7), Learned(600, 7)])
@@ -32,7 +34,9 @@ def test_positions_from_a_start_are_those_of_the_whole(positions):
 
 
 def test_learned_raises_for_a_position_past_the_last():
-    with pytest.raises(ValueError, match="position must be at most 5, the number of learned positions, got 6"):
+    with pytest.raises(
+        ValueError, match="position must be at most 5, the number of learned positions, got 6"
+    ):
         Learned(5, 3)(torch.zeros(1, 2, 3), 4)
 
 
@@ -45,7 +49,8 @@ def test_matrix_of_sinusoids_is_the_lectures():
     """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D.1)"""
     matrix = Sinusoidal(6).matrix(4, 2)
     expected = [
-        [trig(i / 10000 ** (2 * j / 6)) for j in range(3) for trig in (math.sin, math.cos)] for i in range(2, 6)
+        [trig(i / 10000 ** (2 * j / 6)) for j in range(3) for trig in (math.sin, math.cos)]
+        for i in range(2, 6)
     ]
     close(matrix, torch.tensor(expected))
 
@@ -56,7 +61,10 @@ def test_sum_of_items_and_sinusoids_is_the_lectures():
     for i in range(4):
         for column in range(5):
             angle = i / 10000 ** (2 * (column // 2) / 5)
-            close(added[:, i, column], items[:, i, column] + (math.cos(angle) if column % 2 else math.sin(angle)))
+            close(
+                added[:, i, column],
+                items[:, i, column] + (math.cos(angle) if column % 2 else math.sin(angle)),
+            )
 
 
 def test_matrix_of_rotary_turns_each_pair():
@@ -72,7 +80,11 @@ def test_picture_has_a_row_for_each_position():
     steps = len(picture.scale.colors) // 2 - 1  # colors below zero, zero, above zero, hatched
     expected = (matrix / matrix.abs().max() * steps).round().long() + steps
     assert panel.levels == tuple(map(tuple, expected.tolist()))
-    assert (panel.names, panel.first, picture.heading) == (("position", "dimension"), 11, "Sinusoidal(5)")
+    assert (panel.names, panel.first, picture.heading) == (
+        ("position", "dimension"),
+        11,
+        "Sinusoidal(5)",
+    )
     for word in (">11<", ">14<", ">position<", ">dimension<", "position down, dimension across"):
         assert word in picture.svg
 

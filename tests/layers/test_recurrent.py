@@ -1,4 +1,5 @@
-"""Recurrent cells: equality with torch's cells for inputs [x; c], and with the lectures' formula."""
+"""Recurrent cells: equality with torch's cells for inputs [x; c], and with the lectures'
+formula."""
 
 import math
 
@@ -6,7 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.layers.recurrent.cells import CELLS, Cell, GRUCell, LSTMCell, RNNCell, orthogonal_gates_, xavier_gates_
+from regard.layers.recurrent.cells import (
+    CELLS,
+    Cell,
+    GRUCell,
+    LSTMCell,
+    RNNCell,
+    orthogonal_gates_,
+    xavier_gates_,
+)
 from tests.helpers import close
 
 BATCH, INPUT, CONTEXT, HIDDEN = 5, 3, 2, 7
@@ -60,7 +69,9 @@ def test_rnn_step_by_hand():
         cell.context_weight.copy_(torch.tensor([[0.0], [3.0]]))
         cell.state_weight.copy_(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
         cell.bias.copy_(torch.tensor([0.5, -0.5]))
-    item, context, before = (torch.tensor([x], dtype=torch.float64) for x in ([0.25], [0.5], [0.125, -2.0]))
+    item, context, before = (
+        torch.tensor([x], dtype=torch.float64) for x in ([0.25], [0.5], [0.125, -2.0])
+    )
     (after,) = cell(cell.project(item), (before,), context=context)
     by_hand = [math.tanh(2 * 0.25 + 1 * -2.0 + 0.5), math.tanh(3 * 0.5 - 1 * 0.125 - 0.5)]
     close(after, torch.tensor([by_hand], dtype=torch.float64))
@@ -88,7 +99,10 @@ def test_project_takes_any_number_of_items(name):
 @every_cell
 def test_gradients_are_right(name):
     cell = make_cell(name)
-    inputs = [torch.randn(2, INPUT, dtype=torch.float64), torch.randn(2, CONTEXT, dtype=torch.float64)]
+    inputs = [
+        torch.randn(2, INPUT, dtype=torch.float64),
+        torch.randn(2, CONTEXT, dtype=torch.float64),
+    ]
     inputs += [part[:2] for part in make_state(cell)]
     names = [key for key, _ in cell.named_parameters()]
 
@@ -106,7 +120,9 @@ class _Step(nn.Module):
         super().__init__()
         self.cell = cell
 
-    def forward(self, item: Tensor, state: tuple[Tensor, ...], context: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, item: Tensor, state: tuple[Tensor, ...], context: Tensor
+    ) -> tuple[Tensor, ...]:
         return self.cell(self.cell.project(item), state, context=context)
 
 
@@ -141,7 +157,9 @@ def test_missing_context_raises(name):
 
 @pytest.mark.parametrize(("sizes", "context_dim"), [((0, 3), 0), ((3, 0), 0), ((3, 5), -1)])
 def test_sizes_are_checked(sizes, context_dim):
-    with pytest.raises(ValueError, match=rf"GRUCell must be at least 1.*{sizes[0]}, {sizes[1]} and {context_dim}"):
+    with pytest.raises(
+        ValueError, match=rf"GRUCell must be at least 1.*{sizes[0]}, {sizes[1]} and {context_dim}"
+    ):
         GRUCell(*sizes, context_dim=context_dim)
 
 

@@ -16,14 +16,18 @@ every_shape = pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2),
 
 
 def make_encoder(cell: str, layers: int, directions: int, **more) -> RecurrentEncoder:
-    encoder = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=layers, directions=directions, **more).double()
+    encoder = RecurrentEncoder(
+        INPUT, HIDDEN, cell=cell, layers=layers, directions=directions, **more
+    ).double()
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.5)
     return encoder
 
 
 def make_rows(lengths=LENGTHS) -> Padded:
-    return Padded(torch.randn(len(lengths), TIME, INPUT, dtype=torch.float64), torch.tensor(lengths))
+    return Padded(
+        torch.randn(len(lengths), TIME, INPUT, dtype=torch.float64), torch.tensor(lengths)
+    )
 
 
 def encode_alone(encoder: RecurrentEncoder, source: Padded, row: int) -> EncodedSource:
@@ -83,7 +87,9 @@ def test_padding_is_absent_in_value_and_gradient(cell, layers, directions):
     absent = torch.arange(TIME) >= source.lengths[:, None]
     filled = source.items.masked_fill(absent[..., None], float("nan")).requires_grad_()
     clean = source.items.clone().requires_grad_()
-    results = [_weights_and_sum(encoder, Padded(items, source.lengths)) for items in (clean, filled)]
+    results = [
+        _weights_and_sum(encoder, Padded(items, source.lengths)) for items in (clean, filled)
+    ]
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)
     assert filled.grad[absent].eq(0).all()
@@ -91,9 +97,12 @@ def test_padding_is_absent_in_value_and_gradient(cell, layers, directions):
 
 
 def _weights_and_sum(encoder: RecurrentEncoder, source: Padded) -> list[Tensor]:
-    """Return the sum of squares of all outputs, and its gradients for the weights (accumulated for the items)."""
+    """Return the sum of squares of all outputs, and its gradients for the weights (accumulated for
+    the items)."""
     encoded = encoder(source)
-    total = encoded.states.square().sum() + sum(part.square().sum() for state in encoded.finals for part in state)
+    total = encoded.states.square().sum() + sum(
+        part.square().sum() for state in encoded.finals for part in state
+    )
     encoder.zero_grad()
     total.backward()
     return [total.detach(), *(parameter.grad.clone() for parameter in encoder.parameters())]
@@ -123,7 +132,9 @@ def test_both_directions_see_the_whole_row():
     changed = Padded(source.items.clone(), source.lengths)
     changed.items[0, 5] += 1
     difference = (encoder(changed).states - encoder(source).states)[0, 0].abs()
-    assert difference[: HIDDEN // 2].eq(0).all()  # the forward state of the first item does not depend on the last
+    assert (
+        difference[: HIDDEN // 2].eq(0).all()
+    )  # the forward state of the first item does not depend on the last
     assert difference[HIDDEN // 2 :].gt(0).all()
 
 
@@ -139,7 +150,11 @@ def test_dropout_is_between_layers_and_in_training_only():
 @pytest.mark.parametrize("cell", THEIRS)
 def test_lstm_starts_with_an_open_forget_gate(cell):
     rnn = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=2).rnn
-    biases = [bias.detach().view(-1, HIDDEN // 2).sum(1) for name, bias in rnn.named_parameters() if "bias" in name]
+    biases = [
+        bias.detach().view(-1, HIDDEN // 2).sum(1)
+        for name, bias in rnn.named_parameters()
+        if "bias" in name
+    ]
     total = torch.stack(biases).sum(0)
     reference = torch.zeros_like(total)
     if cell == "lstm":

@@ -10,7 +10,9 @@ from tests.helpers import NEEDS_NATIVE, close
 
 
 def normalized(items: torch.Tensor) -> torch.Tensor:
-    return (items - items.mean(-1, keepdim=True)) / torch.sqrt(items.var(-1, correction=0, keepdim=True) + 1e-5)
+    return (items - items.mean(-1, keepdim=True)) / torch.sqrt(
+        items.var(-1, correction=0, keepdim=True) + 1e-5
+    )
 
 
 def test_post_normalizes_the_sum_over_the_last_axis():
@@ -47,9 +49,16 @@ def reference_gradients(
     residual: Residual, items: torch.Tensor, branch: torch.Tensor, mask: torch.Tensor, *, order: str
 ):
     """Return output and gradients of items, branch, weight and bias by torch in float64."""
-    leaves = [t.detach().double().requires_grad_() for t in (items, branch, residual.norm.weight, residual.norm.bias)]
+    leaves = [
+        t.detach().double().requires_grad_()
+        for t in (items, branch, residual.norm.weight, residual.norm.bias)
+    ]
     total = leaves[0] + mask.double() * leaves[1]
-    out = total if order == "pre" else torch.nn.functional.layer_norm(total, total.shape[-1:], *leaves[2:])
+    out = (
+        total
+        if order == "pre"
+        else torch.nn.functional.layer_norm(total, total.shape[-1:], *leaves[2:])
+    )
     differentiable = leaves if order == "post" else leaves[:2]
     return out, torch.autograd.grad(out, differentiable, output_gradient(out))
 
@@ -75,15 +84,25 @@ def test_fused_pass_equals_dropout_sum_and_norm_with_gradients(order, share, sha
     expected, gradients = reference_gradients(residual, items, branch, mask, order=order)
     assert out.dtype == torch.float32
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=3e-5)
-    leaves = [items, branch, residual.norm.weight, residual.norm.bias][: 4 if order == "post" else 2]
-    for ours, theirs in zip(torch.autograd.grad(out, leaves, output_gradient(out)), gradients, strict=True):
+    leaves = [items, branch, residual.norm.weight, residual.norm.bias][
+        : 4 if order == "post" else 2
+    ]
+    for ours, theirs in zip(
+        torch.autograd.grad(out, leaves, output_gradient(out)), gradients, strict=True
+    ):
         tolerance = 1e-2 if ours.dtype == torch.bfloat16 else 1e-4
-        assert (ours.double() - theirs).abs().max() <= tolerance * (theirs.abs().max() + 1), (ours, theirs)
+        assert (ours.double() - theirs).abs().max() <= tolerance * (theirs.abs().max() + 1), (
+            ours,
+            theirs,
+        )
 
 
 def test_fused_pass_does_not_depend_on_threads():
     residual, before = Residual(133, dropout=0.3), torch.get_num_threads()
-    items, branch = torch.randn(900, 133, requires_grad=True), torch.randn(900, 133, requires_grad=True)
+    items, branch = (
+        torch.randn(900, 133, requires_grad=True),
+        torch.randn(900, 133, requires_grad=True),
+    )
     results = []
     try:
         for threads in (1, 2, 3):
@@ -91,7 +110,12 @@ def test_fused_pass_does_not_depend_on_threads():
             torch.manual_seed(3)
             out = residual(items, lambda _: branch)
             results.append(
-                [out, *torch.autograd.grad(out, [items, branch, residual.norm.weight], output_gradient(out))]
+                [
+                    out,
+                    *torch.autograd.grad(
+                        out, [items, branch, residual.norm.weight], output_gradient(out)
+                    ),
+                ]
             )
     finally:
         torch.set_num_threads(before)
@@ -138,7 +162,11 @@ def test_products_use_the_bfloat16_copy_under_autocast():
             assert torch.equal(get_bfloat16(out), out.bfloat16())
             projected = product(out if uses_copy else out * 1)
         total = projected.float().pow(2).sum() + out.sum()
-        return [out, projected, *torch.autograd.grad(total, [items, product.weight, residual.norm.weight])]
+        return [
+            out,
+            projected,
+            *torch.autograd.grad(total, [items, product.weight, residual.norm.weight]),
+        ]
 
     for a, b in zip(run(uses_copy=True), run(uses_copy=False), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)

@@ -33,7 +33,9 @@ ROTARIES = {
     "partial": Rotary(4),
     "partial interleaved": Rotary(2, interleaved=True),
     "linear": Rotary(6, scaling=LinearScaling(4.0)),
-    "llama3": Rotary(6, scaling=Llama3Scaling(factor=8.0, original_max_length=64), interleaved=True),
+    "llama3": Rotary(
+        6, scaling=Llama3Scaling(factor=8.0, original_max_length=64), interleaved=True
+    ),
 }
 TIME, WIDTH, HEADS, HEAD = 11, 12, 4, 6
 
@@ -42,7 +44,9 @@ def rotated_as_complex(rotary: Rotary, vectors: torch.Tensor, start: int) -> tor
     """Return the rotated vectors: each pair as a complex number, times e^(i angle)."""
     part, rest = vectors[..., : rotary.dim], vectors[..., rotary.dim :]
     half = rotary.dim // 2
-    pairs = part.unflatten(-1, (half, 2)) if rotary.interleaved else part.unflatten(-1, (2, half)).mT
+    pairs = (
+        part.unflatten(-1, (half, 2)) if rotary.interleaved else part.unflatten(-1, (2, half)).mT
+    )
     angles = (start + torch.arange(vectors.shape[-2]).double())[:, None] * rotary.rates()
     turned = torch.view_as_real(
         torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(()).double(), angles)
@@ -61,21 +65,31 @@ def test_rotary_multiplies_pairs_by_complex_numbers(name, start):
 
 
 def test_rates_are_powers_of_the_base():
-    assert Rotary(6, base=100.0).rates().tolist() == pytest.approx([1, 100 ** (-1 / 3), 100 ** (-2 / 3)])
+    assert Rotary(6, base=100.0).rates().tolist() == pytest.approx(
+        [1, 100 ** (-1 / 3), 100 ** (-2 / 3)]
+    )
     assert Rotary(4, scaling=LinearScaling(8.0)).rates().tolist() == pytest.approx([1 / 8, 1 / 800])
 
 
 def test_llama3_scaling_keeps_fast_pairs_and_divides_slow_ones():
-    scaling = Llama3Scaling(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_length=100)
+    scaling = Llama3Scaling(
+        factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_length=100
+    )
     # 100 positions turn these rates 5, 4, 2.5, 1 and 0.5 times; the third is halfway.
     rates = torch.tensor([5, 4, 2.5, 1, 0.5]).double() * 2 * math.pi / 100
     close(scaling(rates) / rates, torch.tensor([1, 1, 0.625, 0.25, 0.25]).double())
 
 
 @pytest.mark.parametrize("name", ROTARIES)
-@pytest.mark.parametrize("score", [Dot(), ScaledDot(), Cosine(), SoftCap(Dot(), 2.0)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "score", [Dot(), ScaledDot(), Cosine(), SoftCap(Dot(), 2.0)], ids=lambda s: type(s).__name__
+)
 def test_scores_depend_on_the_distance_alone(name, score):
-    rotary, query, keys = ROTARIES[name], torch.randn(1, 3, HEAD).double(), torch.randn(1, 5, HEAD).double()
+    rotary, query, keys = (
+        ROTARIES[name],
+        torch.randn(1, 3, HEAD).double(),
+        torch.randn(1, 5, HEAD).double(),
+    )
     near = score(rotary.rotate(query, 4), rotary.rotate(keys, 2))
     close(near, score(rotary.rotate(query, 104), rotary.rotate(keys, 102)))
     assert (near - score(rotary.rotate(query, 5), rotary.rotate(keys, 2))).abs().max() > 1e-3
@@ -90,20 +104,34 @@ ALL_SCORES = [
 @pytest.mark.parametrize("score", ALL_SCORES, ids=lambda s: type(s).__name__)
 def test_invariance_to_rotations_is_declared_correctly(score):
     rotation = torch.linalg.qr(torch.randn(HEAD, HEAD).double())[0]
-    score, query, keys = score.double(), torch.randn(1, 3, HEAD).double(), torch.randn(1, 5, HEAD).double()
+    score, query, keys = (
+        score.double(),
+        torch.randn(1, 3, HEAD).double(),
+        torch.randn(1, 5, HEAD).double(),
+    )
     difference = (score(query @ rotation, keys @ rotation) - score(query, keys)).abs().max()
     assert (difference < 1e-9) == score.is_rotation_invariant
 
 
 def attention(rotary: PositionalEncoding | None, **options: object) -> MultiHead:
-    return MultiHead(WIDTH, num_heads=HEADS, key_heads=2, head_dim=HEAD, positions=rotary, **options).double().eval()
+    return (
+        MultiHead(WIDTH, num_heads=HEADS, key_heads=2, head_dim=HEAD, positions=rotary, **options)
+        .double()
+        .eval()
+    )
 
 
 @pytest.mark.parametrize("name", ROTARIES)
 def test_self_attention_rotates_projected_queries_and_keys(name):
-    rotary, part, items = ROTARIES[name], attention(ROTARIES[name]), torch.randn(2, TIME, WIDTH).double()
+    rotary, part, items = (
+        ROTARIES[name],
+        attention(ROTARIES[name]),
+        torch.randn(2, TIME, WIDTH).double(),
+    )
     query = part.query(items).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-    key, value = (layer(items).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (part.key, part.value))
+    key, value = (
+        layer(items).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (part.key, part.value)
+    )
     memory = Memory(rotated_as_complex(rotary, key, 0), value)
     out = attend(rotated_as_complex(rotary, query, 0), memory, mask=causal(), kernel="reference")
     close(part(items, mask=causal()), part.output(out.transpose(1, 2).flatten(2)))
@@ -128,7 +156,9 @@ def memories(part: MultiHead, first: torch.Tensor) -> dict:
 
 
 @pytest.mark.parametrize("name", ROTARIES)
-@pytest.mark.parametrize("kind", ["growing", "static", "sliding", "ring", "cropped", "selected", "cropped static"])
+@pytest.mark.parametrize(
+    "kind", ["growing", "static", "sliding", "ring", "cropped", "selected", "cropped static"]
+)
 def test_steps_equal_all_at_once_for_every_memory(name, kind):
     part, items = attention(ROTARIES[name]), torch.randn(2, TIME, WIDTH).double()
     with torch.no_grad():
@@ -170,7 +200,10 @@ def test_gradients_after_inference_and_in_bfloat16():
 
 def test_rotary_is_refused_with_other_scores():
     for score in (General(HEAD, HEAD), BareAdditive(HEAD), FeatureMap()):
-        with pytest.raises(ValueError, match=f"invariant to rotations with Rotary positions.*{type(score).__name__}"):
+        with pytest.raises(
+            ValueError,
+            match=f"invariant to rotations with Rotary positions.*{type(score).__name__}",
+        ):
             attention(Rotary(HEAD), score=score)
 
 
@@ -189,7 +222,9 @@ def test_a_users_score_is_refused_unless_it_declares_the_invariance():
 
 def test_only_rotating_positions_are_accepted_by_attention():
     for positions in (Sinusoidal(WIDTH), Learned(9, WIDTH), AlibiPositions(HEADS), NoPositions()):
-        with pytest.raises(ValueError, match=f"positions must rotate .* got {type(positions).__name__}"):
+        with pytest.raises(
+            ValueError, match=f"positions must rotate .* got {type(positions).__name__}"
+        ):
             attention(positions)
 
 
@@ -198,11 +233,23 @@ def test_only_rotating_positions_are_accepted_by_attention():
     [
         (lambda: Rotary(5), "dim of Rotary must be even and at least 2, got 5"),
         (lambda: Rotary(4, base=1.0), "base of Rotary must be above 1 and finite, got 1.0"),
-        (lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)), "at least dim=8 numbers for Rotary, got 6"),
+        (
+            lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)),
+            "at least dim=8 numbers for Rotary, got 6",
+        ),
         (lambda: LinearScaling(0.0), "factor of LinearScaling must be above 0 and finite, got 0.0"),
-        (lambda: LinearScaling(math.nan), "factor of LinearScaling must be above 0 and finite, got nan"),
-        (lambda: Llama3Scaling(factor=-1.0), "factor of Llama3Scaling must be above 0 and finite, got -1.0"),
-        (lambda: Llama3Scaling(low_freq_factor=4.0), "low_freq_factor must be below high_freq_factor=4.0, got 4.0"),
+        (
+            lambda: LinearScaling(math.nan),
+            "factor of LinearScaling must be above 0 and finite, got nan",
+        ),
+        (
+            lambda: Llama3Scaling(factor=-1.0),
+            "factor of Llama3Scaling must be above 0 and finite, got -1.0",
+        ),
+        (
+            lambda: Llama3Scaling(low_freq_factor=4.0),
+            "low_freq_factor must be below high_freq_factor=4.0, got 4.0",
+        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(make, message):
@@ -212,5 +259,7 @@ def test_sizes_that_do_not_fit_are_refused(make, message):
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_scaling_is_not_given_by_name():
-    with pytest.raises(TypeError, match=r"scaling of Rotary must be a LinearScaling, .* got 'linear'"):
+    with pytest.raises(
+        TypeError, match=r"scaling of Rotary must be a LinearScaling, .* got 'linear'"
+    ):
         Rotary(8, scaling="linear")

@@ -1,4 +1,5 @@
-"""Self-attentive cells: the formulas by plain loops, equality with plain cells, the initial past."""
+"""Self-attentive cells: the formulas by plain loops, equality with plain cells, the initial
+past."""
 
 import math
 
@@ -17,7 +18,9 @@ from tests.helpers import close
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
 every_cell = pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 every_recency = pytest.mark.parametrize("recency", ["none", "learned"])
-every_score = pytest.mark.parametrize("score", ["additive", "concat", "general", "scaled-dot", "dot"])
+every_score = pytest.mark.parametrize(
+    "score", ["additive", "concat", "general", "scaled-dot", "dot"]
+)
 
 
 def make_cell(cell: str, **options) -> SelfAttentiveCell:
@@ -57,11 +60,23 @@ def align(cell: SelfAttentiveCell, score: str, state: list[float], query: list[f
     return dot(key, mapped) / {"general": 1, "scaled-dot": math.sqrt(SIZE)}[score]
 
 
-def read(cell: SelfAttentiveCell, score: str, query: list[float], states: list[list[float]], parts: list[list[float]]):
-    """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or c_i)."""
-    by_distance = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # one bias per distance
+def read(
+    cell: SelfAttentiveCell,
+    score: str,
+    query: list[float],
+    states: list[list[float]],
+    parts: list[list[float]],
+):
+    """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or
+    c_i)."""
+    by_distance = (
+        cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS
+    )  # one bias per distance
     biases = by_distance[: len(states)][::-1]  # the last state is 0 states ago
-    scores = [math.exp(align(cell, score, h, query) + bias) for h, bias in zip(states, biases, strict=True)]
+    scores = [
+        math.exp(align(cell, score, h, query) + bias)
+        for h, bias in zip(states, biases, strict=True)
+    ]
     weights = [score / math.fsum(scores) for score in scores]
     return weights, [dot(weights, [part[k] for part in parts]) for k in range(HIDDEN)]
 
@@ -77,8 +92,13 @@ def plain_step(name: str, plain: Cell, x: list[float], before: list[float]) -> l
     if name == "rnn":
         return [math.tanh(number) for number in add(inner, state)]
     r, z, n = (slice(k * HIDDEN, (k + 1) * HIDDEN) for k in range(3))
-    reset, update = ([sigmoid(number) for number in add(inner[gate], state[gate])] for gate in (r, z))
-    past = [gate * number for gate, number in zip(reset, add(state[n], plain.state_bias.tolist()), strict=True)]
+    reset, update = (
+        [sigmoid(number) for number in add(inner[gate], state[gate])] for gate in (r, z)
+    )
+    past = [
+        gate * number
+        for gate, number in zip(reset, add(state[n], plain.state_bias.tolist()), strict=True)
+    ]
     candidate = [math.tanh(number) for number in add(inner[n], past)]
     return [(1 - u) * new + u * old for u, new, old in zip(update, candidate, before, strict=True)]
 
@@ -109,7 +129,10 @@ def test_rnn_and_gru_are_the_lectures_formula(name, score, recency):
 @pytest.mark.parametrize("feeds_back", [True, False], ids=["paper", "released"])
 @every_recency
 def test_lstm_is_the_papers_formula(score, feeds_back, recency):
-    cell, items = make_cell("lstm", score=score, feeds_back=feeds_back, recency=recency), make_items(1)
+    cell, items = (
+        make_cell("lstm", score=score, feeds_back=feeds_back, recency=recency),
+        make_items(1),
+    )
     plain, h, c, weights = cell.cell, [], [], []
     adaptive = memory = [0.0] * HIDDEN
     for x in items[0].tolist():
@@ -118,9 +141,13 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
             read_weights, adaptive = read(cell, score, query, h, h)
             _, memory = read(cell, score, query, h, c)
             weights.append(read_weights)
-        inner = add(matvec(plain.input_weight, x), matvec(plain.state_weight, adaptive), plain.bias.tolist())
+        inner = add(
+            matvec(plain.input_weight, x), matvec(plain.state_weight, adaptive), plain.bias.tolist()
+        )
         i, f, g, o = (inner[k * HIDDEN : (k + 1) * HIDDEN] for k in range(4))
-        c.append([sigmoid(f[k]) * memory[k] + sigmoid(i[k]) * math.tanh(g[k]) for k in range(HIDDEN)])
+        c.append(
+            [sigmoid(f[k]) * memory[k] + sigmoid(i[k]) * math.tanh(g[k]) for k in range(HIDDEN)]
+        )
         h.append([sigmoid(o[k]) * math.tanh(c[-1][k]) for k in range(HIDDEN)])
     with record_weights(cell) as maps:
         outputs, cells = cell.run(items)
@@ -138,7 +165,9 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
 def test_released_form_is_the_papers_with_no_feedback():
     paper, released, items = make_cell("lstm"), make_cell("lstm", feeds_back=False), make_items()
     nn.init.zeros_(paper.feedback_weight)
-    weights = {name: value for name, value in paper.state_dict().items() if name != "feedback_weight"}
+    weights = {
+        name: value for name, value in paper.state_dict().items() if name != "feedback_weight"
+    }
     released.load_state_dict(weights)
     for first, other in zip(paper.run(items), released.run(items), strict=True):
         assert torch.equal(first, other)
@@ -170,11 +199,14 @@ def _keep_last_state(past: Past) -> Past:
 def test_untrained_cell_with_recency_is_nearly_a_plain_cell(cell, score):
     torch.manual_seed(5)
     size = HIDDEN if score == "dot" else SIZE
-    ours = SelfAttentiveCell(INPUT, HIDDEN, size, cell=cell, score=score, recency="learned").double()
+    ours = SelfAttentiveCell(
+        INPUT, HIDDEN, size, cell=cell, score=score, recency="learned"
+    ).double()
     table, items = ours.read.bias.table, make_items()
     with record_weights(ours) as maps:
         fresh = ours.run(items)[0]
-    # Each other state has about exp(-INITIAL_RECENCY_BIAS) of the last one's weight: the scores differ by less than 1.
+    # Each other state has about exp(-INITIAL_RECENCY_BIAS) of the last one's weight: the scores
+    # differ by less than 1.
     for call in maps["read"]:
         assert call[..., :-1].le(math.exp(1 - INITIAL_RECENCY_BIAS) * call[..., -1:]).all()
     nn.init.constant_(table[:1], 60.0)
@@ -244,8 +276,14 @@ def test_first_step_reads_only_the_initial_state(cell):
     ("change", "message"),
     [
         ({"cell": "tree"}, r"cell must be one of rnn, gru, lstm, got 'tree'"),
-        ({"score": "cosine"}, r"score must be one of additive, concat, general, dot, scaled-dot, got 'cosine'"),
-        ({"score": "dot"}, f"size must be hidden={HIDDEN} with score dot, which maps no states, got {SIZE}"),
+        (
+            {"score": "cosine"},
+            r"score must be one of additive, concat, general, dot, scaled-dot, got 'cosine'",
+        ),
+        (
+            {"score": "dot"},
+            f"size must be hidden={HIDDEN} with score dot, which maps no states, got {SIZE}",
+        ),
         ({"recency": "fixed"}, r"recency must be one of none, learned, got 'fixed'"),
     ],
 )
@@ -268,7 +306,9 @@ def test_concat_has_one_matrix_and_is_additive_with_it(cell):
         assert torch.equal(first, other)
     torch.manual_seed(4)
     fresh = SelfAttentiveCell(40, 30, 20, cell=cell, score="concat")
-    weights = [w for w in (fresh.key_weight, fresh.query_weight, fresh.feedback_weight) if w is not None]
+    weights = [
+        w for w in (fresh.key_weight, fresh.query_weight, fresh.feedback_weight) if w is not None
+    ]
     bound = math.sqrt(6 / (20 + sum(w.shape[1] for w in weights)))  # of one layer on [h; q]
     for weight in weights:
         assert 0.9 * bound < weight.abs().max() <= bound
@@ -284,7 +324,11 @@ def make_encoder(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAtte
 @every_cell
 @pytest.mark.parametrize("directions", [1, 2])
 def test_encoder_rows_are_independent_of_their_batch(cell, directions):
-    encoder, items, lengths = make_encoder(cell, directions=directions), make_items(3), torch.tensor([2, 4, 0])
+    encoder, items, lengths = (
+        make_encoder(cell, directions=directions),
+        make_items(3),
+        torch.tensor([2, 4, 0]),
+    )
     batched = encoder(Padded(items, lengths))
     for row, length in enumerate(lengths.tolist()):
         assert batched.states[row, length:].eq(0).all()

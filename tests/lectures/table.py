@@ -1,12 +1,15 @@
-"""Table of the lectures: from each statement of a deck to its formula, the code, a use and the tests.
+"""Table of the lectures: from each statement of a deck to its formula, the code, a use and the
+tests.
 
     python -m tests.lectures.table      checks docs/lectures.tsv and writes docs/lectures-table.md
 
-A line of the file is a statement: its number, deck and heading, the statement in our words, the key of its formula in
-docs/lectures.md, and, separated by "; ",
+A line of the file is a statement: its number, deck and heading, the statement in our words, the key
+of its formula in docs/lectures.md, and, separated by "; ",
 
-    code    FILE:NAME below regard/, where NAME is defined: a function, class, method, or constant of the module
-    use     a command (`regard ...`, with runs/RECIPE as the run; `python FILE`), or an expression in Python
+    code    FILE:NAME below regard/, where NAME is defined: a function, class, method, or constant
+    of the module
+    use     a command (`regard ...`, with runs/RECIPE as the run; `python FILE`), or an expression
+    in Python
     tests   FILE::FUNCTION below tests/
 
 `problems` names whatever does not exist, and commands that do not parse. Torch is not imported.
@@ -40,12 +43,12 @@ OPTIONS = {
 
 _HEAD = """# Table of the lectures
 
-Each statement of the decks, with the key of its formula in [the lectures](lectures.md), the code that computes it, how
-to use it, and the tests. In commands, `runs/translate` is a run of the recipe `translate`, and so on; in Python, `q`,
-`k`, `v` and `x` are tensors.
+Each statement of the decks, with the key of its formula in [the lectures](lectures.md), the code
+that computes it, how to use it, and the tests. In commands, `runs/translate` is a run of the recipe
+`translate`, and so on; in Python, `q`, `k`, `v` and `x` are tensors.
 
-This page is written from [lectures.tsv](lectures.tsv) by `python -m tests.lectures.table`. A test fails if a test, a
-name in the code or an option of a command does not exist.
+This page is written from [lectures.tsv](lectures.tsv) by `python -m tests.lectures.table`. A test
+fails if a test, a name in the code or an option of a command does not exist.
 """
 
 
@@ -69,10 +72,15 @@ def read_rows(path: Path = SOURCE) -> list[Row]:
     """
     header, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     if tuple(header) != Row._fields:
-        raise ValueError(f"{path}:1: the columns must be {', '.join(Row._fields)}, got {', '.join(header)}")
+        raise ValueError(
+            f"{path}:1: the columns must be {', '.join(Row._fields)}, got {', '.join(header)}"
+        )
     for number, cells in enumerate(lines, start=2):
         if len(cells) != len(Row._fields) or not all(cells):
-            raise ValueError(f"{path}:{number}: a line must have {len(Row._fields)} columns with text, got {cells}")
+            raise ValueError(
+                f"{path}:{number}: a line must have {len(Row._fields)} columns with text, got "
+                f"{cells}"
+            )
     return [Row(*cells) for cells in lines]
 
 
@@ -100,7 +108,11 @@ def problems(row: Row) -> list[str]:
 @cache
 def keys() -> frozenset[str]:
     """Return the keys of the formulas."""
-    return frozenset(re.findall(r'<a id="([A-Z]\.\d+)"', (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8")))
+    return frozenset(
+        re.findall(
+            r'<a id="([A-Z]\.\d+)"', (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8")
+        )
+    )
 
 
 @cache
@@ -113,14 +125,17 @@ def names_in(path: Path) -> frozenset[str]:
                 yield node.name
             if isinstance(node, ast.ClassDef):
                 yield from (f"{node.name}.{name}" for name in names(node.body))
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            targets = (
+                node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            )
             yield from (target.id for target in targets if isinstance(target, ast.Name))
 
     return frozenset(names(ast.parse(path.read_text(encoding="utf-8")).body))
 
 
 def use_problem(use: str) -> str | None:
-    """Return why a command or an expression cannot be run, as far as it can be told without running it."""
+    """Return why a command or an expression cannot be run, as far as it can be told without running
+    it."""
     if use.startswith("python "):
         file = use.split()[1]
         return None if (ROOT / file).is_file() else f"{file} does not exist"
@@ -143,7 +158,9 @@ def _expression_problem(use: str) -> str | None:
     named = {
         node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "regard"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "regard"
     }
     missing = sorted(named - public)
     return f"`{use}`: regard has no {', '.join(missing)}" if missing or not named else None
@@ -170,7 +187,12 @@ def page(rows: Sequence[Row]) -> str:
     """Return the page of the table."""
     lines = [_HEAD]
     for deck in sorted({row.deck for row in rows}):
-        lines += [f"## Deck {deck}", "", "| | heading | statement | key | code | use | tests |", "|-|-|-|-|-|-|-|"]
+        lines += [
+            f"## Deck {deck}",
+            "",
+            "| | heading | statement | key | code | use | tests |",
+            "|-|-|-|-|-|-|-|",
+        ]
         lines += [_line(row) for row in rows if row.deck == deck]
         lines.append("")
     return "\n".join(lines)
@@ -179,7 +201,13 @@ def page(rows: Sequence[Row]) -> str:
 def _line(row: Row) -> str:
     code = "<br>".join(_link(place, "regard", ":") for place in row.code.split("; "))
     tests = "<br>".join(_link(test, "tests", "::") for test in row.tests.split("; "))
-    cells = row.number, row.heading, row.statement.replace("|", "\\|"), f"[{row.key}](lectures.md#{row.key})", code
+    cells = (
+        row.number,
+        row.heading,
+        row.statement.replace("|", "\\|"),
+        f"[{row.key}](lectures.md#{row.key})",
+        code,
+    )
     return f"| {' | '.join(cells)} | `{row.use}` | {tests} |"
 
 

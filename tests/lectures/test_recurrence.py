@@ -1,4 +1,5 @@
-"""Claims of the lectures on recurrence: steps in a row, cost, and what remains of the first item."""
+"""Claims of the lectures on recurrence: steps in a row, cost, and what remains of the first
+item."""
 
 from collections.abc import Callable
 
@@ -38,7 +39,8 @@ def source_of(length: int, width: int, *, rows: int = 1, grad: bool = False) -> 
 
 
 def longest_chain(out: Tensor) -> int:
-    """Return the number of operations of the longest chain in which each needs the result of the one before."""
+    """Return the number of operations of the longest chain in which each needs the result of the
+    one before."""
     assert out.grad_fn is not None
     lengths: dict[Node, int] = {}
     stack = [out.grad_fn]
@@ -61,7 +63,9 @@ def is_zero(out: Tensor, item: Tensor) -> bool:
 
 def test_transformer_encodes_all_positions_at_once():
     core = transformer()
-    chains = {longest_chain(core.encode(source_of(length, 6, grad=True)).items) for length in (3, 9, 27)}
+    chains = {
+        longest_chain(core.encode(source_of(length, 6, grad=True)).items) for length in (3, 9, 27)
+    }
     assert len(chains) == 1
 
 
@@ -79,7 +83,10 @@ def test_transformer_calls_each_read_once_for_any_number_of_positions():
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])  # the steps of a gru are one node of the graph
 def test_recurrent_encoder_takes_as_many_steps_in_a_row_as_positions(cell):
     core = recurrent(cell=cell)
-    chains = [longest_chain(core.encode(source_of(length, WIDTH, grad=True)).items) for length in (3, 9, 27)]
+    chains = [
+        longest_chain(core.encode(source_of(length, WIDTH, grad=True)).items)
+        for length in (3, 9, 27)
+    ]
     per_step = (chains[1] - chains[0]) / 6
     assert per_step >= 2  # product and nonlinearity
     assert (chains[2] - chains[1]) / 18 == per_step
@@ -126,13 +133,21 @@ def test_self_attention_of_a_cell_reads_every_earlier_state_without_one_between(
     assert (grad[0].abs().amin(-1) > 0).all()
 
 
-def first_item_gradients(make: Callable[[], Callable[[Tensor], list[Tensor]]], length: int) -> list[float]:
-    """Return the norm of the gradient of each output with respect to the first of `length` items, over 5 models."""
+def first_item_gradients(
+    make: Callable[[], Callable[[Tensor], list[Tensor]]], length: int
+) -> list[float]:
+    """Return the norm of the gradient of each output with respect to the first of `length` items,
+    over 5 models."""
     norms = []
     for _ in range(5):
         outputs_of = make()
         items = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
-        norms.append([torch.autograd.grad(out.sum(), items, retain_graph=True)[0][0, 0] for out in outputs_of(items)])
+        norms.append(
+            [
+                torch.autograd.grad(out.sum(), items, retain_graph=True)[0][0, 0]
+                for out in outputs_of(items)
+            ]
+        )
     return [float(torch.stack(each).norm(dim=-1).mean()) for each in zip(*norms, strict=True)]
 
 
@@ -186,14 +201,19 @@ def test_rnn_with_self_attention_forgets_less_than_the_same_rnn_without():
         return outputs
 
     with without_checks():
-        plain, reading = zip(*(first_item_gradients(make, length) for length in (5, 40)), strict=True)
+        plain, reading = zip(
+            *(first_item_gradients(make, length) for length in (5, 40)), strict=True
+        )
     assert plain[1] < 1e-2 * plain[0]
     assert reading[1] > reading[0] * 5 / 40 / 4
     assert reading[1] > 10 * plain[1]
 
 
-def accuracy_after_training(read_out: Callable[[Recurrent, Tensor], Tensor], core: Recurrent, length: int) -> float:
-    """Train a core to name the class of the first of many items; the others are noise. Return the accuracy."""
+def accuracy_after_training(
+    read_out: Callable[[Recurrent, Tensor], Tensor], core: Recurrent, length: int
+) -> float:
+    """Train a core to name the class of the first of many items; the others are noise. Return the
+    accuracy."""
     classes = torch.eye(4, WIDTH, dtype=torch.float64) * 4
     out = nn.Linear(core.memory_dim, 4).double()
     optimizer = torch.optim.Adam([*core.parameters(), *out.parameters()], lr=0.02)
@@ -220,7 +240,9 @@ def test_trained_attention_remembers_the_first_of_fifty_items_and_the_last_state
         return core.start(Padded(items, torch.full((len(items),), items.shape[1])))
 
     core = recurrent(cell="gru", hidden=16, attention="none")
-    assert accuracy_after_training(lambda core, items: start(core, items).cells[0][0], core, 50) < 0.5
+    assert (
+        accuracy_after_training(lambda core, items: start(core, items).cells[0][0], core, 50) < 0.5
+    )
     core = recurrent(cell="gru", hidden=16, attention="additive")
     assert accuracy_after_training(lambda core, items: start(core, items).context, core, 50) > 0.95
 
@@ -233,14 +255,20 @@ def flops(run: Callable[[], object]) -> int:
 
 @every_cell
 @pytest.mark.parametrize("attention", ["none", "dot"])
-def test_time_is_linear_in_both_lengths_without_attention_and_has_their_product_with_it(cell, attention):
-    core = recurrent(cell=cell, attention=attention, kernel="reference" if attention == "dot" else "auto")
+def test_time_is_linear_in_both_lengths_without_attention_and_has_their_product_with_it(
+    cell, attention
+):
+    core = recurrent(
+        cell=cell, attention=attention, kernel="reference" if attention == "dot" else "auto"
+    )
 
     def cost(source: int, target: int) -> int:
         targets = torch.randn(1, target, WIDTH, dtype=torch.float64)
         return flops(lambda: core(targets, core.start(source_of(source, WIDTH))))
 
-    mixed = cost(23, 17) - cost(7, 17) - cost(23, 5) + cost(7, 5)  # the coefficient of m t, times 16 * 12
+    mixed = (
+        cost(23, 17) - cost(7, 17) - cost(23, 5) + cost(7, 5)
+    )  # the coefficient of m t, times 16 * 12
     assert cost(23, 5) > cost(7, 5)
     assert cost(7, 17) > cost(7, 5)
     # a score and a weighted value for each pair: 2 hidden operations each
@@ -258,11 +286,16 @@ def test_number_of_weights_is_the_product_of_the_lengths(attention):
     core.read.register_forward_hook(count)
     for source, target in ((3, 5), (7, 5), (7, 11)):
         numbers.clear()
-        core(torch.randn(1, target, WIDTH, dtype=torch.float64), core.start(source_of(source, WIDTH)))
+        core(
+            torch.randn(1, target, WIDTH, dtype=torch.float64), core.start(source_of(source, WIDTH))
+        )
         assert sum(numbers) == source * (target + 1)  # c_0 .. c_t
 
 
 def test_inner_products_of_all_queries_and_keys_cost_queries_times_keys_times_size():
     query, keys = torch.randn(3, 7, dtype=torch.float64), torch.randn(5, 7, dtype=torch.float64)
     assert flops(lambda: Dot()(query, keys)) == 2 * 3 * 5 * 7
-    assert flops(lambda: attend(query, (keys, keys), score=Dot(), kernel="reference")) == 2 * 2 * 3 * 5 * 7
+    assert (
+        flops(lambda: attend(query, (keys, keys), score=Dot(), kernel="reference"))
+        == 2 * 2 * 3 * 5 * 7
+    )

@@ -14,7 +14,10 @@ SIZES = (4, 64, 1024)
 
 def scores_of(score: Score, size: int) -> Tensor:
     """Return the scores of 300 independent queries and 16 keys each, of mean 0 and variance 1."""
-    query, keys = torch.randn(300, 1, size, dtype=torch.float64), torch.randn(300, 16, size, dtype=torch.float64)
+    query, keys = (
+        torch.randn(300, 1, size, dtype=torch.float64),
+        torch.randn(300, 16, size, dtype=torch.float64),
+    )
     return score(query, keys).squeeze(1)
 
 
@@ -34,7 +37,9 @@ def test_variance_of_inner_products_is_the_size_and_scaled_it_is_one():
 
 
 def test_gradient_of_the_softmax_vanishes_with_the_size_unless_scaled():
-    unscaled, scaled = ([jacobian_norm(score, size) for size in SIZES] for score in (Dot(), ScaledDot()))
+    unscaled, scaled = (
+        [jacobian_norm(score, size) for size in SIZES] for score in (Dot(), ScaledDot())
+    )
     assert unscaled[0] > unscaled[1] > unscaled[2] > 0
     assert unscaled[0] > 4 * unscaled[2]
     assert scaled == pytest.approx([scaled[0]] * 3, rel=0.1)
@@ -46,7 +51,10 @@ def test_argmax_is_piecewise_constant_and_softmax_is_not():
 
     def derivative(choice) -> Tensor:
         steps = 1e-6 * torch.eye(5, dtype=torch.float64)
-        sides = [torch.stack([attend(query + s, (keys, values), choice=choice)[0] for s in (h, -h)]) for h in steps]
+        sides = [
+            torch.stack([attend(query + s, (keys, values), choice=choice)[0] for s in (h, -h)])
+            for h in steps
+        ]
         return torch.stack([(above - below) / 2e-6 for above, below in sides])
 
     assert not derivative(Hard().eval()).any()
@@ -56,4 +64,7 @@ def test_argmax_is_piecewise_constant_and_softmax_is_not():
     out = attend(query, (keys, values.requires_grad_()), choice=Hard("reinforce").eval())
     grad, of_values = torch.autograd.grad(out.sum(), (query, values), allow_unused=True)
     assert grad is None or not grad.any()
-    close(of_values.sum(-1), 3 * attention_weights(query, (keys, values), choice=Hard().eval())[0].detach())
+    close(
+        of_values.sum(-1),
+        3 * attention_weights(query, (keys, values), choice=Hard().eval())[0].detach(),
+    )

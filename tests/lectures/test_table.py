@@ -39,9 +39,21 @@ def test_example_has_no_problem():
     [
         ("key", "A.99", r"docs/lectures.md has no A.99"),
         ("code", "attention/attended.py:attend", "regard/attention/attended.py does not exist"),
-        ("code", "attention/attend.py:attended", "regard/attention/attend.py does not define attended"),
-        ("code", "layers/multihead.py:MultiHead.read_itself", "does not define MultiHead.read_itself"),
-        ("tests", "attention/test_attended.py::test_a", "tests/attention/test_attended.py does not exist"),
+        (
+            "code",
+            "attention/attend.py:attended",
+            "regard/attention/attend.py does not define attended",
+        ),
+        (
+            "code",
+            "layers/multihead.py:MultiHead.read_itself",
+            "does not define MultiHead.read_itself",
+        ),
+        (
+            "tests",
+            "attention/test_attended.py::test_a",
+            "tests/attention/test_attended.py does not exist",
+        ),
         ("tests", "attention/test_attend.py::test_attend_reads", "has no test test_attend_reads"),
         ("use", "regard train dates --model.core recurent", "recurent"),
         ("use", "regard train dates --model.core.hidden 8", "hidden"),

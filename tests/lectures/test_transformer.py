@@ -1,4 +1,5 @@
-"""Claims of the lectures on the Transformer: add & norm, blocks, dependence of outputs on inputs, and results."""
+"""Claims of the lectures on the Transformer: add & norm, blocks, dependence of outputs on inputs,
+and results."""
 
 import json
 import re
@@ -24,7 +25,12 @@ ROOT = Path(__file__).parents[2]
 def core_of(*, layers: int, norm_order: str, width: int = 12, heads: int = 3) -> Transformer:
     positions = NoPositionsConfig()
     config = TransformerConfig(
-        layers=layers, width=width, heads=heads, feedforward=17, norm_order=norm_order, positions=positions
+        layers=layers,
+        width=width,
+        heads=heads,
+        feedforward=17,
+        norm_order=norm_order,
+        positions=positions,
     )
     return Transformer(config).double().eval()
 
@@ -43,7 +49,8 @@ def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
 
 
 def multi_head(queries: Tensor, items: Tensor, heads: MultiHead, *, masked: bool = False) -> Tensor:
-    """Return Concat(head_1 .. head_l) W^O, head by head; later items have the score -infinity if masked."""
+    """Return Concat(head_1 .. head_l) W^O, head by head; later items have the score -infinity if
+    masked."""
     size = len(heads.query.weight) // heads.num_heads
     outputs = []
     for rows in torch.arange(heads.num_heads * size).split(size):
@@ -65,7 +72,8 @@ def feed_forward(x: Tensor, network: nn.Module) -> Tensor:
 
 
 def add_norm(x: Tensor, residual: Residual, part: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return add & norm in the order of the decks, LayerNorm(x + f(x)), or x + f(LayerNorm(x)) (pre)."""
+    """Return add & norm in the order of the decks, LayerNorm(x + f(x)), or x + f(LayerNorm(x))
+    (pre)."""
     if residual.order == "pre":
         return x + part(layer_norm(x, residual.norm))
     return layer_norm(x + part(x), residual.norm)
@@ -101,13 +109,20 @@ def test_stacks_of_blocks_are_the_formula(norm_order):
 
 def test_blocks_of_gpt_are_the_formula():
     config = TransformerConfig(
-        layers=3, width=12, heads=3, feedforward=17, norm_order="post", positions=NoPositionsConfig()
+        layers=3,
+        width=12,
+        heads=3,
+        feedforward=17,
+        norm_order="post",
+        positions=NoPositionsConfig(),
     )
     core = randomize(Transformer(config, encodes=False).double().eval())
     items = torch.randn(5, 12).double()
     hidden = items
     for block in core.decoder:
-        hidden = decoder_block(hidden, None, block)  # h_mid = LN(h + MultiHead(h)), h_out = LN(h_mid + FFN(h_mid))
+        hidden = decoder_block(
+            hidden, None, block
+        )  # h_mid = LN(h + MultiHead(h)), h_out = LN(h_mid + FFN(h_mid))
     close(core(items[None], core.start(None))[0], hidden)
 
 
@@ -115,7 +130,9 @@ def test_add_and_norm_is_batch_norm_with_the_axes_exchanged():
     residual, part = Residual(6, order="post").double(), nn.Linear(6, 6).double()
     batch_norm = nn.BatchNorm1d(9, affine=False, eps=residual.norm.eps).double().train()
     items = torch.randn(9, 6).double() * 3 + 2
-    close(residual(items, part), batch_norm((items + part(items)).T).T)  # items are the features, numbers the batch
+    close(
+        residual(items, part), batch_norm((items + part(items)).T).T
+    )  # items are the features, numbers the batch
     other_axis = nn.BatchNorm1d(6, affine=False, eps=residual.norm.eps).double().train()
     assert (residual(items, part) - other_axis(items + part(items))).abs().max() > 0.1
 
@@ -129,7 +146,8 @@ def test_add_and_norm_does_not_depend_on_the_other_rows_as_batch_norm_does():
 
 
 def dependence(*, layers: int, norm_order: str, seed: int, gain: float = 1.0) -> Tensor:
-    """Return the norms of the Jacobians of all outputs u_i of an untrained encoder with respect to all inputs x_j."""
+    """Return the norms of the Jacobians of all outputs u_i of an untrained encoder with respect to
+    all inputs x_j."""
     torch.manual_seed(seed)
     core = core_of(layers=layers, norm_order=norm_order)
     with torch.no_grad():
@@ -145,7 +163,9 @@ def dependence(*, layers: int, norm_order: str, seed: int, gain: float = 1.0) ->
     return jacobian.transpose(1, 2).flatten(2).norm(dim=-1)
 
 
-@pytest.mark.parametrize(("layers", "norm_order"), [(1, "post"), (1, "pre"), (6, "post"), (6, "pre")])
+@pytest.mark.parametrize(
+    ("layers", "norm_order"), [(1, "post"), (1, "pre"), (6, "post"), (6, "pre")]
+)
 def test_outputs_depend_on_all_inputs_and_most_on_their_own(layers, norm_order):
     for seed in range(3):
         norms = dependence(layers=layers, norm_order=norm_order, seed=seed)
@@ -155,7 +175,9 @@ def test_outputs_depend_on_all_inputs_and_most_on_their_own(layers, norm_order):
 
 def test_six_blocks_with_large_branches_and_post_norm_depend_on_all_inputs_and_not_always_most_on_their_own():
     # branches that are not divided by the root of their number, as Glorot weights make them
-    norms = torch.stack([dependence(layers=6, norm_order="post", seed=seed, gain=12**0.5) for seed in range(3)])
+    norms = torch.stack(
+        [dependence(layers=6, norm_order="post", seed=seed, gain=12**0.5) for seed in range(3)]
+    )
     assert (norms > 0).all()
     share = (norms.argmax(-1) == torch.arange(9)).double().mean()
     assert 1 / 9 < share < 1  # the claim is conditional
@@ -168,7 +190,9 @@ def rows_of_tables(page: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md"])
 def test_figures_of_multi30k_are_those_of_the_results(page):
-    results = json.loads((ROOT / "benchmarks" / "results" / "multi30k.json").read_text(encoding="utf-8"))
+    results = json.loads(
+        (ROOT / "benchmarks" / "results" / "multi30k.json").read_text(encoding="utf-8")
+    )
     rows = rows_of_tables(ROOT / page)
     for name, result in results.items():
         figures = [f"{result['weights'] / 1e6:.2f} M", f"{result['bleu']:.2f}"]
@@ -176,7 +200,9 @@ def test_figures_of_multi30k_are_those_of_the_results(page):
 
 
 def test_transformer_is_above_the_rnn_and_attention_above_none_in_the_results():
-    results = json.loads((ROOT / "benchmarks" / "results" / "multi30k.json").read_text(encoding="utf-8"))
+    results = json.loads(
+        (ROOT / "benchmarks" / "results" / "multi30k.json").read_text(encoding="utf-8")
+    )
     transformer, attention, none = (
         results[name] for name in ("Transformer", "RNN, additive attention", "RNN, no attention")
     )
@@ -187,4 +213,8 @@ def test_transformer_is_above_the_rnn_and_attention_above_none_in_the_results():
         losses.append(1 - trained[-1] / trained[0])
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     (stated,) = re.findall(r"lose (\d+) % of their BLEU, the RNN without attention (\d+) %", text)
-    assert [round(100 * loss) for loss in losses] == [int(stated[0]), int(stated[0]), int(stated[1])]
+    assert [round(100 * loss) for loss in losses] == [
+        int(stated[0]),
+        int(stated[0]),
+        int(stated[1]),
+    ]

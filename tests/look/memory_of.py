@@ -9,7 +9,8 @@ from torch.utils._pytree import tree_leaves
 
 
 class Watch(TorchDispatchMode):
-    """Bytes of the tensors created inside this context: of the largest, and the peak of all alive."""
+    """Bytes of the tensors created inside this context: of the largest, and the peak of all
+    alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +19,11 @@ class Watch(TorchDispatchMode):
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        before = {
+            leaf.untyped_storage()._cdata
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, Tensor)
+        }
         out = func(*args, **(kwargs or {}))
         self._alive = {key: pair for key, pair in self._alive.items() if not pair[0].expired()}
         for tensor in tree_leaves(out):

@@ -14,7 +14,9 @@ def page_of(text: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the data of a page, and its encoded chunks by name."""
     content = text.read_text() if isinstance(text, Path) else text
     (page,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', content, re.S)
-    pattern = r'<script type="application/octet-stream" class="chunk" id="chunk-(.*?)">(.*?)</script>'
+    pattern = (
+        r'<script type="application/octet-stream" class="chunk" id="chunk-(.*?)">(.*?)</script>'
+    )
     return json.loads(page), dict(re.findall(pattern, content))
 
 

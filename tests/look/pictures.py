@@ -25,7 +25,12 @@ def check_picture(path: Path) -> None:
         case ".pdf":
             assert content.startswith(b"%PDF-")
             assert content.rstrip().endswith(b"%%EOF")
-            streams = re.findall(rb"/FlateDecode.*?stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
-            assert any(re.search(rb"T[jJ]\b", zlib.decompressobj().decompress(stream)) for stream in streams)
+            streams = re.findall(
+                rb"/FlateDecode.*?stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL
+            )
+            assert any(
+                re.search(rb"T[jJ]\b", zlib.decompressobj().decompress(stream))
+                for stream in streams
+            )
         case suffix:
             raise AssertionError(suffix)

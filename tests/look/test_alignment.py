@@ -16,7 +16,10 @@ def test_alignment_names_its_heads_and_averages_them():
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [((1, 5, 2), r"= \(1, 2, 5\), got \(1, 5, 2\)"), ((0, 2, 5), r"at least one head, target and source token")],
+    [
+        ((1, 5, 2), r"= \(1, 2, 5\), got \(1, 5, 2\)"),
+        ((0, 2, 5), r"at least one head, target and source token"),
+    ],
     ids=["swapped", "no head"],
 )
 def test_alignment_of_other_sizes_is_refused(shape, message):

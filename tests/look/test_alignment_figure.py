@@ -41,24 +41,36 @@ def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
 
 def test_svg_contains_every_label_as_text(tmp_path):
     labels = texts(plot_alignment(alignment_of(), tmp_path / "figure.svg"))
-    shown = [label.replace(" ", "\u2423").replace("\u0301", "\u25cc\u0301") for label in [*SOURCE, *TARGET]]
+    shown = [
+        label.replace(" ", "\u2423").replace("\u0301", "\u25cc\u0301")
+        for label in [*SOURCE, *TARGET]
+    ]
     for label in [*shown, TITLE, "weight", "source", "target"]:
         assert labels.count(label) == 1, label
 
 
 def test_several_heads_are_plotted_with_their_mean(tmp_path):
     labels = texts(plot_alignment(alignment_of(3), tmp_path / "figure.svg"))
-    assert [text for text in labels if "head" in text] == ["mean of 3 heads", "head 1", "head 2", "head 3"]
+    assert [text for text in labels if "head" in text] == [
+        "mean of 3 heads",
+        "head 1",
+        "head 2",
+        "head 3",
+    ]
     assert labels.count("</s>") == 4
     assert labels.count("2019") == 1
 
 
 @pytest.mark.parametrize(("masked_heads", "hatched"), [([], 0), ([1], 1), ([0, 1], 3)])
-def test_masked_pairs_are_hatched_in_a_head_and_in_the_mean_if_all_heads_mask_them(tmp_path, masked_heads, hatched):
+def test_masked_pairs_are_hatched_in_a_head_and_in_the_mean_if_all_heads_mask_them(
+    tmp_path, masked_heads, hatched
+):
     weights = alignment_of(2).weights.clone()
     weights[..., 2] = 0.0
     weights[masked_heads, :, 2] = -0.0
-    path = plot_alignment(Alignment(source=SOURCE, target=TARGET, weights=weights), tmp_path / "figure.svg")
+    path = plot_alignment(
+        Alignment(source=SOURCE, target=TARGET, weights=weights), tmp_path / "figure.svg"
+    )
     # One panel for the mean, one for each head; the column has a cell in each row.
     assert path.read_text().count("fill: url(#") == hatched * len(TARGET)
 
@@ -68,13 +80,21 @@ def test_one_of_several_layers_is_shown_beside_the_mean_of_all(tmp_path, layer, 
     layers = [alignment_of(2, layer=f"layer {number}") for number in (1, 2, 3)]
     labels = texts(plot_alignment(layers, tmp_path / "figure.svg", layer=layer))
     titles = [text for text in labels if "layer" in text]
-    assert titles == ["mean of 3 layers", f"{shown}, mean of 2 heads", f"{shown}, head 1", f"{shown}, head 2"]
+    assert titles == [
+        "mean of 3 layers",
+        f"{shown}, mean of 2 heads",
+        f"{shown}, head 1",
+        f"{shown}, head 2",
+    ]
 
 
 def test_layers_of_one_head_need_no_mean_of_heads(tmp_path):
     layers = [alignment_of(layer=f"layer {number}") for number in (1, 2)]
     labels = texts(plot_alignment(layers, tmp_path / "figure.svg", layer=1))
-    assert [text for text in labels if "layer" in text or "head" in text] == ["mean of 2 layers", "layer 1"]
+    assert [text for text in labels if "layer" in text or "head" in text] == [
+        "mean of 2 layers",
+        "layer 1",
+    ]
 
 
 def test_cells_have_the_colors_of_their_weights(tmp_path):
@@ -83,7 +103,9 @@ def test_cells_have_the_colors_of_their_weights(tmp_path):
     svg = plot_alignment(alignment, tmp_path / "figure.svg").read_text(encoding="utf-8")
     mesh = svg[svg.index('id="QuadMesh_1"') :]
     filled = re.findall(r"fill: (#[0-9a-f]{6})", mesh)[:6]
-    expected = [matplotlib.colors.to_hex(weight_colors()(weight)) for weight in weights.flatten().tolist()]
+    expected = [
+        matplotlib.colors.to_hex(weight_colors()(weight)) for weight in weights.flatten().tolist()
+    ]
     assert filled == expected
 
 
@@ -91,7 +113,9 @@ def test_colors_go_from_white_to_dark_in_equal_steps_of_lightness():
     rgb = weight_colors()(np.linspace(0, 1, 33))[:, :3]
     assert rgb[0].tolist() == [1, 1, 1]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # CIELAB, all above its linear part
+    lightness = (
+        116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16
+    )  # CIELAB, all above its linear part
     np.testing.assert_allclose(np.diff(lightness), -84 / 32, atol=0.5)
 
 
@@ -117,7 +141,9 @@ def test_same_weights_make_the_same_file(tmp_path):
 def test_settings_of_matplotlib_are_neither_used_nor_changed(tmp_path):
     alignment = alignment_of()
     plain = plot_alignment(alignment, tmp_path / "plain.svg").read_bytes()
-    with matplotlib.rc_context({"axes.facecolor": "black", "font.size": 30, "svg.fonttype": "path"}):
+    with matplotlib.rc_context(
+        {"axes.facecolor": "black", "font.size": 30, "svg.fonttype": "path"}
+    ):
         before = dict(matplotlib.rcParams)
         assert plot_alignment(alignment, tmp_path / "styled.svg").read_bytes() == plain
         assert dict(matplotlib.rcParams) == before
@@ -125,8 +151,18 @@ def test_settings_of_matplotlib_are_neither_used_nor_changed(tmp_path):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_unusual_tokens_are_drawn(tmp_path, suffix):
-    tokens = ["\ud800", "\x00", "", "\U0001f642", "\u0e21\u0e35\u0e19\u0e32\u0e04\u0e21", "x" * 99, "\\frac{"]
-    alignment = Alignment(source=tokens, target=tokens[:3], weights=torch.rand(2, 3, 7), title="$ \x07 " * 80)
+    tokens = [
+        "\ud800",
+        "\x00",
+        "",
+        "\U0001f642",
+        "\u0e21\u0e35\u0e19\u0e32\u0e04\u0e21",
+        "x" * 99,
+        "\\frac{",
+    ]
+    alignment = Alignment(
+        source=tokens, target=tokens[:3], weights=torch.rand(2, 3, 7), title="$ \x07 " * 80
+    )
     check_picture(plot_alignment(alignment, tmp_path / f"figure{suffix}"))
 
 

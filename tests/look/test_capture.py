@@ -26,7 +26,8 @@ def padded(rows: list[list[int]]) -> Padded:
 
 
 def forced_weights(model, source: list[int], tokens: list[int], kind: str) -> list[torch.Tensor]:
-    """Return the cross-attention weights of one output with teacher forcing, one tensor per layer."""
+    """Return the cross-attention weights of one output with teacher forcing, one tensor per
+    layer."""
     with record_weights(model) as maps, torch.no_grad():
         model(padded([source]), padded([[BOS, *tokens]]))
     if kind == "recurrent":  # the first read is before the first step
@@ -41,7 +42,11 @@ def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
     capture = capture_search(model, SENTENCES, beam=beam, n_best=n_best)
     config = DecodeConfig(beam=beam, n_best=n_best, max_length=8)
     expected = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
-    pairs = [(source, hypothesis) for source, group in zip(SENTENCES, expected, strict=True) for hypothesis in group]
+    pairs = [
+        (source, hypothesis)
+        for source, group in zip(SENTENCES, expected, strict=True)
+        for hypothesis in group
+    ]
     assert len(capture) == len(pairs)
     for sample_maps, (source, hypothesis) in zip(capture, pairs, strict=True):
         tokens = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
@@ -58,13 +63,16 @@ def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
 
 
 def test_outputs_with_different_paths_have_different_weights():
-    """With beams, some output must continue a hypothesis that is not the first, or the test above is trivial."""
+    """With beams, some output must continue a hypothesis that is not the first, or the test above
+    is trivial."""
     prefix_flags = []
     for seed in range(4):
         model = small(seed=seed)
         capture = capture_search(model, SENTENCES, beam=4, n_best=3)
         for sample_maps in capture:
-            prefix_flags.append([beam.is_prefix for step in sample_maps.sample.steps for beam in step.beams])
+            prefix_flags.append(
+                [beam.is_prefix for step in sample_maps.sample.steps for beam in step.beams]
+            )
     assert any(not row[0] for row in prefix_flags if row)
 
 
@@ -72,29 +80,42 @@ def test_decoder_self_attention_is_a_triangle_over_the_decoder_input():
     (sample_maps, *_) = capture_search(small(), SENTENCES, beam=3)
     attention_map = sample_maps.find("decoder self", layer=2)[0]
     assert (attention_map.queries, attention_map.keys) == ("output", "decoder input")
-    assert sample_maps.keys(attention_map).labels == ("begin", *sample_maps.queries(attention_map).labels[:-1])
+    assert sample_maps.keys(attention_map).labels == (
+        "begin",
+        *sample_maps.queries(attention_map).labels[:-1],
+    )
     assert not attention_map.weights.triu(1).any()
-    torch.testing.assert_close(attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:-1]))
+    torch.testing.assert_close(
+        attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:-1])
+    )
 
 
 def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
     model = small()
     (sample_maps,) = capture_search(model, [SENTENCES[0]], beam=3)
     with torch.no_grad():
-        scores = model(padded([SENTENCES[0]]), padded([[BOS, *sample_maps.sample.output_ids]]))[0].log_softmax(-1)
+        scores = model(padded([SENTENCES[0]]), padded([[BOS, *sample_maps.sample.output_ids]]))[
+            0
+        ].log_softmax(-1)
     total = 0.0
-    for step, token, row in zip(sample_maps.sample.steps, sample_maps.sample.output_ids, scores, strict=True):
+    for step, token, row in zip(
+        sample_maps.sample.steps, sample_maps.sample.output_ids, scores, strict=True
+    ):
         assert step.token == label(token)
         assert step.probability == pytest.approx(float(row[token].exp()), abs=1e-5)
         probabilities = [alternative.probability for alternative in step.alternatives]
         assert probabilities == sorted(probabilities, reverse=True)
-        assert probabilities[0] == pytest.approx(float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5)
+        assert probabilities[0] == pytest.approx(
+            float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5
+        )
         total += float(row[token])
         prefixes = [beam for beam in step.beams if beam.is_prefix]
         if prefixes:
             assert prefixes[0].score == pytest.approx(total, abs=1e-4)
             assert prefixes[0].text == " ".join(
-                map(label, sample_maps.sample.output_ids[: sample_maps.sample.steps.index(step) + 1])
+                map(
+                    label, sample_maps.sample.output_ids[: sample_maps.sample.steps.index(step) + 1]
+                )
             )
     assert (
         sum(any(beam.is_prefix for beam in step.beams) for step in sample_maps.sample.steps)
@@ -118,7 +139,9 @@ def test_outputs_of_consecutive_batches_stay_together():
     with record(model) as capture:
         for sentence in SENTENCES[:2]:
             with capture.trace.segment(samples([sentence])):
-                search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
+                search(
+                    model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace
+                )
     sources = [sample_maps.sample.axes["source"].labels for sample_maps in capture]
     assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
 
@@ -137,7 +160,10 @@ def test_calls_after_a_segment_are_another_sample():
 
 def test_greedy_search_has_no_beams_but_alternatives():
     (sample_maps,) = capture_search(small(), [SENTENCES[0]])
-    assert all(not step.beams and step.alternatives[0].token == step.token for step in sample_maps.sample.steps)
+    assert all(
+        not step.beams and step.alternatives[0].token == step.token
+        for step in sample_maps.sample.steps
+    )
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -145,7 +171,9 @@ def test_recording_a_search_does_not_change_it(beam):
     model, config = small(), DecodeConfig(beam=beam, max_length=8)
     without = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
     with record(model) as capture:
-        during = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
+        during = search(
+            model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace
+        )
     assert during == without
 
 
@@ -163,7 +191,12 @@ def test_a_bare_module_has_numbered_entries():
     model = small()
     with record(model) as capture, torch.no_grad():
         model(padded(SENTENCES), padded([[BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]]))
-    assert [sample_maps.sample.title for sample_maps in capture] == ["row 1", "row 2", "row 3", "row 4"]
+    assert [sample_maps.sample.title for sample_maps in capture] == [
+        "row 1",
+        "row 2",
+        "row 3",
+        "row 4",
+    ]
     attention_map = capture[2].find("cross", layer=1)[0]
     assert capture[2].keys(attention_map).labels == tuple(str(number) for number in range(7))
     assert torch.equal(attention_map.weights, capture.recording["core.decoder.0.cross.read"][0][2])
@@ -184,24 +217,32 @@ def test_two_calls_of_a_model_are_two_maps_of_a_sample():
         for length in (3, 5):
             model(padded([[4] * length]), padded([[BOS, 4, 5]]))
     maps = capture[0].find("cross", layer=1)
-    assert [attention_map.name.rpartition(", ")[2] for attention_map in maps] == ["core.decoder.0.cross.read", "call 2"]
+    assert [attention_map.name.rpartition(", ")[2] for attention_map in maps] == [
+        "core.decoder.0.cross.read",
+        "call 2",
+    ]
     assert [attention_map.weights.shape[-1] for attention_map in maps] == [3, 5]
 
 
 def test_selected_heads_and_layers_are_recorded():
     capture = capture_search(small(), SENTENCES[:1], heads=[1], only=lambda name: "cross" in name)
     maps = capture[0].maps
-    assert [(attention_map.kind, attention_map.heads) for attention_map in maps] == [("cross", ("head 2",))] * 2
+    assert [(attention_map.kind, attention_map.heads) for attention_map in maps] == [
+        ("cross", ("head 2",))
+    ] * 2
     whole = capture_search(small(), SENTENCES[:1])[0].find("cross")
     assert all(
-        torch.equal(part.weights[0], attention_map.weights[1]) for part, attention_map in zip(maps, whole, strict=True)
+        torch.equal(part.weights[0], attention_map.weights[1])
+        for part, attention_map in zip(maps, whole, strict=True)
     )
 
 
 def test_selected_steps_are_the_rows_of_these_steps():
     model = small()
     whole = capture_search(model, SENTENCES[:1])[0].find("cross", layer=1)[0].weights
-    (sample_maps,) = capture_search(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
+    (sample_maps,) = capture_search(
+        model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name
+    )
     attention_map = sample_maps.find("cross", layer=1)[0]
     labels = sample_maps.sample.axes["output"].labels
     assert sample_maps.queries(attention_map).labels == (labels[0], labels[2])
@@ -239,7 +280,9 @@ def test_samples_share_only_maps_of_the_same_source():
         for attention_map in sample_maps.maps:
             expected = numbers.setdefault(attention_map.key, attention_map.weights)
             assert torch.equal(expected, attention_map.weights)
-    assert len(numbers) == 4 * 2 + 8 * 4  # encoder maps of four inputs; two decoder maps per layer of eight outputs
+    assert (
+        len(numbers) == 4 * 2 + 8 * 4
+    )  # encoder maps of four inputs; two decoder maps per layer of eight outputs
 
 
 def test_a_capture_of_a_folder_has_numbers_for_labels(tmp_path):
@@ -247,7 +290,9 @@ def test_a_capture_of_a_folder_has_numbers_for_labels(tmp_path):
     with record(model, to=tmp_path / "calls") as capture, torch.no_grad():
         model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
     opened = Capture.open(tmp_path / "calls")
-    assert torch.equal(opened[0].find("cross", layer=2)[0].weights, capture[0].find("cross", layer=2)[0].weights)
+    assert torch.equal(
+        opened[0].find("cross", layer=2)[0].weights, capture[0].find("cross", layer=2)[0].weights
+    )
 
 
 class NegativeZeros(Choice):
@@ -261,7 +306,9 @@ class NegativeZeros(Choice):
         return self
 
 
-@pytest.mark.parametrize("choice", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2), NegativeZeros()], ids=repr)
+@pytest.mark.parametrize(
+    "choice", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2), NegativeZeros()], ids=repr
+)
 def test_masked_weights_are_negative_zeros_and_no_others(choice):
     read, items = Read(choice=choice), torch.randn(2, 6, 4)
     mask = causal() & padding([6, 4])

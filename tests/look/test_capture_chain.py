@@ -1,4 +1,5 @@
-"""Captures of recurrent self-attention: one row per item, over the items before it, in the order of reading."""
+"""Captures of recurrent self-attention: one row per item, over the items before it, in the order of
+reading."""
 
 from dataclasses import replace
 
@@ -52,8 +53,12 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     assert list(sample_maps.sample.output_ids) == expected
     for t, step in enumerate(sample_maps.sample.steps):
         assert step.token == labels_of([expected[t]])[0]
-        assert step.probability == pytest.approx(float(logits[t].softmax(-1)[expected[t]]), abs=1e-6)
-        assert step.alternatives[0].probability == pytest.approx(float(logits[t].softmax(-1).max()), abs=1e-6)
+        assert step.probability == pytest.approx(
+            float(logits[t].softmax(-1)[expected[t]]), abs=1e-6
+        )
+        assert step.alternatives[0].probability == pytest.approx(
+            float(logits[t].softmax(-1).max()), abs=1e-6
+        )
     assert [
         (attention_map.kind, attention_map.layer, attention_map.direction, attention_map.queries)
         for attention_map in sample_maps.maps
@@ -97,7 +102,11 @@ def traced(model, ids):
 def test_reread_windows_are_samples_with_their_own_begin():
     model = language_model("rnn")
     with record(model) as capture, capture.trace.segment([token_sample()]):
-        tokens = list(sample(model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[], trace=capture.trace))
+        tokens = list(
+            sample(
+                model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[], trace=capture.trace
+            )
+        )
     text = [*IDS, *tokens]
     first, second = capture
     assert list(first.sample.output_ids) == text[1:6]
@@ -108,7 +117,9 @@ def test_reread_windows_are_samples_with_their_own_begin():
 
 @pytest.mark.parametrize("cell", ["window", "slide"])
 def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_positions(cell):
-    core = TransformerConfig(layers=2, width=6, heads=2, feedforward=9, positions=RotaryConfig(dim=2))
+    core = TransformerConfig(
+        layers=2, width=6, heads=2, feedforward=9, positions=RotaryConfig(dim=2)
+    )
     core = replace(core, window=3) if cell == "window" else core
     torch.manual_seed(1)
     model = build_language_model(LanguageModelConfig(core=core), vocab=11).eval()
@@ -118,9 +129,14 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
             trace_tokens(model, text, banned=[0], trace=capture.trace)
         else:
             settings = {"window": 3, "seed": 1, "banned": [0]}
-            text = [*IDS[:3], *sample(model, IDS[:3], replace(config, length=4), **settings, trace=capture.trace)][:-1]
+            text = [
+                *IDS[:3],
+                *sample(model, IDS[:3], replace(config, length=4), **settings, trace=capture.trace),
+            ][:-1]
     (sample_maps,) = capture
-    windowed = build_language_model(LanguageModelConfig(core=replace(core, window=3)), vocab=11).eval()
+    windowed = build_language_model(
+        LanguageModelConfig(core=replace(core, window=3)), vocab=11
+    ).eval()
     windowed.load_state_dict(model.state_dict())
     with record_weights(windowed) as expected, torch.no_grad():
         windowed(target=pad([[*text, 0]]))
@@ -206,10 +222,16 @@ def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
     model = model_of(CORES[cell])
-    for sample_maps, source in zip(capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True):
+    for sample_maps, source in zip(
+        capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True
+    ):
         target = output_ids_of(sample_maps)
         expected = step_weights(model, source, target)
-        chains = [attention_map for attention_map in sample_maps.find("chain") if not attention_map.direction]
+        chains = [
+            attention_map
+            for attention_map in sample_maps.find("chain")
+            if not attention_map.direction
+        ]
         assert [attention_map.layer for attention_map in chains] == [1, 2]
         for attention_map in chains:
             assert (
@@ -226,16 +248,26 @@ def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_a_set_has_no_past(cell):
-    """Each query of a set is the first item of its own row: reads of a single state are left out."""
+    """Each query of a set is the first item of its own row: reads of a single state are left
+    out."""
     torch.manual_seed(1)
-    core = SelfAttentiveConfig(width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell)
+    core = SelfAttentiveConfig(
+        width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell
+    )
     reads = ImageReader((3, 8, 8), 6, downsampling_layers=2)
-    model = build_detector(DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2).eval()
-    samples = [Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)]
+    model = build_detector(
+        DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2
+    ).eval()
+    samples = [
+        Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)
+    ]
     with record(model, samples=samples) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
     for sample_maps in capture:
-        assert {attention_map.direction for attention_map in sample_maps.find("chain")} == {"forward", "backward"}
+        assert {attention_map.direction for attention_map in sample_maps.find("chain")} == {
+            "forward",
+            "backward",
+        }
         (attention_map,) = sample_maps.find("recurrent")
         assert (attention_map.queries, attention_map.keys) == ("queries", "source")
         close(attention_map.weights.sum(-1), torch.ones(1, 3))

@@ -53,10 +53,24 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
     assert (opened.title, opened.model) == (capture.title, capture.model)
     for before, after in zip(capture, opened, strict=True):
         assert after.sample.axes == before.sample.axes
-        assert (after.sample.title, after.sample.steps) == (before.sample.title, before.sample.steps)
+        assert (after.sample.title, after.sample.steps) == (
+            before.sample.title,
+            before.sample.steps,
+        )
         for old_map, new_map in zip(before.maps, after.maps, strict=True):
             assert torch.equal(new_map.weights, old_map.weights.to(dtype))
-            names = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
+            names = (
+                "key",
+                "name",
+                "kind",
+                "layer",
+                "direction",
+                "measure",
+                "queries",
+                "keys",
+                "heads",
+                "facts",
+            )
             assert all(getattr(old_map, name) == getattr(new_map, name) for name in names)
 
 
@@ -68,7 +82,9 @@ def test_half_precision_halves_the_numbers(capture, tmp_path):
     count = sum(
         value.numel()
         for value in {
-            attention_map.key: attention_map.weights for sample_maps in capture for attention_map in sample_maps.maps
+            attention_map.key: attention_map.weights
+            for sample_maps in capture
+            for attention_map in sample_maps.maps
         }.values()
     )
     assert abs(sizes[1] - sizes[0] - 2 * count) < 100  # headers differ by a few characters
@@ -94,10 +110,21 @@ def test_pictures_are_restored(tmp_path):
         "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),)),
     }
     attention_map = AttentionMap(
-        key="k", name="r", kind="other", layer=1, queries="q", keys="k", heads=("",), load=lambda _: torch.ones(2, 1)
+        key="k",
+        name="r",
+        kind="other",
+        layer=1,
+        queries="q",
+        keys="k",
+        heads=("",),
+        load=lambda _: torch.ones(2, 1),
     )
     capture = Capture(
-        lambda: [SampleMaps(sample=Sample(title="t", axes=axes, pictures=pictures), maps=(attention_map,))],
+        lambda: [
+            SampleMaps(
+                sample=Sample(title="t", axes=axes, pictures=pictures), maps=(attention_map,)
+            )
+        ],
         title="t",
         model="m",
     )
@@ -155,7 +182,10 @@ def _of_map(**values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_of_map(layer="1"), r"damaged: index.samples\[0\].maps\[0\].layer must be an integer, got 1"),
+        (
+            _of_map(layer="1"),
+            r"damaged: index.samples\[0\].maps\[0\].layer must be an integer, got 1",
+        ),
         (_of_map(heads="ab"), r"maps\[0\].heads must be a list"),
         (_of_map(facts={"a": 1}), r"facts.a must be a string"),
         (_of_map(load=1), r"maps\[0\] has an unknown field 'load'"),
@@ -169,13 +199,19 @@ def _of_map(**values):
             "version of the capture format must be 3, got 1: record",
         ),
         (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
-        (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),
+        (
+            lambda header, index: header["__metadata__"].pop("index"),
+            "damaged: its header has no index",
+        ),
         (_drop_axis, "damaged: invalid read"),
         (_other_heads, r"damaged: maps/0 must have the shape .* = \[3, 5, 5\], got"),
         (_no_maps, "contains no reads"),
         (_no_tensor, "tensor 'maps/99' is missing"),
         (_no_kind, r"maps\[0\].kind must be encoder self, .* or other, got os.system"),
-        (lambda header, index: index.update(samples=3), "damaged: index.samples must be a list, got 3"),
+        (
+            lambda header, index: index.update(samples=3),
+            "damaged: index.samples must be a list, got 3",
+        ),
     ],
 )
 def test_damage_of_a_capture_is_named(saved, change, message):
@@ -200,7 +236,9 @@ def test_numbers_that_are_not_finite_are_named(saved):
     content = bytearray(saved.read_bytes())
     content[-2:] = b"\x00\x7c"  # infinity in float16
     saved.write_bytes(content)
-    maps = [attention_map for sample_maps in Capture.open(saved) for attention_map in sample_maps.maps]
+    maps = [
+        attention_map for sample_maps in Capture.open(saved) for attention_map in sample_maps.maps
+    ]
     with pytest.raises(UserError, match=r"is damaged: maps/.* contains values that are not finite"):
         _ = [attention_map.weights for attention_map in maps]
 

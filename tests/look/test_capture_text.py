@@ -1,4 +1,5 @@
-"""Captures of texts: each token has the weights of its step, independent of other hypotheses and rows."""
+"""Captures of texts: each token has the weights of its step, independent of other hypotheses and
+rows."""
 
 import pytest
 import torch
@@ -48,7 +49,10 @@ def test_transformer_search_has_the_weights_of_one_forward_pass(search):
             close(attention_map.weights, expected[attention_map.name][:, : size[0], : size[1]])
         for attention_map in sample_maps.find("decoder self"):
             assert (attention_map.queries, attention_map.keys) == ("output", "decoder input")
-            assert sample_maps.keys(attention_map).labels == ("begin", *sample_maps.queries(attention_map).labels[:-1])
+            assert sample_maps.keys(attention_map).labels == (
+                "begin",
+                *sample_maps.queries(attention_map).labels[:-1],
+            )
             assert not attention_map.weights.triu(1).any()
 
 
@@ -62,7 +66,9 @@ def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(
         target = output_ids_of(sample_maps)
         expected = step_weights(model, SOURCES[number // count], target)["core.read"]
         (attention_map,) = [
-            attention_map for attention_map in sample_maps.find("recurrent") if attention_map.queries == "output"
+            attention_map
+            for attention_map in sample_maps.find("recurrent")
+            if attention_map.queries == "output"
         ]
         assert attention_map.weights.shape == (1, len(target), len(SOURCES[number // count]))
         close(attention_map.weights[0], expected)
@@ -72,7 +78,10 @@ def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(
 def test_every_attention_of_a_recurrent_decoder_is_captured(attention):
     model = model_of(RecurrentConfig(width=6, hidden=8, attention_hidden=5, attention=attention))
     (sample_maps,) = capture_sources(model, SOURCES[:1], beam=3)
-    close(reads_of_source(sample_maps)[-1].weights.sum(-1), torch.ones(1, len(output_ids_of(sample_maps))))
+    close(
+        reads_of_source(sample_maps)[-1].weights.sum(-1),
+        torch.ones(1, len(output_ids_of(sample_maps))),
+    )
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -86,7 +95,12 @@ def test_outputs_do_not_depend_on_the_batch(core, beam):
             attention_map.name for attention_map in together.maps
         ]
         for attention_map, other in zip(alone.maps, together.maps, strict=True):
-            assert (attention_map.queries, attention_map.keys, attention_map.kind, attention_map.layer) == (
+            assert (
+                attention_map.queries,
+                attention_map.keys,
+                attention_map.kind,
+                attention_map.layer,
+            ) == (
                 other.queries,
                 other.keys,
                 other.kind,
@@ -143,5 +157,9 @@ def test_all_recorded_weights_are_in_the_capture():
     model = model_of(CORES["lstm"])
     with record_weights(model) as maps:
         (sample_maps,) = capture_sources(model, SOURCES[:1], beam=1)
-    assert {attention_map.name.partition(", ")[0] for attention_map in sample_maps.maps} == set(maps.names)
-    assert {"core.read", "core.cells.1.read", "core.encoder.forward_cells.0.read"} <= set(maps.names)
+    assert {attention_map.name.partition(", ")[0] for attention_map in sample_maps.maps} == set(
+        maps.names
+    )
+    assert {"core.read", "core.cells.1.read", "core.encoder.forward_cells.0.read"} <= set(
+        maps.names
+    )

@@ -19,7 +19,9 @@ SHOWN = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", "\u2423"]
 
 
 def chain_of(words: list[str] = WORDS, **options) -> Chain:
-    weights = torch.randn(len(words), len(words)).masked_fill(torch.ones(len(words), len(words)).triu() > 0, -torch.inf)
+    weights = torch.randn(len(words), len(words)).masked_fill(
+        torch.ones(len(words), len(words)).triu() > 0, -torch.inf
+    )
     weights = weights.softmax(-1).nan_to_num()
     return Chain(labels=words, weights=weights, **options)
 
@@ -56,7 +58,11 @@ def test_boxes_are_darker_for_larger_weights(tmp_path):
     last = torch.zeros(2, 2)
     last[1, 0] = 1
     dark, light = (
-        imread(plot_chain([Chain(labels=["mm", "mm"], weights=weight * last)], tmp_path / f"{weight}.png"))
+        imread(
+            plot_chain(
+                [Chain(labels=["mm", "mm"], weights=weight * last)], tmp_path / f"{weight}.png"
+            )
+        )
         for weight in (1.0, 0.2)
     )
     assert dark.shape == light.shape
@@ -69,17 +75,24 @@ def test_last_layer_is_plotted_by_default(tmp_path):
         for layer, direction in ((1, "forward"), (2, "forward"), (1, "backward"), (2, "backward"))
     ]
     chains[0] = chain_of(["low", "two"], layer=1, direction="forward")
-    last, first = (texts(plot_chain(chains, tmp_path / f"{layer}.svg", layer=layer)) for layer in (None, 1))
+    last, first = (
+        texts(plot_chain(chains, tmp_path / f"{layer}.svg", layer=layer)) for layer in (None, 1)
+    )
     assert "low" not in last
     assert first.count("low") == 2
     for labels in (last, first):
-        assert [text for text in labels if text in ("forward", "backward")] == ["forward", "backward"]
+        assert [text for text in labels if text in ("forward", "backward")] == [
+            "forward",
+            "backward",
+        ]
     with pytest.raises(UserError, match="layer must be between 1 and 2, got 3"):
         plot_chain(chains, tmp_path / "3.svg", layer=3)
 
 
 def test_invalid_chains_are_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(UserError, match="a figure of a chain must have at most 100 tokens, got 101"):
+    with pytest.raises(
+        UserError, match="a figure of a chain must have at most 100 tokens, got 101"
+    ):
         plot_chain([chain_of(["a"] * (MAX_WORDS + 1))], tmp_path / "long.png")
     with pytest.raises(UserError, match="must end in one of"):
         plot_chain([chain_of()], tmp_path / "chain.jpg")

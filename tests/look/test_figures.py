@@ -23,11 +23,23 @@ from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 
 
-def read(weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = "") -> AttentionMap:
-    heads = tuple(f"head {number + 1}" for number in range(len(weights))) if len(weights) > 1 else ("",)
-    settings = {"kind": kind, "layer": layer, "direction": direction, "queries": queries, "keys": keys}
+def read(
+    weights: Tensor, kind: Kind, queries: str, keys: str, *, layer: int = 1, direction: str = ""
+) -> AttentionMap:
+    heads = (
+        tuple(f"head {number + 1}" for number in range(len(weights))) if len(weights) > 1 else ("",)
+    )
+    settings = {
+        "kind": kind,
+        "layer": layer,
+        "direction": direction,
+        "queries": queries,
+        "keys": keys,
+    }
     name = f"{kind} {layer}{direction}"
-    return AttentionMap(key=name, name=name, heads=heads, load=lambda head: weights[head], **settings)
+    return AttentionMap(
+        key=name, name=name, heads=heads, load=lambda head: weights[head], **settings
+    )
 
 
 def random(*size: int, seed: int = 0) -> Tensor:
@@ -39,7 +51,11 @@ def words(*labels: str) -> Axis:
 
 
 def text() -> SampleMaps:
-    axes = {"source": words("drei", "$mai$"), "output": words("3", "-", "5"), "decoder input": words("<s>", "3", "-")}
+    axes = {
+        "source": words("drei", "$mai$"),
+        "output": words("3", "-", "5"),
+        "decoder input": words("<s>", "3", "-"),
+    }
     maps = (
         read(random(2, 2, 2), "encoder self", "source", "source"),
         read(random(1, 3, 3), "decoder self", "output", "decoder input"),
@@ -51,9 +67,12 @@ def text() -> SampleMaps:
 
 def chain() -> SampleMaps:
     axes = {"decoder input": words("the", "cat", "sat")}
-    layers = [torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)]
+    layers = [
+        torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)
+    ]
     maps = tuple(
-        read(weights, "chain", "decoder input", "decoder input", layer=i) for i, weights in enumerate(layers, 1)
+        read(weights, "chain", "decoder input", "decoder input", layer=i)
+        for i, weights in enumerate(layers, 1)
     )
     return SampleMaps(sample=Sample(title="the cat sat", axes=axes), maps=maps)
 
@@ -62,10 +81,17 @@ def classified() -> SampleMaps:
     axes = {"source": Axis.grid(2, 3, picture="image"), "queries": words("standing")}
     maps = (
         read(random(2, 6, 6), "encoder self", "source", "source"),
-        read(torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]), "pooling", "queries", "source"),
+        read(
+            torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]),
+            "pooling",
+            "queries",
+            "source",
+        ),
     )
     image = Image(pixels=np.zeros((20, 30), np.uint8))
-    return SampleMaps(sample=Sample(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps
+    )
 
 
 def drawn(*, is_chained: bool = False) -> SampleMaps:
@@ -74,7 +100,10 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
         "output": Axis.grid(1, 2, picture="drawn", kind="code"),
         "decoder input": Axis.grid(1, 2, picture="drawn", kind="code"),
     }
-    first, second = torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]]), torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]])
+    first, second = (
+        torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]]),
+        torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]]),
+    )
     maps = (
         read(random(2, 3, 3), "encoder self", "source", "source"),
         read(torch.stack((first, first)), "cross", "output", "source"),
@@ -82,28 +111,39 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
         *([read(random(1, 2, 2), "chain", "decoder input", "decoder input")] if is_chained else []),
     )
     image = Image(pixels=np.zeros((8, 16), np.uint8))
-    return SampleMaps(sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps
+    )
 
 
 def captioned() -> SampleMaps:
     axes = {"source": Axis.grid(1, 2, picture="image"), "output": words("a", "cat", "</s>")}
-    first, second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0, 1], [0.1, 0.9]])
+    first, second = (
+        torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]]),
+        torch.tensor([[0.2, 0.8], [0, 1], [0.1, 0.9]]),
+    )
     maps = (
         read(torch.stack((first, second)), "cross", "output", "source"),
         read(torch.stack((second, second)), "cross", "output", "source", layer=2),
     )
     image = Image(pixels=np.zeros((8, 16, 3), np.uint8))
-    return SampleMaps(sample=Sample(title="1.png -> a cat", axes=axes, pictures={"image": image}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="1.png -> a cat", axes=axes, pictures={"image": image}), maps=maps
+    )
 
 
 def boxes(*detected: DetectedBox) -> SampleMaps:
     axes = {
         "source": Axis.grid(2, 2, picture="image"),
-        "queries": Axis(labels=("cat 0.90", "dog 0.80"), kind="box", picture="image", places=((0, 0, 1, 1),) * 2),
+        "queries": Axis(
+            labels=("cat 0.90", "dog 0.80"), kind="box", picture="image", places=((0, 0, 1, 1),) * 2
+        ),
     }
     image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=detected)
     maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
-    return SampleMaps(sample=Sample(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps
+    )
 
 
 BOXES = (
@@ -120,21 +160,36 @@ def events() -> SampleMaps:
     )
     sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
     maps = (read(random(2, 1, 2), "cross", "queries", "source"),)
-    return SampleMaps(sample=Sample(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps
+    )
 
 
 def tracks(*, kind: Kind = "encoder self", is_reversed: bool = False) -> SampleMaps:
     """Return the weights of the second of three people: on itself, the third, the first."""
-    source = Axis(labels=("b (self)", "c", "a"), kind="person", picture="plane", places=((1.0,), (2.0,), (0.0,)))
+    source = Axis(
+        labels=("b (self)", "c", "a"),
+        kind="person",
+        picture="plane",
+        places=((1.0,), (2.0,), (0.0,)),
+    )
     paths = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
-    people = tuple(Track(label=name, history=path, future=path) for name, path in zip("abc", paths, strict=True))
-    first, second = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
+    people = tuple(
+        Track(label=name, history=path, future=path)
+        for name, path in zip("abc", paths, strict=True)
+    )
+    first, second = (
+        torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES
+    )
     axes = {"source": source, "reversed source": source.reverse()}
     axis = "reversed source" if is_reversed else "source"
     if is_reversed:
         first, second = first.flip(1, 2), second.flip(1, 2)
     maps = (read(first, kind, axis, axis), read(second, kind, axis, axis, layer=2))
-    return SampleMaps(sample=Sample(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}), maps=maps)
+    return SampleMaps(
+        sample=Sample(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}),
+        maps=maps,
+    )
 
 
 SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))
@@ -224,7 +279,10 @@ def test_alignments_are_at_most_as_wide_as_asked(tmp_path):
 
 def test_chains_are_of_the_chosen_layer(tmp_path):
     result = capture(chain())
-    pictures = [result.plot(tmp_path / f"{i}.svg", layer=i).read_text(encoding="utf-8") for i in (None, 1, 2)]
+    pictures = [
+        result.plot(tmp_path / f"{i}.svg", layer=i).read_text(encoding="utf-8")
+        for i in (None, 1, 2)
+    ]
     assert pictures[0] == pictures[2] != pictures[1]
     assert texts_of(tmp_path / "1.svg").count("the") == 3
 
@@ -241,10 +299,14 @@ def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
 
 
 @pytest.mark.parametrize("is_chained", [False, True])
-def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chained, figures, tmp_path):
+def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(
+    is_chained, figures, tmp_path
+):
     """Other reads, such as a chain, do not matter."""
     capture(drawn(is_chained=is_chained)).plot(tmp_path / "x.svg")
-    picture, *panels = [axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    picture, *panels = [
+        axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"
+    ]
     assert not picture.collections
     assert [axes.get_title() for axes in panels] == [
         "a  0.35 (up to 0.5)",
@@ -252,15 +314,18 @@ def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chai
         "</s>  0.20 (up to 0.3)",
     ]
     assert panels[1].collections[0].get_array().tolist() == pytest.approx([0.2, 0.7])
-    assert {"a three", "attention weights: cross, mean over 2 layers and their heads; uniform 0.333"} <= set(
-        texts_of(tmp_path / "x.svg")
-    )
+    assert {
+        "a three",
+        "attention weights: cross, mean over 2 layers and their heads; uniform 0.333",
+    } <= set(texts_of(tmp_path / "x.svg"))
 
 
 @pytest.mark.parametrize("view", ["alignment", "links"])
 def test_sides_of_a_title_from_right_to_left_are_ordered_apart(view, tmp_path):
     sample_maps = text()
-    sample_maps = replace(sample_maps, sample=replace(sample_maps.sample, title="\u05d0 3 -> 2019-03-03"))
+    sample_maps = replace(
+        sample_maps, sample=replace(sample_maps.sample, title="\u05d0 3 -> 2019-03-03")
+    )
     path = capture(sample_maps).plot(tmp_path / "x.svg", view=view)
     assert "\u2068\u05d0 3\u2069 -&gt; \u20682019-03-03\u2069" in texts_of(path)
 
@@ -278,11 +343,17 @@ def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
 
 def test_heat_of_a_caption_has_a_panel_a_word_and_the_mean_of_all_layers(figures, tmp_path):
     capture(captioned()).plot(tmp_path / "x.svg")
-    picture, *panels = [axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    picture, *panels = [
+        axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"
+    ]
     assert not picture.collections
     shades = [axes.collections[0].get_array().tolist() for axes in panels]
     assert shades == [pytest.approx(row) for row in ([0.35, 0.65], [0.1, 0.9], [0.2, 0.8])]
-    assert [axes.get_title() for axes in panels] == ["a (up to 0.65)", "cat (up to 0.9)", "</s> (up to 0.8)"]
+    assert [axes.get_title() for axes in panels] == [
+        "a (up to 0.65)",
+        "cat (up to 0.9)",
+        "</s> (up to 0.8)",
+    ]
     assert "1.png -&gt; a cat" in texts_of(tmp_path / "x.svg")
     capture(captioned()).plot(tmp_path / "1.svg", layer=1)
     assert [axes.get_title() for axes in figures[1].axes[1:-1]] == [
@@ -295,7 +366,9 @@ def test_heat_of_a_caption_has_a_panel_a_word_and_the_mean_of_all_layers(figures
 def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):
     panels = [("word", np.zeros(1))] * 101
     with pytest.raises(UserError, match=r"at most 100 panels, .* got 101: use a shorter input, or"):
-        heat.plot_heat(np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png")
+        heat.plot_heat(
+            np.zeros((2, 2), np.uint8), [(0.0, 0.0, 1.0, 1.0)], panels, tmp_path / "x.png"
+        )
     assert not (tmp_path / "x.png").exists()
 
 
@@ -313,7 +386,9 @@ def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
     path = capture(boxes()).plot(tmp_path / "x.svg")
     assert not figures[0].axes[0].patches
     assert texts_of(path) == ["1.png -&gt; pets"]
-    assert "head 1" in " ".join(texts_of(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
+    assert "head 1" in " ".join(
+        texts_of(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross"))
+    )
 
 
 def test_gray_images_have_boxes_as_well(figures, tmp_path):
@@ -344,13 +419,17 @@ def test_the_attention_of_events_is_below_the_spectrogram(figures, tmp_path):
     )
     sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
     weights = random(2, 3, 2)
-    sample = Sample(title="t", axes={"source": keys, "queries": words("a", "b", "c")}, pictures={"sound": sound})
+    sample = Sample(
+        title="t", axes={"source": keys, "queries": words("a", "b", "c")}, pictures={"sound": sound}
+    )
     maps = (read(weights, "cross", "queries", "source"),)
     path = capture(SampleMaps(sample=sample, maps=maps)).plot(tmp_path / "x.svg")
     rows = figures[0].axes[1].collections
     for row, query in zip(rows, (2, 0), strict=True):  # by onset
         assert row.get_array().tolist() == pytest.approx(weights.double().mean(0)[query].tolist())
-        assert [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in row.get_paths()] == list(places)
+        assert [
+            (path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in row.get_paths()
+        ] == list(places)
     assert [label.get_text() for label in figures[0].axes[1].get_yticklabels()] == ["low", "high"]
     about = "attention of each event, its largest weight darkest: cross, layer 1, mean over 2 heads"
     assert about in texts_of(path)
@@ -358,13 +437,19 @@ def test_the_attention_of_events_is_below_the_spectrogram(figures, tmp_path):
 
 def chunk(name: str, begin: float, level: float, *onsets: float) -> SampleMaps:
     detected = [
-        DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in onsets
+        DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0)
+        for onset in onsets
     ]
-    sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(detected))
+    sound = Sound(
+        bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(detected)
+    )
     axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
     maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
     return SampleMaps(
-        sample=Sample(title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}), maps=maps
+        sample=Sample(
+            title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}
+        ),
+        maps=maps,
     )
 
 
@@ -399,10 +484,12 @@ def lines_to_others(figure: Figure) -> Sequence[tuple[float, tuple[float, float]
 
 @pytest.mark.parametrize(("layer", "shares"), [(None, SHARES[1]), (1, SHARES[0]), (2, SHARES[1])])
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_reversed, figures, tmp_path):
-    path = capture(tracks(kind="chain" if is_reversed else "encoder self", is_reversed=is_reversed)).plot(
-        tmp_path / "x.svg", layer=layer
-    )
+def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(
+    layer, shares, is_reversed, figures, tmp_path
+):
+    path = capture(
+        tracks(kind="chain" if is_reversed else "encoder self", is_reversed=is_reversed)
+    ).plot(tmp_path / "x.svg", layer=layer)
     widths = {end: width for width, end in lines_to_others(figures[0])}
     _, third, first = shares
     assert widths == {(2, 3): pytest.approx(8 * third), (2, 0): pytest.approx(8 * first)}
@@ -421,7 +508,11 @@ def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
 BAD = [
     ("text", {"sample": 2}, "sample must be between 0 and 1, got 2"),
     ("text", {"sample": -1}, "sample must be between 0 and 1, got -1"),
-    ("text", {"view": "boxes"}, "view 'boxes' shows boxes in an image, which this sample does not have"),
+    (
+        "text",
+        {"view": "boxes"},
+        "view 'boxes' shows boxes in an image, which this sample does not have",
+    ),
     ("text", {"view": "events"}, "view 'events' shows events in a sound, which"),
     ("text", {"view": "tracks"}, "view 'tracks' shows tracks on a plane, which"),
     (
@@ -429,8 +520,16 @@ BAD = [
         {"view": "heat"},
         "which this sample does not have; its views are alignment, links, ",
     ),
-    ("text", {"view": "chain"}, "no reads of kind chain, only of kind encoder self, decoder self, cross: choose"),
-    ("text", {"kind": "pooling"}, "no reads of kind pooling, only of kind encoder self, decoder self, cross: choose"),
+    (
+        "text",
+        {"view": "chain"},
+        "no reads of kind chain, only of kind encoder self, decoder self, cross: choose",
+    ),
+    (
+        "text",
+        {"kind": "pooling"},
+        "no reads of kind pooling, only of kind encoder self, decoder self, cross: choose",
+    ),
     ("text", {"layer": 3}, "layer must be one of 1, 2, got 3"),
     ("text", {"layer": 2, "kind": "decoder self"}, "layer must be one of 1, got 2"),
     ("drawn", {"layer": 3}, "layer must be one of 1, 2, got 3"),
@@ -455,7 +554,9 @@ def test_selected_sample_is_plotted(tmp_path):
 
 def test_unknown_view_is_named(tmp_path):
     unchecked = inspect.unwrap(draw)
-    with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"):
+    with pytest.raises(
+        UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"
+    ):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")
 
 
@@ -463,4 +564,7 @@ def test_samples_and_maps_are_named_briefly():
     result = capture(text())
     assert repr(result) == "Capture(synthetic: 1 sample, 4 maps)"
     assert repr(result[0]) == "SampleMaps(drei mai -> 3-5: 4 maps)"
-    assert repr(result[0].maps[1]) == "AttentionMap(decoder self 1: weight, decoder self, layer 1, 1 head)"
+    assert (
+        repr(result[0].maps[1])
+        == "AttentionMap(decoder self 1: weight, decoder self, layer 1, 1 head)"
+    )

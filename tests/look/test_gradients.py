@@ -21,7 +21,8 @@ class Heads(torch.nn.Module):
 
 
 def by_formula(module: Heads, items: torch.Tensor) -> torch.Tensor:
-    """Return weight times gradient (batch, head, query, key) of the read with its weights as leaves of the graph."""
+    """Return weight times gradient (batch, head, query, key) of the read with its weights as leaves
+    of the graph."""
     leaves = {}
 
     def stand_in(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
@@ -62,7 +63,9 @@ def test_product_equals_a_finite_difference():
 
     with record(model, gradients=True) as capture:
         capture.differentiate(number())
-    product = capture[0].find("encoder self", layer=1, measure="weight x gradient")[0].weights[1, 2, 3]
+    product = (
+        capture[0].find("encoder self", layer=1, measure="weight x gradient")[0].weights[1, 2, 3]
+    )
     read, size = model.core.encoder[0].attention.read, 1e-2
 
     def scaled(factor: float) -> float:
@@ -87,7 +90,10 @@ def test_invalid_scalars_are_named():
     with pytest.raises(ValueError, match=r"use record\(\.\.\., gradients=True\)"):
         capture_search(model, SENTENCES[:1]).differentiate(torch.zeros(()))
     with record(model, gradients=True) as capture, torch.no_grad():
-        model(Padded(torch.tensor([[4, 3]]), torch.tensor([2])), Padded(torch.tensor([[BOS, 4]]), torch.tensor([2])))
+        model(
+            Padded(torch.tensor([[4, 3]]), torch.tensor([2])),
+            Padded(torch.tensor([[BOS, 4]]), torch.tensor([2])),
+        )
     with pytest.raises(ValueError, match="there is no graph"):
         capture.differentiate(torch.zeros(()))
     module = Heads()

@@ -38,11 +38,19 @@ def test_each_weight_lies_on_its_place(figure, tmp_path):
     for axes, factor in ((first, 1), (second, 2)):
         (heat,) = axes.collections
         assert isinstance(heat, PatchCollection)
-        assert heat.get_array().tolist() == pytest.approx([factor * 0.1, factor * 0.5, factor * 0.05])
-        assert heat.get_clim() == (0, pytest.approx(factor * 0.5))  # the largest weight with a place
+        assert heat.get_array().tolist() == pytest.approx(
+            [factor * 0.1, factor * 0.5, factor * 0.05]
+        )
+        assert heat.get_clim() == (
+            0,
+            pytest.approx(factor * 0.5),
+        )  # the largest weight with a place
         corners = [path.get_extents().bounds for path in heat.get_paths()]
         assert corners == [(0, 0, 40, 20), (40, 0, 40, 20), (0, 20, 60, 10)]
-        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 80), (40, 0))  # the first row is at the top
+        assert (axes.get_xlim(), axes.get_ylim()) == (
+            (0, 80),
+            (40, 0),
+        )  # the first row is at the top
 
 
 def test_panels_are_named_with_their_largest_weight(tmp_path):
@@ -56,7 +64,14 @@ def test_panels_are_named_with_their_largest_weight(tmp_path):
 
 def test_colors_are_those_of_the_page_with_a_scale_and_the_measure(figure, tmp_path):
     weights = np.array([0.1, 0.2, 0.3, 0.0])
-    path = plot_heat(PIXELS, PLACES, [("head 1", weights)], tmp_path / "x.svg", title="digit", about="weights of x")
+    path = plot_heat(
+        PIXELS,
+        PLACES,
+        [("head 1", weights)],
+        tmp_path / "x.svg",
+        title="digit",
+        about="weights of x",
+    )
     magenta = (230 / 255, 0, 126 / 255)  # viewer/src/views/selection.ts
     _, panel, bar = figure[0].axes
     (heat,) = panel.collections
@@ -71,13 +86,19 @@ def test_colors_are_those_of_the_page_with_a_scale_and_the_measure(figure, tmp_p
 def test_the_largest_weight_is_at_its_place_in_the_picture(tmp_path):
     """The picture is black, so that magenta pixels are weights."""
     places = [(0.5 * (i % 2), 0.5 * (i // 2), 0.5, 0.5) for i in range(4)]
-    path = plot_heat(np.zeros((40, 40), np.uint8), places, [("x", np.eye(4)[2])], tmp_path / "x.png")
+    path = plot_heat(
+        np.zeros((40, 40), np.uint8), places, [("x", np.eye(4)[2])], tmp_path / "x.png"
+    )
     pixels = imread(path)[..., :3]
     rows, columns = np.nonzero((pixels[..., 0] > 0.5) & (pixels[..., 1] < 0.1))
     height, width = rows.max() - rows.min() + 1, columns.max() - columns.min() + 1
     assert len(rows) == height * width
     below, left = int(rows.mean()), int(columns.mean())
-    for row, column in ((below, left + width), (below - height, left), (below - height, left + width)):
+    for row, column in (
+        (below, left + width),
+        (below - height, left),
+        (below - height, left + width),
+    ):
         assert pixels[row, column].max() == 0
 
 
@@ -90,7 +111,10 @@ def test_no_file_is_replaced_by_default(suffix, tmp_path):
         plot_heat(PIXELS, PLACES, panels, path)
     assert path.read_bytes() == before
     plot_heat(PIXELS, PLACES, panels, path, overwrite=True)
-    for wrong, message in (("x.txt", "must end in one of"), ("no/x.png", "the folder .* does not exist")):
+    for wrong, message in (
+        ("x.txt", "must end in one of"),
+        ("no/x.png", "the folder .* does not exist"),
+    ):
         with pytest.raises(UserError, match=message):
             plot_heat(PIXELS, PLACES, panels, tmp_path / wrong)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable, width_em
+from regard.look.figures.labels import (
+    escape_missing,
+    families_for,
+    isolate_sides,
+    readable,
+    width_em,
+)
 
 SANS = ["DejaVu Sans"]
 
@@ -64,8 +70,13 @@ def test_sides_of_a_title_that_is_written_from_right_to_left_are_ordered_apart(d
 def test_missing_characters_are_replaced_by_code_points():
     assert escape_missing("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
     assert escape_missing("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
-    assert escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii() is False
-    assert "<" not in escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS)
+    assert (
+        escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii()
+        is False
+    )
+    assert "<" not in escape_missing(
+        "\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS
+    )
 
 
 def test_first_family_draws_common_scripts_alone():

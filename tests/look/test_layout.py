@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from regard.look.figures.layout import Layout, lay_out
 
 
-def layout_of(panels: int, *, targets: int, sources: int, label: str = "word", width: float | None = None) -> Layout:
+def layout_of(
+    panels: int, *, targets: int, sources: int, label: str = "word", width: float | None = None
+) -> Layout:
     titles = [f"head {i}" for i in range(panels)]
     return lay_out(titles, source=[label] * sources, target=[label] * targets, width=width)
 

@@ -37,7 +37,9 @@ def map_of(weights: torch.Tensor, sample: Sample, key: str = "a") -> AttentionMa
 def capture_of(weights: torch.Tensor, **sample: object) -> Capture:
     axes = {"q": Axis.from_count(weights.shape[1]), "k": Axis.from_count(weights.shape[2])}
     shown = Sample(title="sample", axes=axes, **sample)
-    return Capture(lambda: [SampleMaps(sample=shown, maps=(map_of(weights, shown),))], title="t", model="m")
+    return Capture(
+        lambda: [SampleMaps(sample=shown, maps=(map_of(weights, shown),))], title="t", model="m"
+    )
 
 
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
@@ -50,7 +52,9 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
         assert {name: axis["labels"] for name, axis in sample["axes"].items()} == {
             name: list(axis.labels) for name, axis in sample_maps.sample.axes.items()
         }
-        assert [step["token"] for step in sample["steps"]] == [step.token for step in sample_maps.sample.steps]
+        assert [step["token"] for step in sample["steps"]] == [
+            step.token for step in sample_maps.sample.steps
+        ]
         reads = [read for read in sample["reads"] if read["measure"] == "weight"]
         for attention_map, read in zip(sample_maps.maps, reads, strict=True):
             weights = attention_map.weights.numpy()
@@ -60,7 +64,9 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
                 attention_map.kind,
                 attention_map.layer,
             )
-    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["samples"])  # outputs of one input share maps
+    assert len(chunks) < sum(
+        len(sample["reads"]) for sample in shown["samples"]
+    )  # outputs of one input share maps
 
 
 def test_labels_cannot_leave_their_script(tmp_path):
@@ -78,7 +84,11 @@ def test_the_page_needs_no_network():
     text = text_of(capture_of(torch.eye(3)[None]))
     assert "Content-Security-Policy" in text
     assert "default-src 'none'" in text
-    assert not [word for word in ("http://", "https://", 'src="//') if word in text.replace("http://www.w3.org/", "")]
+    assert not [
+        word
+        for word in ("http://", "https://", 'src="//')
+        if word in text.replace("http://www.w3.org/", "")
+    ]
 
 
 def test_two_captures_are_side_by_side_in_one_page(tmp_path):
@@ -101,12 +111,18 @@ def test_pictures_are_in_the_page(tmp_path):
         ),
         "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.0),), future=((2.0, 3.0),)),)),
     }
-    content, _ = page_of(capture_of(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html"))
+    content, _ = page_of(
+        capture_of(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html")
+    )
     picture_data = content["captures"][0]["samples"][0]["pictures"]
-    assert picture_data["image"]["boxes"] == [{"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}]
+    assert picture_data["image"]["boxes"] == [
+        {"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}
+    ]
     assert (picture_data["image"]["width"], picture_data["image"]["height"]) == (6, 4)
     assert picture_data["sound"]["seconds"] == 2.0
-    assert picture_data["plane"]["tracks"] == [{"label": "p", "history": [[0, 1]], "future": [[2, 3]]}]
+    assert picture_data["plane"]["tracks"] == [
+        {"label": "p", "history": [[0, 1]], "future": [[2, 3]]}
+    ]
     assert all(
         picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,")
         for picture in picture_data.values()
@@ -127,8 +143,12 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
         keys = np.frombuffer(packed[300 * count * 4 :], np.uint16).reshape(300, count)
         expected = weights[head].topk(count)
         assert np.array_equal(values, expected.values.numpy())
-        assert np.array_equal(weights[head].gather(1, torch.from_numpy(keys.astype(np.int64))).numpy(), values)
-    overview = np.frombuffer(chunk(chunks, stored["overview"]["chunk"]), np.float16).reshape(2, 128, 128)
+        assert np.array_equal(
+            weights[head].gather(1, torch.from_numpy(keys.astype(np.int64))).numpy(), values
+        )
+    overview = np.frombuffer(chunk(chunks, stored["overview"]["chunk"]), np.float16).reshape(
+        2, 128, 128
+    )
     assert np.allclose(overview.max((1, 2)), weights.amax((1, 2)), rtol=2**-10)
 
 
@@ -140,7 +160,9 @@ def test_too_large_page_is_refused_before_anything_is_written(tmp_path, monkeypa
 
 
 def test_capture_without_reads_is_refused(tmp_path):
-    empty = Capture(lambda: [SampleMaps(sample=Sample(title="nothing"), maps=())], title="t", model="m")
+    empty = Capture(
+        lambda: [SampleMaps(sample=Sample(title="nothing"), maps=())], title="t", model="m"
+    )
     with pytest.raises(UserError, match="the captures contain no reads"):
         empty.save(tmp_path / "a.html")
 

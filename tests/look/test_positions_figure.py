@@ -10,7 +10,13 @@ from torch import nn
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from regard.look.figures import matrix as module
 from regard.look.figures.positions import plot_positions
 from regard.models.cores.config import TransformerConfig
@@ -33,7 +39,11 @@ def figures(monkeypatch) -> list[Figure]:
 
 
 def core_of(positions) -> nn.Module:
-    return Transformer(TransformerConfig(width=6, heads=3, head_dim=4, layers=1, feedforward=5, positions=positions))
+    return Transformer(
+        TransformerConfig(
+            width=6, heads=3, head_dim=4, layers=1, feedforward=5, positions=positions
+        )
+    )
 
 
 def images_of(figure: Figure) -> list[np.ndarray]:
@@ -73,7 +83,9 @@ def test_learned_rotary_and_alibi_are_drawn(figures, tmp_path):
 
 
 def test_a_model_without_positions_is_refused(tmp_path):
-    with pytest.raises(UserError, match="requires a positional encoding, which this Transformer does not have"):
+    with pytest.raises(
+        UserError, match="requires a positional encoding, which this Transformer does not have"
+    ):
         plot_positions(core_of(NoPositionsConfig()), tmp_path / "p.png")
     assert list(tmp_path.iterdir()) == []
 
@@ -81,16 +93,27 @@ def test_a_model_without_positions_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x.safetensors", "--out", "p.png"], "a saved capture has no model: --view positions needs the run"),
+        (
+            ["x.safetensors", "--out", "p.png"],
+            "a saved capture has no model: --view positions needs the run",
+        ),
         (["run", "a text", "--out", "p.png"], "--view positions takes no INPUT"),
-        (["run", "--out", "p.html"], "--view positions needs --out FILE with .png, .svg, .pdf, got p.html"),
+        (
+            ["run", "--out", "p.html"],
+            "--view positions needs --out FILE with .png, .svg, .pdf, got p.html",
+        ),
         (["run"], "--view positions needs --out FILE"),
-        (["run", "--gradients", "true", "--out", "p.png"], "--view positions shows the model: --gradients, --walk and"),
+        (
+            ["run", "--gradients", "true", "--out", "p.png"],
+            "--view positions shows the model: --gradients, --walk and",
+        ),
     ],
 )
 def test_options_that_have_no_effect_are_refused(words, message, monkeypatch, capsys):
     look = "regard.cli.look"
-    monkeypatch.setattr(f"{look}.read_run_argument", lambda argv, usage: (module.Path(argv[0]), None))
+    monkeypatch.setattr(
+        f"{look}.read_run_argument", lambda argv, usage: (module.Path(argv[0]), None)
+    )
     assert main(["look", *words, "--view", "positions"]) == 2
     assert message in capsys.readouterr().err
 

@@ -1,4 +1,5 @@
-"""Recording: weights equal those of the reads; outputs, gradients, random numbers and the model do not change."""
+"""Recording: weights equal those of the reads; outputs, gradients, random numbers and the model do
+not change."""
 
 import pytest
 import torch
@@ -42,15 +43,20 @@ class Failing(nn.Module):
 
 
 def inputs() -> tuple[torch.Tensor, Memory]:
-    return torch.randn(2, 11, 7), Memory(torch.randn(2, 13, 5), torch.randn(2, 13, 3), padding([13, 6]))
+    return torch.randn(2, 11, 7), Memory(
+        torch.randn(2, 13, 5), torch.randn(2, 13, 3), padding([13, 6])
+    )
 
 
 def hooks_of(model: nn.Module) -> int:
-    return sum(len(part._forward_hooks) + len(part._forward_hooks_with_kwargs) for part in model.modules())
+    return sum(
+        len(part._forward_hooks) + len(part._forward_hooks_with_kwargs) for part in model.modules()
+    )
 
 
 def train_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:
-    """Return the output, the gradients and the generator state of a training step with a fixed seed."""
+    """Return the output, the gradients and the generator state of a training step with a fixed
+    seed."""
     torch.manual_seed(3)
     model.zero_grad()
     out = model(items, memory)
@@ -92,13 +98,18 @@ def test_weights_equal_weigh_with_the_same_arguments():
     mask = dense(torch.rand(2, 11, 13) > 0.5)
     with record_weights(read) as maps:
         read(query, memory=memory, bias=bias, mask=mask)
-    assert torch.equal(maps[""][0], attention_weights(query, memory, score=read.score, bias=bias, mask=mask).detach())
+    assert torch.equal(
+        maps[""][0],
+        attention_weights(query, memory, score=read.score, bias=bias, mask=mask).detach(),
+    )
 
 
 def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):
     read = Read(General(7, 5)).to(device, torch.bfloat16)
     query, memory = inputs()
-    query, keys, values = (x.to(device, torch.bfloat16) for x in (query, memory.keys, memory.values))
+    query, keys, values = (
+        x.to(device, torch.bfloat16) for x in (query, memory.keys, memory.values)
+    )
     with record_weights(read) as maps:
         read(query, Memory(keys, values))
     (weights,) = maps[""]
@@ -112,7 +123,10 @@ def test_calls_are_kept_in_their_order():
     read = Read(Dot())
     with record_weights(read) as maps:
         for num_keys in (2, 5, 3):
-            read(torch.randn(1, 1, 7), Memory(torch.randn(1, num_keys, 7), torch.randn(1, num_keys, 7)))
+            read(
+                torch.randn(1, 1, 7),
+                Memory(torch.randn(1, num_keys, 7), torch.randn(1, num_keys, 7)),
+            )
     assert [call.shape[-1] for call in maps[""]] == [2, 5, 3]
 
 
@@ -140,7 +154,10 @@ def test_steps_refuse_calls_of_several_queries_or_other_rows(shapes, message):
     read = Read(Dot())
     with record_weights(read) as maps:
         for rows, queries in shapes:
-            read(torch.randn(rows, queries, 7), Memory(torch.randn(rows, 5, 7), torch.randn(rows, 5, 7)))
+            read(
+                torch.randn(rows, queries, 7),
+                Memory(torch.randn(rows, 5, 7), torch.randn(rows, 5, 7)),
+            )
     with pytest.raises(ValueError, match=message):
         maps.steps("")
 
@@ -208,7 +225,10 @@ def test_rows_keep_a_part_of_the_batch():
 @pytest.mark.parametrize("rows", [[0, 2], [-1]], ids=["behind", "negative"])
 def test_rows_outside_the_batch_are_refused(rows):
     model, (items, memory) = TwoReads(), inputs()
-    with pytest.raises(ValueError, match=r"rows must be between 0 and 1"), record_weights(model, rows=rows):
+    with (
+        pytest.raises(ValueError, match=r"rows must be between 0 and 1"),
+        record_weights(model, rows=rows),
+    ):
         model(items, memory)
     assert hooks_of(model) == 0
 
@@ -229,7 +249,9 @@ def test_read_that_did_not_run_says_so():
     model, (items, memory) = TwoReads(), inputs()
     with record_weights(model) as maps:
         model.other(items, memory)
-    with pytest.raises(ValueError, match=r"read 'own.read' did not run inside the recording; other did"):
+    with pytest.raises(
+        ValueError, match=r"read 'own.read' did not run inside the recording; other did"
+    ):
         maps["own.read"]
 
 
@@ -253,5 +275,7 @@ def test_compiled_model_is_refused():
 
 
 def test_model_that_cannot_be_recorded_is_named() -> None:
-    with pytest.raises(TypeError, match=r"must be the result of regard\.load, or a module with attention, got 'x'"):
+    with pytest.raises(
+        TypeError, match=r"must be the result of regard\.load, or a module with attention, got 'x'"
+    ):
         record("x").__enter__()

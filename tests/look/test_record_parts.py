@@ -1,4 +1,5 @@
-"""Recording of selected heads, rows, queries and calls, metadata of calls, random choices, autocast, torch.func."""
+"""Recording of selected heads, rows, queries and calls, metadata of calls, random choices,
+autocast, torch.func."""
 
 import subprocess
 import sys
@@ -42,7 +43,10 @@ def items_of(num_rows: int = 3) -> Tensor:
 def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
     model = Own(kernel=kernel).eval()
     chosen = {"rows": [2, 0], "heads": [1, 4, 2], "queries": [6, 2, 3]}
-    with record_weights(model) as whole, record_weights(model, **chosen, tile_bytes=tile_bytes) as part:
+    with (
+        record_weights(model) as whole,
+        record_weights(model, **chosen, tile_bytes=tile_bytes) as part,
+    ):
         model(items_of())
     expected = whole["heads.read"][0][[2, 0]][:, [1, 4, 2]][..., [6, 2, 3], :]
     close(part["heads.read"][0], expected)
@@ -53,7 +57,12 @@ def test_steps_choose_calls():
     read = Read(Dot())
     chosen = {"some": [3, 1], "every": range(0, 10**12, 2), "late": {4}, "never": [7]}
     records = {name: record_weights(read, steps=steps) for name, steps in chosen.items()}
-    with records["some"] as some, records["every"] as every, records["late"] as late, records["never"] as never:
+    with (
+        records["some"] as some,
+        records["every"] as every,
+        records["late"] as late,
+        records["never"] as never,
+    ):
         for size in range(1, 6):
             read(torch.randn(1, 1, 3), Memory(torch.randn(1, size, 3), torch.randn(1, size, 3)))
     assert [call.number for call in some.calls("")] == [1, 3]
@@ -74,21 +83,32 @@ def test_steps_choose_calls():
         ({"steps": range(3, -2, -1)}, ValueError, "steps must be nonnegative integers, got -1"),
         ({"steps": [0.5]}, ValueError, "steps must be nonnegative integers, got 0.5"),
         ({"steps": 3}, TypeError, "steps must be a collection of integers, such as .*, got 3"),
-        ({"dtype": torch.bfloat16}, ValueError, "dtype must be one of torch.float16, .* got torch.bfloat16"),
+        (
+            {"dtype": torch.bfloat16},
+            ValueError,
+            "dtype must be one of torch.float16, .* got torch.bfloat16",
+        ),
         ({"tile_bytes": 0}, ValueError, "tile_bytes must be a positive integer, got 0"),
         ({"heads": []}, ValueError, "heads must not be empty"),
         ({"rows": [0, 0]}, ValueError, "rows must not contain an index twice"),
     ],
 )
-def test_options_are_checked_before_anything_runs(no_shape_checks, tmp_path, options, error, message):
-    with pytest.raises(error, match=message), record_weights(Own(), to=tmp_path / "maps", **options):
+def test_options_are_checked_before_anything_runs(
+    no_shape_checks, tmp_path, options, error, message
+):
+    with (
+        pytest.raises(error, match=message),
+        record_weights(Own(), to=tmp_path / "maps", **options),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_heads_of_a_read_without_heads_are_refused():
     read = Read(Dot())
-    message = r"heads can be selected only in reads that have them, got weights of shape \(2, 3, 3\)"
+    message = (
+        r"heads can be selected only in reads that have them, got weights of shape \(2, 3, 3\)"
+    )
     with pytest.raises(ValueError, match=message), record_weights(read, heads=[0]):
         read(torch.randn(2, 3, 5), Memory(torch.randn(2, 3, 5), torch.randn(2, 3, 5)))
 
@@ -129,7 +149,8 @@ def test_weights_are_those_of_autocast():
 
 
 def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
-    """A weight that is first cast without gradient would have no gradient when the model uses it next."""
+    """A weight that is first cast without gradient would have no gradient when the model uses it
+    next."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
     monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
@@ -142,12 +163,16 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
 
 @pytest.mark.parametrize("gradient", DRAWING)
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
-@pytest.mark.parametrize("chosen", [{}, {"rows": [2], "heads": [3, 0], "queries": [1, 5, 6]}], ids=["all", "part"])
+@pytest.mark.parametrize(
+    "chosen", [{}, {"rows": [2], "heads": [3, 0], "queries": [1, 5, 6]}], ids=["all", "part"]
+)
 def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chosen):
     monkeypatch.setattr(gather, "TILE", 200)  # several tiles
     read = Read(Dot(), choice=Hard(gradient), kernel=kernel)
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
-    memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # outputs are the weights
+    memory = Memory(
+        keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6])
+    )  # outputs are the weights
     with torch.no_grad():
         with record_weights(read, tile_bytes=100, **chosen) as maps:
             out = read(query, memory)
@@ -177,7 +202,10 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
 
 def test_a_beta_a_head_is_that_of_the_head():
     read = Read(Dot(), choice=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
-    query, keys = torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5), torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5)
+    query, keys = (
+        torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5),
+        torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5),
+    )
     with record_weights(read, heads=[2, 0], tile_bytes=1) as maps:
         read(query, Memory(keys, keys))
     sharp, flat = maps[""][0].amax(-1).unbind(1)
@@ -186,7 +214,10 @@ def test_a_beta_a_head_is_that_of_the_head():
 
 def test_empty_slots_have_no_weight():
     read, new = Read(Dot()), torch.randn(4, 2, 3, 1, 5)
-    empty = StaticMemory.empty((2, 3), capacity=6, key_dim=5), RingMemory.empty((2, 3), window=6, key_dim=5)
+    empty = (
+        StaticMemory.empty((2, 3), capacity=6, key_dim=5),
+        RingMemory.empty((2, 3), window=6, key_dim=5),
+    )
     for start in empty:
         memory = start
         with torch.no_grad(), record_weights(read, heads=[2, 1], tile_bytes=1) as maps:
@@ -202,7 +233,10 @@ def test_empty_slots_have_no_weight():
 
 def test_mapped_functions_are_refused():
     model = Own().eval()
-    with pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"), record_weights(model):
+    with (
+        pytest.raises(ValueError, match=r"inside torch\.func\.vmap cannot be recorded"),
+        record_weights(model),
+    ):
         torch.func.vmap(model)(items_of().expand(2, 3, 7, 10))
 
 
@@ -217,7 +251,10 @@ def test_recording_works_inside_torch_func_grad(tmp_path):
     model, items = Own().eval(), items_of()
     with record_weights(model) as plain:
         model(items)
-    with record_weights(model) as maps, record_weights(model, to=tmp_path / "maps", tile_bytes=900) as written:
+    with (
+        record_weights(model) as maps,
+        record_weights(model, to=tmp_path / "maps", tile_bytes=900) as written,
+    ):
         without = torch.func.grad(lambda items: model(items).sum())(items)
     for recording in (maps, written):
         assert type(recording["heads.read"][0]) is Tensor
@@ -227,7 +264,8 @@ def test_recording_works_inside_torch_func_grad(tmp_path):
 
 
 def test_functions_that_are_compiled_inside_are_recorded():
-    """Run without shape checks, in another process: torch.compile cannot trace through the checks."""
+    """Run without shape checks, in another process: torch.compile cannot trace through the
+    checks."""
     program = """
         import torch, torch._dynamo
         from regard.attention.masks import causal

@@ -44,7 +44,10 @@ class Two(nn.Module):
 def both(path: Path, calls: int = 3, **options: object) -> tuple[Recording, Recording]:
     """Record the same calls in memory and on disk."""
     model = Two().eval()
-    with record_weights(model, **options) as in_memory, record_weights(model, to=path, **options) as written:
+    with (
+        record_weights(model, **options) as in_memory,
+        record_weights(model, to=path, **options) as written,
+    ):
         for _ in range(calls):
             model(torch.randn(2, 7, 6))
     return in_memory, written
@@ -95,13 +98,19 @@ def test_saving_equals_recording_to_disk(tmp_path):
     written.save(tmp_path / "copied")
     assert_same(in_memory, Recording.open(tmp_path / "saved"))
     assert_same(in_memory, Recording.open(tmp_path / "copied"))
-    names = [sorted(file.name for file in (tmp_path / name).iterdir()) for name in ("maps", "saved", "copied")]
+    names = [
+        sorted(file.name for file in (tmp_path / name).iterdir())
+        for name in ("maps", "saved", "copied")
+    ]
     assert names[0] == names[1] == names[2]
 
 
 def test_half_precision_rounds_to_the_nearest(tmp_path):
     model, items = Two().eval(), torch.randn(2, 7, 6)
-    with record_weights(model) as exact, record_weights(model, to=tmp_path / "maps", dtype=torch.float16) as half:
+    with (
+        record_weights(model) as exact,
+        record_weights(model, to=tmp_path / "maps", dtype=torch.float16) as half,
+    ):
         model(items)
     for name in exact:
         assert torch.equal(exact[name][0].half(), half[name][0])
@@ -133,7 +142,9 @@ def test_files_are_those_of_safetensors(written):
     recording = Recording.open(written)
     files = sorted(written.glob("*.safetensors"))
     assert len(files) == 6
-    for file, weights in zip(files, [*recording["first.read"], *recording["second.read"]], strict=True):
+    for file, weights in zip(
+        files, [*recording["first.read"], *recording["second.read"]], strict=True
+    ):
         with safe_open(file, "pt") as opened:
             assert list(opened.keys()) == ["weights"]
             assert torch.equal(opened.get_tensor("weights"), weights)
@@ -164,7 +175,9 @@ def test_accessing_a_part_loads_only_that_part(tmp_path):
         row = weights[0, 1234].sum()
         print(weights.nbytes, resident() - before, float(row))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
     size, loaded, total = map(float, done.stdout.split())
     assert size == 3000 * 3000 * 2
     assert loaded < size / 4
@@ -178,7 +191,9 @@ def test_recording_to_disk_needs_a_few_tiles_of_memory(tmp_path):
     whole = heads * 2048 * 2048 * 2
     with torch.no_grad(), Watch() as without:
         read(items, Memory(items, items), mask=causal())
-    recording = record_weights(read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes)
+    recording = record_weights(
+        read, to=tmp_path / "maps", dtype=torch.float16, tile_bytes=tile_bytes
+    )
     with torch.no_grad(), recording, Watch() as during:
         read(items, Memory(items, items), mask=causal())
     assert Recording.open(tmp_path / "maps")[""][0].nbytes == whole
@@ -198,7 +213,10 @@ def test_folder_appears_at_the_end(tmp_path):
 def test_nothing_is_left_when_the_run_fails(tmp_path):
     model = Two().eval()
     model.second.output.register_forward_hook(fail)
-    with pytest.raises(ArithmeticError, match="after both reads"), record_weights(model, to=tmp_path / "maps"):
+    with (
+        pytest.raises(ArithmeticError, match="after both reads"),
+        record_weights(model, to=tmp_path / "maps"),
+    ):
         model(torch.randn(2, 7, 6))
     assert list(tmp_path.iterdir()) == []
 
@@ -251,14 +269,19 @@ def test_a_killed_process_leaves_no_valid_recording(tmp_path):
     assert not (tmp_path / "maps").exists()
     (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 1
-    with pytest.raises(UserError, match=r"is not a recording, or is incomplete: it has no index\.json"):
+    with pytest.raises(
+        UserError, match=r"is not a recording, or is incomplete: it has no index\.json"
+    ):
         Recording.open(left)
 
 
 def test_a_recording_is_not_overwritten(written):
     before = sorted(file.stat().st_mtime_ns for file in written.iterdir())
     for path in (written, written / "index.json"):
-        with pytest.raises(ValueError, match=r"to must be a new folder, but .* exists"), record_weights(Two(), to=path):
+        with (
+            pytest.raises(ValueError, match=r"to must be a new folder, but .* exists"),
+            record_weights(Two(), to=path),
+        ):
             pass
         with pytest.raises(ValueError, match="to must be a new folder"):
             Recording.open(written).save(path)
@@ -334,42 +357,74 @@ def cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (truncate, r"0001-00000002.safetensors is damaged: it must have 784 bytes of weights, got 781"),
-        (swap, r"0001-00000002.safetensors does not belong to this recording: its header must be .*\[2, 2, 7, 7\]"),
+        (
+            truncate,
+            r"0001-00000002.safetensors is damaged: it must have 784 bytes of weights, got 781",
+        ),
+        (
+            swap,
+            r"0001-00000002.safetensors does not belong to this recording: its header must be "
+            r".*\[2, 2, 7, 7\]",
+        ),
         (blank, r"0000-00000001.safetensors: damaged: not valid JSON"),
-        (lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""), r"is damaged: it must have"),
-        (lambda folder: (folder / "0000-00000001.safetensors").unlink(), r"0000-00000001.safetensors is missing"),
+        (
+            lambda folder: (folder / "0000-00000001.safetensors").write_bytes(b""),
+            r"is damaged: it must have",
+        ),
+        (
+            lambda folder: (folder / "0000-00000001.safetensors").unlink(),
+            r"0000-00000001.safetensors is missing",
+        ),
         (cut, r"the read 'first.*' must have one shape per call, .* got 2 calls and 3 shapes"),
         (call(number=0), r"in ascending order of calls, got 3 calls and 3 shapes"),
         (call(number=9), r"ran 3 times, but has calls 0 to 9"),
         (call(number="2"), r"calls\[2\].number must be an integer, got 2"),
-        (call(sizes=[2, 3, 7]), r"weights of shape \[2, 3, 7\] must be recorded as \[2, 3, 7\], got \(2, 3, 7, 7\)"),
+        (
+            call(sizes=[2, 3, 7]),
+            r"weights of shape \[2, 3, 7\] must be recorded as \[2, 3, 7\], got \(2, 3, 7, 7\)",
+        ),
         (call(sizes=[2, 3, 7, 10**30]), r"invalid sizes of weights"),
         (call(sizes=[7]), r"invalid sizes of weights: \[7\]"),
         (lambda folder: changed(folder, queries=[0, 99]), r"queries must be between 0 and 6"),
-        (lambda folder: (folder / "index.json").write_text("[" * 100_000), r"index.json: damaged: JSON is nested too"),
+        (
+            lambda folder: (folder / "index.json").write_text("[" * 100_000),
+            r"index.json: damaged: JSON is nested too",
+        ),
         (lambda folder: (folder / "index.json").unlink(), r"is not a recording, or is incomplete"),
-        (lambda folder: (folder / "index.json").write_text("{"), "index.json: damaged: not valid JSON"),
+        (
+            lambda folder: (folder / "index.json").write_text("{"),
+            "index.json: damaged: not valid JSON",
+        ),
         (
             lambda folder: (folder / "index.json").write_text("[]"),
             r"is not a recording: the format in .*index.json must be",
         ),
         (lambda folder: changed(folder, format="other"), r"is not a recording"),
-        (lambda folder: changed(folder, version=1), r"version of the recording format must be 3, got 1: record"),
+        (
+            lambda folder: changed(folder, version=1),
+            r"version of the recording format must be 3, got 1: record",
+        ),
         (
             lambda folder: changed(folder, dtype="I8"),
             r"index.json is damaged: index.dtype must be one of F16, F32, F64, got 'I8'",
         ),
-        (lambda folder: changed(folder, rows="all"), r"index.json is damaged: index.rows must be a list"),
+        (
+            lambda folder: changed(folder, rows="all"),
+            r"index.json is damaged: index.rows must be a list",
+        ),
         (
             lambda folder: changed(folder, reads=[{"name": "a"}]),
             r"is damaged: index.reads\[0\] must have the field 'calls'",
         ),
         (
             lambda folder: changed(
-                folder, reads=[{"name": "a", "role": None, "num_calls": 1, "calls": [], "shapes": [[1, 2]]}]
+                folder,
+                reads=[
+                    {"name": "a", "role": None, "num_calls": 1, "calls": [], "shapes": [[1, 2]]}
+                ],
             ),
-            r"index.json is damaged: the read 'a' must have one shape per call, .* got 0 calls and 1 shapes",
+            r"index.json is damaged: the read 'a' must have one shape per call, .* got 0 calls and "
+            r"1 shapes",
         ),
     ],
 )
@@ -388,9 +443,14 @@ def test_calls_of_several_batch_sizes_are_shown_where_they_are(tmp_path):
     samples = Capture.open(tmp_path / "maps").samples
     assert len(samples) == 3
     assert [
-        sum(attention_map.name.startswith("first") for attention_map in sample_maps.maps) for sample_maps in samples
+        sum(attention_map.name.startswith("first") for attention_map in sample_maps.maps)
+        for sample_maps in samples
     ] == [3, 2, 1]
-    assert all(attention_map.weights.isfinite().all() for sample_maps in samples for attention_map in sample_maps.maps)
+    assert all(
+        attention_map.weights.isfinite().all()
+        for sample_maps in samples
+        for attention_map in sample_maps.maps
+    )
 
 
 def test_a_path_that_is_not_a_folder_is_named(tmp_path, written):

@@ -15,7 +15,11 @@ TOTAL = 4 * 100 * 100 + 2 * 300 * 300
 
 @pytest.mark.parametrize(
     ("budget", "dtype", "cut"),
-    [(TOTAL * 4, torch.float32, set()), (TOTAL * 4 - 1, torch.float16, set()), (TOTAL * 2 - 1, torch.float32, {"b"})],
+    [
+        (TOTAL * 4, torch.float32, set()),
+        (TOTAL * 4 - 1, torch.float16, set()),
+        (TOTAL * 2 - 1, torch.float32, {"b"}),
+    ],
 )
 def test_reduction_depends_on_the_budget(budget, dtype, cut):
     page_cut = PageCut.of(SIZES, budget=budget)

@@ -17,7 +17,11 @@ IMAGE = np.zeros((30, 40, 3), np.uint8)
 TRACKS = np.array([[[0.0, 0], [1, 0]], [[5, 5], [5, 4]], [[9, 9], [9, 9]]])
 PLOTS = {
     "boxes": lambda path, **options: plot_boxes(
-        IMAGE, [("cat_$\\frac$", 0.91, (2, 3, 10, 10)), ("dog", 0.5, (20, 5, 8, 8))], path, title="a <b>", **options
+        IMAGE,
+        [("cat_$\\frac$", 0.91, (2, 3, 10, 10)), ("dog", 0.5, (20, 5, 8, 8))],
+        path,
+        title="a <b>",
+        **options,
     ),
     "events": lambda path, **options: plot_events(
         np.zeros((8, 50), np.float32),
@@ -31,7 +35,13 @@ PLOTS = {
         [("cat_$\\frac$", np.ones((1, 4, 4))), ("dog", np.ones((3, 4, 4)))], path, **options
     ),
     "tracks": lambda path, **options: plot_tracks(
-        ["cat_$\\frac$", "dog", "7"], TRACKS, TRACKS + 1, path, weights=[(1, 0.6), (2, 0.1)], title="t", **options
+        ["cat_$\\frac$", "dog", "7"],
+        TRACKS,
+        TRACKS + 1,
+        path,
+        weights=[(1, 0.6), (2, 0.1)],
+        title="t",
+        **options,
     ),
 }
 
@@ -73,26 +83,35 @@ def test_labels_of_events_are_legible_on_their_color():
     """The contrast of text and background is at least 4.5 : 1 (WCAG 2)."""
 
     def luminance(color: str) -> float:
-        parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+        parts = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in to_rgb(color)
+        ]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
     names = "abcdefgh"
     events = [(name, 0.5, 0.2 * i, 0.2) for i, name in enumerate(names)]
     figures = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "write_picture", lambda figure, path, **_: figures.append(figure) or path)
+        patch.setattr(
+            results, "write_picture", lambda figure, path, **_: figures.append(figure) or path
+        )
         plot_events(np.zeros((8, 50), np.float32), events, Path("x.png"), seconds=1.6, title="t")
     texts = figures[0].axes[0].texts
     assert [text.get_text() for text in texts] == [f"{name} 0.50" for name in names]
     for text in texts:
-        light, dark = sorted((luminance(text.get_color()), luminance(text.get_bbox_patch().get_facecolor()[:3])))[::-1]
+        light, dark = sorted(
+            (luminance(text.get_color()), luminance(text.get_bbox_patch().get_facecolor()[:3]))
+        )[::-1]
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 def test_the_color_of_a_label_is_that_of_the_model(tmp_path, monkeypatch):
     """It does not depend on which labels are found."""
     models, figures = ("zebra", "cat", "dog"), []
-    monkeypatch.setattr(results, "write_picture", lambda figure, path, **_: figures.append(figure) or path)
+    monkeypatch.setattr(
+        results, "write_picture", lambda figure, path, **_: figures.append(figure) or path
+    )
     path, bands = tmp_path / "x.png", np.zeros((8, 50), np.float32)
     for found in (("dog",), ("cat", "dog", "zebra")):
         boxes = [(label, 0.5, (2 + 12 * i, 20, 8, 8)) for i, label in enumerate(found)]
@@ -102,11 +121,14 @@ def test_the_color_of_a_label_is_that_of_the_model(tmp_path, monkeypatch):
         colors = {f"{label} 0.50": to_rgb(results._COLORS[models.index(label)]) for label in found}
         for figure in figures[-2:]:
             tags = figure.axes[0].texts
-            assert {tag.get_text(): tag.get_bbox_patch().get_facecolor()[:3] for tag in tags} == colors
+            assert {
+                tag.get_text(): tag.get_bbox_patch().get_facecolor()[:3] for tag in tags
+            } == colors
 
 
 @pytest.mark.parametrize(
-    ("score", "text"), [(0.99999, ">.99"), (0.994, "0.99"), (1.0, "1.00"), (0.004, "<.01"), (0.0, "0.00")]
+    ("score", "text"),
+    [(0.99999, ">.99"), (0.994, "0.99"), (1.0, "1.00"), (0.004, "<.01"), (0.0, "0.00")],
 )
 def test_a_score_is_not_rounded_to_0_or_1(score, text):
     assert format_score(score) == text
@@ -125,7 +147,9 @@ def test_a_sound_has_the_frequencies_of_the_page_and_says_if_nothing_is_found(tm
 
 
 def test_labels_of_many_boxes_do_not_overlap(tmp_path):
-    boxes = [("cell", 0.9 - 0.01 * i, (8 + 0.3 * (i % 5), 8 + 0.3 * (i // 5), 9, 9)) for i in range(25)]
+    boxes = [
+        ("cell", 0.9 - 0.01 * i, (8 + 0.3 * (i % 5), 8 + 0.3 * (i // 5), 9, 9)) for i in range(25)
+    ]
     path = plot_boxes(IMAGE, boxes, tmp_path / "x.svg", title="t")
     words = re.findall(r">(cell [^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert words[0] == "cell 0.90"

@@ -53,10 +53,16 @@ ROLES = {
         "decoder.0.cross.read": Role("cross", 1, queries="queries", keys="source"),
     },
     "induced": {
-        "encoder.1.gather.read": Role("encoder self", 2, queries="inducing points of layer 2", keys="source"),
-        "encoder.1.attention.read": Role("encoder self", 2, queries="source", keys="inducing points of layer 2"),
+        "encoder.1.gather.read": Role(
+            "encoder self", 2, queries="inducing points of layer 2", keys="source"
+        ),
+        "encoder.1.attention.read": Role(
+            "encoder self", 2, queries="source", keys="inducing points of layer 2"
+        ),
     },
-    "language": {"decoder.1.attention.read": Role("decoder self", 2, queries="output", keys="decoder input")},
+    "language": {
+        "decoder.1.attention.read": Role("decoder self", 2, queries="output", keys="decoder input")
+    },
     "recurrent": {"read": Role("recurrent", 1, queries="output", keys="source")},
     "recurrent sets": {"read": Role("recurrent", 1, queries="queries", keys="source")},
     "self-attentive": {
@@ -73,7 +79,11 @@ ROLES = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_reads_of_cores_have_roles(name):
-    roles = {path: module.role for path, module in MODELS[name]().named_modules() if isinstance(module, Read)}
+    roles = {
+        path: module.role
+        for path, module in MODELS[name]().named_modules()
+        if isinstance(module, Read)
+    }
     assert {path: roles[path] for path in ROLES[name]} == ROLES[name]
     assert all(role is not None and role.kind in KINDS for role in roles.values())
     assert len(set(roles.values())) == len(roles)

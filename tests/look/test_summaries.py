@@ -11,7 +11,11 @@ from regard.look.sample import Axis, Sample
 
 
 def sample_maps_of(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3) -> SampleMaps:
-    axes = {"source": Axis.from_count(size), "queries": Axis.from_count(1), "output": Axis.from_count(size)}
+    axes = {
+        "source": Axis.from_count(size),
+        "queries": Axis.from_count(1),
+        "output": Axis.from_count(size),
+    }
     maps = []
     for (kind, layer), weights in layers.items():
         queries = {"pooling": "queries", "cross": "output"}.get(kind, "source")
@@ -33,7 +37,9 @@ def test_entropy_is_zero_for_one_key_and_ln_n_for_uniform_weights():
 
 def test_distance_counts_entries_between():
     assert distance(torch.eye(4)) == 0
-    assert distance(torch.tensor([[0.0, 0, 1], [1, 0, 0], [0.5, 0, 0.5]])) == pytest.approx((2 + 1 + 1) / 3)
+    assert distance(torch.tensor([[0.0, 0, 1], [1, 0, 0], [0.5, 0, 0.5]])) == pytest.approx(
+        (2 + 1 + 1) / 3
+    )
 
 
 def test_fully_masked_queries_do_not_count():
@@ -59,15 +65,22 @@ def test_rollout_by_hand():
     second = torch.tensor([[[0.0, 1, 0], [0, 1, 0], [0, 0, 1]]])
     pool = torch.tensor([[[0.0, 0.5, 0.5]]])
     shown = with_rollout(
-        sample_maps_of({("encoder self", 1): first, ("encoder self", 2): second, ("pooling", 1): pool})
+        sample_maps_of(
+            {("encoder self", 1): first, ("encoder self", 2): second, ("pooling", 1): pool}
+        )
     )
     first_rollout, second_rollout, pooled = (
-        attention_map.weights[0] for attention_map in shown.maps if attention_map.measure == "rollout"
+        attention_map.weights[0]
+        for attention_map in shown.maps
+        if attention_map.measure == "rollout"
     )
     # (mean of heads + identity) / 2: the second entry attends to the first with 1/4
     torch.testing.assert_close(first_rollout, torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [0, 0, 1]]))
-    # the first entry attends to itself and to the second with 1/2 each; 1/4 of the second is the first
-    torch.testing.assert_close(second_rollout, torch.tensor([[0.625, 0.375, 0], [0.25, 0.75, 0], [0, 0, 1]]))
+    # the first entry attends to itself and to the second with 1/2 each; 1/4 of the second is the
+    # first
+    torch.testing.assert_close(
+        second_rollout, torch.tensor([[0.625, 0.375, 0], [0.25, 0.75, 0], [0, 0, 1]])
+    )
     torch.testing.assert_close(pooled, torch.tensor([[0.125, 0.375, 0.5]]))
 
 
@@ -75,13 +88,17 @@ def test_rollout_rows_sum_to_one():
     layers = {("encoder self", layer): torch.randn(4, 3, 3).softmax(-1) for layer in (1, 2, 3)}
     shown = with_rollout(sample_maps_of(layers))
     for attention_map in shown.maps:
-        torch.testing.assert_close(attention_map.weights.sum(-1), torch.ones(len(attention_map.heads), 3))
+        torch.testing.assert_close(
+            attention_map.weights.sum(-1), torch.ones(len(attention_map.heads), 3)
+        )
     assert sum(attention_map.measure == "rollout" for attention_map in shown.maps) == 3
 
 
 def test_rollout_is_left_out_where_it_is_undefined():
     layer = torch.eye(3)[None]
-    assert len(with_rollout(sample_maps_of({("encoder self", 2): layer})).maps) == 1  # the first layer is missing
+    assert (
+        len(with_rollout(sample_maps_of({("encoder self", 2): layer})).maps) == 1
+    )  # the first layer is missing
     assert len(with_rollout(sample_maps_of({("cross", 1): layer})).maps) == 1
     many = sample_maps_of({("encoder self", 1): layer}, size=MAX_ROLLOUT + 1)
     assert with_rollout(many).maps == many.maps

@@ -71,9 +71,13 @@ def problem_of(
         for parameter in [] if part is None else part.parameters():
             torch.nn.init.normal_(parameter)
     query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=torch.float64)
-    keys, values = (torch.randn(BATCH, key_heads, KEYS, size, dtype=torch.float64) for size in (DIM, 2))
+    keys, values = (
+        torch.randn(BATCH, key_heads, KEYS, size, dtype=torch.float64) for size in (DIM, 2)
+    )
     score = ScaledDot() if score is None else score.double()
-    return prepare_inputs(query, (keys, values), score=score, choice=choice or Soft(), mask=mask, bias=bias)
+    return prepare_inputs(
+        query, (keys, values), score=score, choice=choice or Soft(), mask=mask, bias=bias
+    )
 
 
 def together(inputs: AttentionInputs, part: Part, tile_bytes: int) -> Tensor:
@@ -93,7 +97,13 @@ def part_of(weights: Tensor, part: Part) -> Tensor:
 
 def check(inputs: AttentionInputs) -> None:
     whole = reference.weights(inputs)
-    for name, tile_bytes in (("all", 1500), ("neighbors", 1), ("scattered", 600), ("scattered", 9000), ("one", 9000)):
+    for name, tile_bytes in (
+        ("all", 1500),
+        ("neighbors", 1),
+        ("scattered", 600),
+        ("scattered", 9000),
+        ("one", 9000),
+    ):
         close(together(inputs, PARTS[name], tile_bytes), part_of(whole, PARTS[name]))
 
 
@@ -112,15 +122,27 @@ def test_tiles_are_the_formula_for_choices_and_biases(choice, bias):
 @pytest.mark.parametrize("score", ["scaled", "additive", "additive-heads"])
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_tiles_are_the_formula_for_grouped_heads(key_heads, score):
-    score = Additive(DIM, DIM, 3, num_heads=HEADS, key_heads=key_heads) if "heads" in score else SCORES[score]
-    check(problem_of(score, bias=BIASES["alibi"], mask=MASKS["dense-rows-heads"], key_heads=key_heads))
+    score = (
+        Additive(DIM, DIM, 3, num_heads=HEADS, key_heads=key_heads)
+        if "heads" in score
+        else SCORES[score]
+    )
+    check(
+        problem_of(score, bias=BIASES["alibi"], mask=MASKS["dense-rows-heads"], key_heads=key_heads)
+    )
 
 
 @pytest.mark.parametrize("leading", [(), (BATCH,), (BATCH, 2, HEADS)], ids=str)
 def test_tiles_are_the_formula_whatever_leading_axes(leading):
     query, keys = torch.randn(*leading, QUERIES, DIM), torch.randn(*leading, KEYS, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=causal(), bias=None)
-    part = Part(rows=[2, 0] if leading else None, heads=[1, 3] if len(leading) > 1 else None, queries=[5, 2, 3])
+    inputs = prepare_inputs(
+        query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=causal(), bias=None
+    )
+    part = Part(
+        rows=[2, 0] if leading else None,
+        heads=[1, 3] if len(leading) > 1 else None,
+        queries=[5, 2, 3],
+    )
     expected = reference.weights(inputs)[..., [5, 2, 3], :]
     expected = expected[[2, 0]] if leading else expected
     expected = expected[:, :, [1, 3]] if len(leading) > 1 else expected
@@ -133,7 +155,9 @@ def test_tiles_are_the_formula_whatever_leading_axes(leading):
 
 def test_queries_that_share_keys_of_one_row():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(1, 1, KEYS, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=padding([4, 11, 0]), bias=None)
+    inputs = prepare_inputs(
+        query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=padding([4, 11, 0]), bias=None
+    )
     part = PARTS["scattered"]
     whole = torch.zeros(part.shape((BATCH, HEADS, QUERIES, KEYS)))
     for position, weights in tiles(inputs, part, tile_bytes=100):
@@ -143,7 +167,9 @@ def test_queries_that_share_keys_of_one_row():
 
 def test_empty_reads_compute_nothing():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(BATCH, HEADS, 0, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=None, bias=None)
+    inputs = prepare_inputs(
+        query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=None, bias=None
+    )
     assert sum(tile.weights.numel() for tile in tiles(inputs, Part(), tile_bytes=100)) == 0
 
 
@@ -151,7 +177,9 @@ def test_empty_reads_compute_nothing():
 @pytest.mark.parametrize("tile_bytes", [2_000, 20_000])
 @pytest.mark.parametrize("bias", [None, "alibi"])
 def test_no_tensor_is_larger_than_a_tile(score, bias, tile_bytes):
-    inputs = problem_of(SCORES[score], mask=causal() & padding([11, 4, 7]), bias=bias and BIASES[bias])
+    inputs = problem_of(
+        SCORES[score], mask=causal() & padding([11, 4, 7]), bias=bias and BIASES[bias]
+    )
     whole = BATCH * HEADS * QUERIES * KEYS * 8
     with Watch() as watch, torch.no_grad():
         sizes = [tile.weights.nbytes for tile in tiles(inputs, Part(), tile_bytes=tile_bytes)]
@@ -172,7 +200,9 @@ def test_rows_and_heads_that_are_not_recorded_are_not_computed():
 def test_tiles_are_consecutive_when_all_queries_are_recorded():
     strides = BATCH * HEADS * QUERIES, HEADS * QUERIES, QUERIES, 1
     for tile_bytes in (1, 500, 3000):
-        positions = [tile.position for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)]
+        positions = [
+            tile.position for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)
+        ]
         starts = [
             sum(part.start * stride for part, stride in zip(position, strides[1:], strict=False))
             for position in positions
@@ -200,9 +230,17 @@ def test_indices_are_checked(no_shape_checks, name, numbers, error, message):
     ("part", "sizes", "message"),
     [
         (Part(rows=[3]), (3, 4, 7, 11), r"rows must be between 0 and 2 in this read, got \[3\]"),
-        (Part(heads=[0, -1]), (3, 4, 7, 11), r"heads must be between 0 and 3 in this read, got \[0, -1\]"),
+        (
+            Part(heads=[0, -1]),
+            (3, 4, 7, 11),
+            r"heads must be between 0 and 3 in this read, got \[0, -1\]",
+        ),
         (Part(queries=[7]), (3, 4, 7, 11), r"queries must be between 0 and 6"),
-        (Part(heads=[0]), (3, 7, 11), r"heads can be selected only in reads that have them, .* \(3, 7, 11\)"),
+        (
+            Part(heads=[0]),
+            (3, 7, 11),
+            r"heads can be selected only in reads that have them, .* \(3, 7, 11\)",
+        ),
         (Part(rows=[0]), (7, 11), r"rows can be selected only in reads that have them"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Vectors of a read: X, Q, K, V, scores, Z and the output, computed anew from the model's weights."""
+"""Vectors of a read: X, Q, K, V, scores, Z and the output, computed anew from the model's
+weights."""
 
 import json
 import math
@@ -29,8 +30,17 @@ def vectors_of(attention_map: AttentionMap) -> ReadVectors:
     return attention_map.vectors()
 
 
-def check_walk(heads: MultiHead, x: Tensor, source: Tensor, *, vectors: ReadVectors, weights: Tensor, causal: bool):
-    """Compare every number with the lectures' formulas, written anew: C.6, one head after the other."""
+def check_walk(
+    heads: MultiHead,
+    x: Tensor,
+    source: Tensor,
+    *,
+    vectors: ReadVectors,
+    weights: Tensor,
+    causal: bool,
+):
+    """Compare every number with the lectures' formulas, written anew: C.6, one head after the
+    other."""
     allowed = torch.ones(len(x), len(source), dtype=torch.bool)
     if causal:
         allowed = allowed.tril()
@@ -69,19 +79,38 @@ def test_the_walk_of_every_read_of_a_search_is_the_lectures():
     inputs = {}
     for name, part in model.named_modules():
         if isinstance(part, MultiHead):
-            part.register_forward_pre_hook(lambda _, args, name=name: inputs.__setitem__(name, args[0][0]))
-            part.key.register_forward_pre_hook(lambda _, args, name=name: inputs.__setitem__(f"{name}.key", args[0][0]))
-    for sample_maps, source in zip(capture, [row for row in SOURCES[:2] for _ in range(2)], strict=True):
+            part.register_forward_pre_hook(
+                lambda _, args, name=name: inputs.__setitem__(name, args[0][0])
+            )
+            part.key.register_forward_pre_hook(
+                lambda _, args, name=name: inputs.__setitem__(f"{name}.key", args[0][0])
+            )
+    for sample_maps, source in zip(
+        capture, [row for row in SOURCES[:2] for _ in range(2)], strict=True
+    ):
         model(source_of(source), source_of([BOS, *output_ids_of(sample_maps)]))  # teacher forcing
-        assert {attention_map.kind for attention_map in sample_maps.maps} == {"encoder self", "decoder self", "cross"}
+        assert {attention_map.kind for attention_map in sample_maps.maps} == {
+            "encoder self",
+            "decoder self",
+            "cross",
+        }
         for attention_map in sample_maps.maps:
             name = attention_map.name.removesuffix(".read")
             heads = model.get_submodule(name)
             count, num_keys = attention_map.weights.shape[1:]
             x = inputs[name][:count]
-            source_items = inputs.get(f"{name}.key", x)[:num_keys] if attention_map.kind == "cross" else x
+            source_items = (
+                inputs.get(f"{name}.key", x)[:num_keys] if attention_map.kind == "cross" else x
+            )
             own, weights = attention_map.kind == "decoder self", attention_map.weights
-            check_walk(heads, x, source_items, vectors=vectors_of(attention_map), weights=weights, causal=own)
+            check_walk(
+                heads,
+                x,
+                source_items,
+                vectors=vectors_of(attention_map),
+                weights=weights,
+                causal=own,
+            )
 
 
 @torch.no_grad()
@@ -92,7 +121,12 @@ def test_a_recurrent_decoder_asks_with_its_states():
     for sample_maps in capture:
         (attention_map,) = sample_maps.find("recurrent")
         vectors = vectors_of(attention_map)
-        assert (vectors.items, vectors.source, vectors.result, dict(vectors.projections)) == (None, None, None, {})
+        assert (vectors.items, vectors.source, vectors.result, dict(vectors.projections)) == (
+            None,
+            None,
+            None,
+            {},
+        )
         assert vectors.formula.scale is None
         assert vectors.formula.score.startswith("Additive(")
         (q,), (k,), (v,) = vectors.queries, vectors.keys, vectors.values
@@ -132,7 +166,9 @@ def test_a_chain_asks_its_own_past(core):
 )
 def test_scores_have_rotation_cap_and_bias_and_heads_may_share_keys(score, positions, bias, cap):
     bias = None if bias is None else TensorBias(torch.randn(1, 4, 5, 5, dtype=torch.float64))
-    layer = MultiHead(10, num_heads=4, key_heads=2, head_dim=4, head_value_dim=3, score=score, positions=positions)
+    layer = MultiHead(
+        10, num_heads=4, key_heads=2, head_dim=4, head_value_dim=3, score=score, positions=positions
+    )
     layer.read.bias = bias
     layer = layer.double().eval()
     x = torch.randn(2, 5, 10, dtype=torch.float64)
@@ -196,14 +232,20 @@ def test_items_of_another_memory_are_not_taken_for_the_source():
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_BYTES", 1000)
     layer = MultiHead(8, num_heads=2)
-    with pytest.raises(UserError, match="must fit in 1,000 bytes: record fewer inputs"), record(layer, vectors=True):
+    with (
+        pytest.raises(UserError, match="must fit in 1,000 bytes: record fewer inputs"),
+        record(layer, vectors=True),
+    ):
         layer(torch.randn(1, 3, 8))
 
 
 @pytest.mark.parametrize("option", [{"rows": [0]}, {"heads": [0]}, {"queries": [0]}, {"to": "x"}])
 def test_only_whole_calls_have_vectors(option):
     message = "vectors=True requires whole calls in memory"
-    with pytest.raises(ValueError, match=message), record(MultiHead(6, num_heads=2), vectors=True, **option):
+    with (
+        pytest.raises(ValueError, match=message),
+        record(MultiHead(6, num_heads=2), vectors=True, **option),
+    ):
         pass
 
 
@@ -217,12 +259,19 @@ def test_captures_on_disk_have_the_same_vectors(tmp_path):
             assert old_vectors.projections.keys() == new_vectors.projections.keys()
             parts = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
             pairs = [(getattr(old_vectors, part), getattr(new_vectors, part)) for part in parts]
-            pairs += [(tensor, new_vectors.projections[part]) for part, tensor in old_vectors.projections.items()]
+            pairs += [
+                (tensor, new_vectors.projections[part])
+                for part, tensor in old_vectors.projections.items()
+            ]
             for one, other in pairs:
                 assert np.array_equal(one, other, equal_nan=True)
     # By default weights have the precision of the vectors.
     opened = Capture.open(capture.save(tmp_path / "y.safetensors"))
-    assert opened[0].maps[0].weights.dtype == vectors_of(opened[0].maps[0]).queries.dtype == torch.float32
+    assert (
+        opened[0].maps[0].weights.dtype
+        == vectors_of(opened[0].maps[0]).queries.dtype
+        == torch.float32
+    )
 
 
 def _rename(old: str, new: str):
@@ -251,9 +300,18 @@ def _take(kind: str, part: str, other: str):
             _take("tensors", "scores", "queries"),
             r"must have the shape \(head 2, query 5, key 5\), got \[2, 5, 3\]",
         ),
-        (_take("tensors", "items", "outputs"), r"outputs must have the shape \(query 5, item\), got \[2, 5, 3\]"),
-        (_take("projections", "output", "query bias"), r"must have the shape \(result 6, outputs 6\), got \[6\]"),
-        (_take("projections", "os", "query"), "projections must be query, key, .* with or without bias, got 'os'"),
+        (
+            _take("tensors", "items", "outputs"),
+            r"outputs must have the shape \(query 5, item\), got \[2, 5, 3\]",
+        ),
+        (
+            _take("projections", "output", "query bias"),
+            r"must have the shape \(result 6, outputs 6\), got \[6\]",
+        ),
+        (
+            _take("projections", "os", "query"),
+            "projections must be query, key, .* with or without bias, got 'os'",
+        ),
     ],
 )
 def test_damage_of_vectors_is_named(change, message, captured, tmp_path):
@@ -271,7 +329,9 @@ def test_numbers_of_vectors_are_finite_or_unknown(captured, tmp_path):
     place = 8 + length + json.loads(content[8 : 8 + length])["vectors/0/scores"]["data_offsets"][0]
     content[place : place + 4] = np.float32(np.inf).tobytes()
     path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged: scores of a read contains values that are not finite"):
+    with pytest.raises(
+        UserError, match="is damaged: scores of a read contains values that are not finite"
+    ):
         vectors_of(Capture.open(path)[0].maps[0])
 
 

@@ -1,4 +1,5 @@
-"""Walk, multihead and links figures: their numbers equal the formulas computed from the model's weights."""
+"""Walk, multihead and links figures: their numbers equal the formulas computed from the model's
+weights."""
 
 import math
 import re
@@ -30,7 +31,9 @@ def model():
 def capture(model, tmp_path_factory) -> Capture:
     """A capture from its file alone."""
     path = tmp_path_factory.mktemp("walk") / "x.safetensors"
-    return Capture.open(capture_sources(model, SOURCES[:1], vectors=True).save(path, dtype=torch.float64))
+    return Capture.open(
+        capture_sources(model, SOURCES[:1], vectors=True).save(path, dtype=torch.float64)
+    )
 
 
 @pytest.fixture
@@ -53,7 +56,10 @@ def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
     whole, *axes = figure.axes
     titles = [text.get_text() for text in whole.texts if text.get_weight() == "bold"]
     assert len(titles) == len(axes)
-    return {title: one.get_images()[0].get_array().filled(np.nan) for title, one in zip(titles, axes, strict=True)}
+    return {
+        title: one.get_images()[0].get_array().filled(np.nan)
+        for title, one in zip(titles, axes, strict=True)
+    }
 
 
 def formulas(model, head: int) -> dict[str, torch.Tensor]:
@@ -157,13 +163,19 @@ def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
     axes = figures[0].axes[0]
     (lines,) = [artist for artist in axes.collections if isinstance(artist, LineCollection)]
     words = {
-        (round(text.get_position()[0], 2), round(text.get_position()[1], 2)): text.get_text() for text in axes.texts
+        (round(text.get_position()[0], 2), round(text.get_position()[1], 2)): text.get_text()
+        for text in axes.texts
     }
     widths = {}
     for (start, end), width in zip(lines.get_segments(), lines.get_linewidths(), strict=True):
-        pair = words[round(start[0] - 0.05, 2), round(start[1], 2)], words[round(end[0] + 0.05, 2), round(end[1], 2)]
+        pair = (
+            words[round(start[0] - 0.05, 2), round(start[1], 2)],
+            words[round(end[0] + 0.05, 2), round(end[1], 2)],
+        )
         widths.setdefault(pair, []).append(width)
-    queries, keys = (axis.labels for axis in (capture[0].queries(attention_map), capture[0].keys(attention_map)))
+    queries, keys = (
+        axis.labels for axis in (capture[0].queries(attention_map), capture[0].keys(attention_map))
+    )
     expected = {}
     for i, query in enumerate(queries):
         for j, key in enumerate(keys):
@@ -181,7 +193,8 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
     plain = capture_sources(model, SOURCES[:1])
     for view in ("walk", "multihead"):
         with pytest.raises(
-            UserError, match=r"has no items, queries, keys and values: record them with `regard look RUN"
+            UserError,
+            match=r"has no items, queries, keys and values: record them with `regard look RUN",
         ):
             plot(plain, view=view)
     with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
@@ -190,9 +203,14 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(view="links", head=3)
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
         plot(view="walk", query=99)
-    with pytest.raises(UserError, match="option of the views alignment, links, walk, contributions, got view 'multi"):
+    with pytest.raises(
+        UserError,
+        match="option of the views alignment, links, walk, contributions, got view 'multi",
+    ):
         plot(view="multihead", head=1)
-    with pytest.raises(UserError, match="`width` is an option of the view alignment, got view 'links'"):
+    with pytest.raises(
+        UserError, match="`width` is an option of the view alignment, got view 'links'"
+    ):
         plot(view="links", width=8)
     with pytest.raises(UserError, match="`width` must be a positive number of centimeters, got 0"):
         plot(width=0)
@@ -218,11 +236,17 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     items = tuple(f"word{number}" for number in range(40))
     terms = torch.linspace(-1, 1, 40).reshape(1, 1, 40)
     sample = Sample(title="text", axes={"source": Axis(labels=items, kind="token")})
-    maps = contribution_maps(sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds", key="0")
-    path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
+    maps = contribution_maps(
+        sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds", key="0"
+    )
+    path = Capture(lambda: [maps], title="run", model="model").plot(
+        tmp_path / "x.svg", view="contributions"
+    )
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
-    assert "contributions of the states of the encoder to the score yes, with the sum +0.000" in words
+    assert (
+        "contributions of the states of the encoder to the score yes, with the sum +0.000" in words
+    )
     assert [word for word in words if " to " in word and word.endswith("of 41")] == [
         "1 to 16 of 41",
         "17 to 32 of 41",
@@ -232,8 +256,12 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
 
 def test_contributions_to_different_tokens_are_not_summed(tmp_path):
     sample, bias = Sample(title="text"), torch.zeros(2)
-    maps = decoder_contribution_map(sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b"), key="0")
-    path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
+    maps = decoder_contribution_map(
+        sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b"), key="0"
+    )
+    path = Capture(lambda: [maps], title="run", model="model").plot(
+        tmp_path / "x.svg", view="contributions"
+    )
     text = path.read_text(encoding="utf-8")
     assert "contributions to the logit of each output token" in text
     assert "the sum" not in text

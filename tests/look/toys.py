@@ -12,7 +12,12 @@ from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.config import ModelConfig
-from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import (
+    CoreConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 
 BOS, EOS, PAD = 2, 3, 0
@@ -29,7 +34,9 @@ CORES: dict[str, CoreConfig] = {
 def model_of(core: CoreConfig, seed: int = 1) -> Model:
     """Return a new model in float64 with dropout, in evaluation mode."""
     torch.manual_seed(seed)
-    return build(ModelConfig(core=core, dropout=0.4), source_vocab=11, target_vocab=11).double().eval()
+    return (
+        build(ModelConfig(core=core, dropout=0.4), source_vocab=11, target_vocab=11).double().eval()
+    )
 
 
 def source_of(*rows: list[int]) -> Padded:
@@ -52,7 +59,9 @@ def _labels(ids) -> tuple[str, ...]:
     return tuple(f"t{number}" for number in ids)
 
 
-def capture_sources(model: Model, sources: list[list[int]], *, vectors: bool = False, **options: int) -> Capture:
+def capture_sources(
+    model: Model, sources: list[list[int]], *, vectors: bool = False, **options: int
+) -> Capture:
     """Return the capture of a search; options as in DecodeConfig."""
     config = DecodeConfig(max_ratio=0, max_extra=6, **options)
     with (
@@ -69,14 +78,19 @@ def output_ids_of(sample_maps) -> list[int]:
 
 
 def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """Return the weights of all reads of one row with teacher forcing; reads of single queries are stacked."""
+    """Return the weights of all reads of one row with teacher forcing; reads of single queries are
+    stacked."""
     with record_weights(model, dtype=torch.float64) as maps, torch.no_grad():
         model(source_of(source), source_of([BOS, *target]))
-    return {name: (maps.steps(name) if maps[name][0].shape[-2] == 1 else maps[name][0])[0] for name in maps.names}
+    return {
+        name: (maps.steps(name) if maps[name][0].shape[-2] == 1 else maps[name][0])[0]
+        for name in maps.names
+    }
 
 
 def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """Return the weights of the reads of one row in the steps of a target, without the reads before them."""
+    """Return the weights of the reads of one row in the steps of a target, without the reads before
+    them."""
     with torch.no_grad():
         state = model.start(source_of(source))
         with record_weights(model, dtype=torch.float64) as maps:

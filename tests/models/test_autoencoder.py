@@ -29,24 +29,38 @@ COSTS = {
     "absolute": lambda y, rebuilt: (y - rebuilt).abs().sum(1),
     "cross-entropy": lambda y, rebuilt: -(y * rebuilt.log() + (1 - y) * (1 - rebuilt).log()).sum(1),
 }
-REGULARIZERS = [NoRegularizerConfig(), L1Config(weight=0.3), L2Config(weight=0.7), ContractiveConfig(weight=0.2)]
+REGULARIZERS = [
+    NoRegularizerConfig(),
+    L1Config(weight=0.3),
+    L2Config(weight=0.7),
+    ContractiveConfig(weight=0.2),
+]
 
 
 def make_autoencoder(shape: tuple[int, ...] = SHAPE, **settings: object) -> Autoencoder:
     torch.manual_seed(1)
     hidden = 7 if settings.get("kind", "dense") == "dense" and settings.get("layers") != 1 else None
-    return Autoencoder(AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings), shape).double().eval()
+    return (
+        Autoencoder(AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings), shape)
+        .double()
+        .eval()
+    )
 
 
 def make_batch(rows: int = 4, shape: tuple[int, ...] = SHAPE) -> Batch:
-    images = torch.rand(rows, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    images = torch.rand(
+        rows, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
     return Batch(images, torch.zeros(rows), tuple(range(rows)))
 
 
 def jacobians(model: Autoencoder, images: torch.Tensor) -> list[torch.Tensor]:
     """Return dh/dy of each row, (code, numbers of y), by autograd."""
     encode = torch.autograd.functional.jacobian
-    return [encode(lambda y: model.encode(y[None])[0], image, create_graph=True).flatten(1) for image in images]
+    return [
+        encode(lambda y: model.encode(y[None])[0], image, create_graph=True).flatten(1)
+        for image in images
+    ]
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
@@ -73,7 +87,10 @@ def test_loss_is_the_squared_error_plus_the_sparsity_term():
 @pytest.mark.parametrize("f", FUNCTIONS)
 @pytest.mark.parametrize("g", FUNCTIONS)
 def test_one_layer_is_the_formula_of_the_lectures(f, g):
-    model, y = make_autoencoder((11,), layers=1, code_activation=f, output_activation=g), make_batch(3, (11,)).source
+    model, y = (
+        make_autoencoder((11,), layers=1, code_activation=f, output_activation=g),
+        make_batch(3, (11,)).source,
+    )
     into, back = model.encoder[1], model.decoder[0]
     h = FUNCTIONS[f](y @ into.weight.T + into.bias)
     close(model.encode(y), h)
@@ -82,7 +99,10 @@ def test_one_layer_is_the_formula_of_the_lectures(f, g):
 
 
 def test_one_layer_of_images_is_the_formula_of_their_pixels():
-    model, y = make_autoencoder((1, 3, 5), layers=1, code_activation="tanh"), make_batch(2, (1, 3, 5)).source
+    model, y = (
+        make_autoencoder((1, 3, 5), layers=1, code_activation="tanh"),
+        make_batch(2, (1, 3, 5)).source,
+    )
     into, back = model.encoder[1], model.decoder[0]
     h = torch.tanh(y.reshape(2, 15) @ into.weight.T + into.bias)
     close(model(y).reshape(2, 15), h @ back.weight.T + back.bias)
@@ -103,7 +123,9 @@ def test_energy_is_the_cost_plus_the_regularizer_of_each_input(cost, layers, reg
     if regularizer.name == "l2":
         expected = expected + 0.7 * (h * h).sum(1)
     if regularizer.name == "contractive":
-        expected = expected + 0.2 * torch.stack([jacobian.pow(2).sum() for jacobian in jacobians(model, y)])
+        expected = expected + 0.2 * torch.stack(
+            [jacobian.pow(2).sum() for jacobian in jacobians(model, y)]
+        )
     close(model.energy(y), expected)
     close(model.energy(y).sum(), model.loss(batch).total)
     close(model.train().energy(y), expected)
@@ -122,12 +144,16 @@ def test_contraction_and_its_gradient_are_those_of_autograd(f, layers):
     ours = torch.autograd.grad(
         (model.energy(images) - (model(images) - images).square().flatten(1).sum(1)).sum(), weights
     )
-    for gradient, by_autograd in zip(ours, torch.autograd.grad(expected.sum(), weights), strict=True):
+    for gradient, by_autograd in zip(
+        ours, torch.autograd.grad(expected.sum(), weights), strict=True
+    ):
         close(gradient, by_autograd)
 
 
 def test_contraction_of_one_layer_by_hand():
-    model = make_autoencoder((2,), layers=1, code_activation="sigmoid", regularizer=ContractiveConfig(weight=1.0))
+    model = make_autoencoder(
+        (2,), layers=1, code_activation="sigmoid", regularizer=ContractiveConfig(weight=1.0)
+    )
     into = model.encoder[1]
     with torch.no_grad():
         into.weight.zero_()
@@ -140,7 +166,10 @@ def test_contraction_of_one_layer_by_hand():
 
 def test_kl_compares_the_mean_activations_of_the_batch_with_the_target():
     config = KLConfig(weight=0.4, target=0.2)
-    model, batch = make_autoencoder((11,), code_activation="sigmoid", regularizer=config), make_batch(6, (11,))
+    model, batch = (
+        make_autoencoder((11,), code_activation="sigmoid", regularizer=config),
+        make_batch(6, (11,)),
+    )
     mean = model.encode(batch.source).mean(0)
     divergence = 0.2 * (0.2 / mean).log() + 0.8 * (0.8 / (1 - mean)).log()
     error = (model(batch.source) - batch.source).square().sum()
@@ -149,8 +178,13 @@ def test_kl_compares_the_mean_activations_of_the_batch_with_the_target():
     close(loss.nll, error)
     loss.total.backward()
     assert without_gradient(model) == set()
-    close(mean_activation_divergence(torch.full((3, 1), 0.0).double(), 0.5), torch.zeros(1, dtype=torch.float64))
-    with pytest.raises(ValueError, match="for the energy of one input, got kl, which compares the mean activation"):
+    close(
+        mean_activation_divergence(torch.full((3, 1), 0.0).double(), 0.5),
+        torch.zeros(1, dtype=torch.float64),
+    )
+    with pytest.raises(
+        ValueError, match="for the energy of one input, got kl, which compares the mean activation"
+    ):
         model.energy(batch.source)
 
 
@@ -161,7 +195,11 @@ def test_losses_and_gradients_are_finite_where_functions_saturate(size):
     y[0] = 0.0
     y[1] = 1.0
     for regularizer in (*REGULARIZERS, KLConfig()):
-        settings = {"code_activation": "sigmoid", "output_activation": "sigmoid", "cost": "cross-entropy"}
+        settings = {
+            "code_activation": "sigmoid",
+            "output_activation": "sigmoid",
+            "cost": "cross-entropy",
+        }
         model = make_autoencoder((11,), regularizer=regularizer, **settings).float().train()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -189,7 +227,8 @@ def test_noise_is_added_in_training_only_and_the_error_is_that_of_the_clean_imag
 def test_the_default_has_one_hidden_layer_of_gelu_and_reads_pixels_around_zero():
     model, images = make_autoencoder(), make_batch().source
     (into, narrow), (wide, back) = (
-        [part for part in stack if hasattr(part, "weight")] for stack in (model.encoder, model.decoder)
+        [part for part in stack if hasattr(part, "weight")]
+        for stack in (model.encoder, model.decoder)
     )
     h = gelu((images - 0.5).flatten(1) @ into.weight.T + into.bias) @ narrow.weight.T + narrow.bias
     close(model.encode(images), h)
@@ -200,19 +239,38 @@ def test_the_default_has_one_hidden_layer_of_gelu_and_reads_pixels_around_zero()
 def test_invalid_settings_raise():
     with pytest.raises(ValueError, match="multiples of 4 with kind=convolutional, got 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
-    with pytest.raises(ValueError, match="kind must be dense for vectors of numbers, got convolutional"):
+    with pytest.raises(
+        ValueError, match="kind must be dense for vectors of numbers, got convolutional"
+    ):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (8,))
-    with pytest.raises(ValueError, match=r"code_activation must be sigmoid with regularizer=kl, .*, got tanh"):
+    with pytest.raises(
+        ValueError, match=r"code_activation must be sigmoid with regularizer=kl, .*, got tanh"
+    ):
         AutoencoderConfig(regularizer=KLConfig(), code_activation="tanh")
     for settings, message in (
         ({"code_dim": 0}, "code_dim must be from 1 to 65,536, got 0"),
         ({"noise": -0.1}, "noise must be from 0 to 1,000"),
-        ({"layers": 1, "hidden": 64}, "hidden must be left out with layers=1, which has no hidden layers, got 64"),
-        ({"kind": "convolutional", "hidden": 64}, "hidden must be left out with kind=convolutional"),
-        ({"kind": "quantized", "code_activation": "tanh"}, "code_activation must be identity with kind=quantized"),
+        (
+            {"layers": 1, "hidden": 64},
+            "hidden must be left out with layers=1, which has no hidden layers, got 64",
+        ),
+        (
+            {"kind": "convolutional", "hidden": 64},
+            "hidden must be left out with kind=convolutional",
+        ),
+        (
+            {"kind": "quantized", "code_activation": "tanh"},
+            "code_activation must be identity with kind=quantized",
+        ),
         ({"kind": "convolutional", "layers": 1}, "layers must be left out with kind=convolutional"),
-        ({"cost": "cross-entropy"}, "output_activation must be sigmoid with cost=cross-entropy, .*, got identity"),
-        ({"cost": "cross-entropy", "output_activation": "tanh"}, "output_activation must be sigmoid .* got tanh"),
+        (
+            {"cost": "cross-entropy"},
+            "output_activation must be sigmoid with cost=cross-entropy, .*, got identity",
+        ),
+        (
+            {"cost": "cross-entropy", "output_activation": "tanh"},
+            "output_activation must be sigmoid .* got tanh",
+        ),
         (
             {"kind": "convolutional", "regularizer": ContractiveConfig()},
             "regularizer must be none, l1, l2 or kl with kind=convolutional, got contractive",

@@ -1,4 +1,5 @@
-"""Choices of models: options, the read of each core, and the gradient of sampled keys (REINFORCE)."""
+"""Choices of models: options, the read of each core, and the gradient of sampled keys
+(REINFORCE)."""
 
 import itertools
 import math
@@ -16,8 +17,19 @@ from regard.attention.scores import Cosine, Dot
 from regard.errors import UserError
 from regard.layers.read import Read
 from regard.models.build import build, build_classifier, build_language_model, build_tagger
-from regard.models.config import ClassifierConfig, EncoderConfig, LanguageModelConfig, ModelConfig, TaggerConfig
-from regard.models.cores.config import ChoiceConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import (
+    ClassifierConfig,
+    EncoderConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    TaggerConfig,
+)
+from regard.models.cores.config import (
+    ChoiceConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.cores.core import create_choice
 from regard.models.cores.recurrent import Recurrent
 from regard.models.model import Model
@@ -54,7 +66,9 @@ def core_config(name: str, **options: Any) -> Any:
 def model_of(config: Any, *, label_smoothing: float = 0.0) -> Model:
     torch.manual_seed(2)
     config = ModelConfig(core=config, dropout=0.0)
-    return build(config, source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=label_smoothing).double()
+    return build(
+        config, source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=label_smoothing
+    ).double()
 
 
 def batch() -> Pair:
@@ -71,7 +85,10 @@ def choices_of(model: nn.Module) -> list[Any]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hard": "gumbel"}, "hard must be none with choice=soft, got gumbel; it is an option of choice=hard"),
+        (
+            {"hard": "gumbel"},
+            "hard must be none with choice=soft, got gumbel; it is an option of choice=hard",
+        ),
         ({"choice": "sparse", "top_k": 3}, "top_k must be none with choice=sparse, got 3"),
         ({"choice": "topk", "alpha": 2.0}, "alpha must be none with choice=topk, got 2.0"),
         ({"beta": "warm"}, "beta must be a number or learned, got 'warm'"),
@@ -104,16 +121,24 @@ def test_kernel_that_does_not_compute_the_choice_is_refused(name, choice, kernel
 
 
 def test_kernel_that_does_not_compute_the_choice_of_the_pooling_query_is_refused():
-    with pytest.raises(ValueError, match="kernel must be one of auto, reference, gather with choice=hard, got sdpa"):
-        ClassifierConfig(core=core_config("transformer", kernel="sdpa"), pool_query=ChoiceConfig(choice="hard"))
+    with pytest.raises(
+        ValueError, match="kernel must be one of auto, reference, gather with choice=hard, got sdpa"
+    ):
+        ClassifierConfig(
+            core=core_config("transformer", kernel="sdpa"), pool_query=ChoiceConfig(choice="hard")
+        )
 
 
 def test_choice_of_a_core_that_reads_nothing_is_refused():
-    with pytest.raises(ValueError, match="choice must be soft, without options, with attention=none"):
+    with pytest.raises(
+        ValueError, match="choice must be soft, without options, with attention=none"
+    ):
         core_config("recurrent", attention="none", choice="hard")
     config = core_config("recurrent", beta=2.0)
     for kind in (ClassifierConfig, EncoderConfig):
-        with pytest.raises(ValueError, match=r"an encoder of core recurrent reads nothing, got beta=2\.0;"):
+        with pytest.raises(
+            ValueError, match=r"an encoder of core recurrent reads nothing, got beta=2\.0;"
+        ):
             kind(core=config)
     with pytest.raises(ValueError, match="a decoder of core recurrent reads nothing"):
         LanguageModelConfig(core=config)
@@ -180,7 +205,11 @@ def test_beta_multiplies_the_scores_of_the_whole_model(beta):
 
 def test_hard_choice_reads_the_value_of_the_best_key():
     model = model_of(core_config("recurrent", choice="hard", attention="dot")).eval()
-    read, states, query = model.core.read, torch.randn(2, 4, 10).double(), torch.randn(2, 1, 10).double()
+    read, states, query = (
+        model.core.read,
+        torch.randn(2, 4, 10).double(),
+        torch.randn(2, 1, 10).double(),
+    )
     out = read(query, Memory(states, states).map_keys_with(read.score))
     best = (states @ query.mT).squeeze(-1).argmax(1)
     assert torch.equal(out.squeeze(1), states[torch.arange(2), best])
@@ -195,7 +224,9 @@ def test_bare_argmax_passes_no_gradient_to_the_scores_but_softmax_does():
     assert torch.equal(bare(scores), one_hot)
     assert not bare(scores).requires_grad
     moved = scores.detach() + 1e-6 * torch.randn(4, 6)
-    assert torch.equal(bare(moved), one_hot)  # constant around almost every point: its derivative is zero
+    assert torch.equal(
+        bare(moved), one_hot
+    )  # constant around almost every point: its derivative is zero
     soft = Soft()(scores)
     assert (Soft()(moved) - soft).abs().max() > 0
     (soft @ values).square().sum().backward()
@@ -209,7 +240,9 @@ def test_gradients_reach_the_scores_of_hard_reads(name, estimator):
     model = model_of(core_config(name, choice="hard", hard=estimator)).train()
     model.loss(batch()).total.backward()
     parts = ("query", "key_weight", "read.score", "feedback")
-    weights = {key: value for key, value in model.named_parameters() if any(part in key for part in parts)}
+    weights = {
+        key: value for key, value in model.named_parameters() if any(part in key for part in parts)
+    }
     assert weights
     for key, weight in weights.items():
         assert weight.grad is not None, key
@@ -220,11 +253,15 @@ def test_gradients_reach_the_scores_of_hard_reads(name, estimator):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_loss_is_a_function_of_the_seed_and_evaluation_of_nothing(name, estimator):
     model, pair = model_of(core_config(name, choice="hard", hard=estimator)), batch()
-    assert model.state_dict().keys() == model_of(core_config(name)).state_dict().keys()  # nothing to save
+    assert (
+        model.state_dict().keys() == model_of(core_config(name)).state_dict().keys()
+    )  # nothing to save
 
     def gradient(seed: int) -> Tensor:
         torch.manual_seed(seed)
-        gradients = torch.autograd.grad(model.loss(pair).total, list(model.parameters()), materialize_grads=True)
+        gradients = torch.autograd.grad(
+            model.loss(pair).total, list(model.parameters()), materialize_grads=True
+        )
         return torch.cat([part.flatten() for part in gradients])
 
     model.train()
@@ -236,14 +273,16 @@ def test_loss_is_a_function_of_the_seed_and_evaluation_of_nothing(name, estimato
 
 
 def exact_gradient(logits: Tensor, cost: Tensor) -> Tensor:
-    """Return the gradient of the expected cost of two rows: cost[row, key at step 1, key at step 2, prediction]."""
+    """Return the gradient of the expected cost of two rows: cost[row, key at step 1, key at step 2,
+    prediction]."""
     p = logits.softmax(-1)
     joint = p[:, 0, :, None] * p[:, 1, None, :]  # (row, key, key)
     return torch.autograd.grad((joint[..., None] * cost).sum(), logits)[0]
 
 
 def test_surrogate_has_the_exact_gradient_of_the_expected_cost():
-    """Over all 81 ways to sample a key of 3 for 2 steps of 2 rows; the cost of prediction 1 depends on step 1 alone."""
+    """Over all 81 ways to sample a key of 3 for 2 steps of 2 rows; the cost of prediction 1 depends
+    on step 1 alone."""
     logits = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)  # (row, step, key)
     cost = torch.randn(2, 3, 3, 2, dtype=torch.float64) * 5 + 20
     cost[..., 0] = cost[:, :, :1, 0]
@@ -266,7 +305,9 @@ def test_surrogate_has_the_exact_gradient_of_the_expected_cost():
 
 
 def test_advantage_is_the_cost_to_go_less_that_of_the_other_rows():
-    costs = Padded(torch.tensor([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0], [7.0, -1.0, -1.0]]), torch.tensor([3, 2, 1]))
+    costs = Padded(
+        torch.tensor([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0], [7.0, -1.0, -1.0]]), torch.tensor([3, 2, 1])
+    )
     expected = [
         [(1 - 5) + (2 - 5) + 4, (2 - 5) + 4, 4],  # no other row has a third prediction
         [(3 - 4) + (5 - 2), 5 - 2, 0],
@@ -277,8 +318,12 @@ def test_advantage_is_the_cost_to_go_less_that_of_the_other_rows():
 
 @pytest.mark.parametrize("name", CORES)
 def test_reinforce_loss_has_the_gradient_written_out(name):
-    """log p of the keys of each read times the advantage of its step, in plain loops over rows, reads and steps."""
-    model, pair = model_of(core_config(name, choice="hard", hard="reinforce"), label_smoothing=0.1).train(), batch()
+    """log p of the keys of each read times the advantage of its step, in plain loops over rows,
+    reads and steps."""
+    model, pair = (
+        model_of(core_config(name, choice="hard", hard="reinforce"), label_smoothing=0.1).train(),
+        batch(),
+    )
     parameters = list(model.parameters())
     torch.manual_seed(5)
     actual = torch.autograd.grad(model.loss(pair).total, parameters, materialize_grads=True)
@@ -297,14 +342,22 @@ def test_reinforce_loss_has_the_gradient_written_out(name):
     def advantage(row: int, first: int) -> float:
         result = 0.0
         for step in range(first, lengths[row] - 1):
-            others = [cost[other, step].item() for other in range(3) if other != row and (other, step) in cost]
+            others = [
+                cost[other, step].item()
+                for other in range(3)
+                if other != row and (other, step) in cost
+            ]
             result += cost[row, step].item() - (sum(others) / len(others) if others else 0.0)
         return result
 
     roles = {module.choice: module.role for module in model.modules() if isinstance(module, Read)}
     for choice, role in roles.items():
-        log_probs = [p for c, p in zip(samples.choices, samples.log_probs, strict=True) if c is choice]
-        log_prob = torch.cat([p.sum(1) if p.dim() == 3 else p for p in log_probs], -1)  # heads are summed
+        log_probs = [
+            p for c, p in zip(samples.choices, samples.log_probs, strict=True) if c is choice
+        ]
+        log_prob = torch.cat(
+            [p.sum(1) if p.dim() == 3 else p for p in log_probs], -1
+        )  # heads are summed
         of_decoder = "source" not in role.queries
         for row, query in itertools.product(range(3), range(log_prob.shape[1])):
             step = max(0, query - (log_prob.shape[1] - 3)) if of_decoder else 0
@@ -336,9 +389,13 @@ def test_costs_of_every_writer_sum_to_its_loss():
         return TokenReader(embedding_table(VOCAB, core.width))
 
     config = ClassifierConfig(core=core, pool_heads=2, dropout=0.0)
-    classes = build_classifier(config, reads(), lambda dim, pool: ClassWriter(dim, 4, pool=pool, label_smoothing=0.2))
+    classes = build_classifier(
+        config, reads(), lambda dim, pool: ClassWriter(dim, 4, pool=pool, label_smoothing=0.2)
+    )
     numbers = build_classifier(config, reads(), lambda dim, pool: NumberWriter(dim, pool=pool))
-    tagger = build_tagger(TaggerConfig(core=core, dropout=0.0), vocab=VOCAB, num_tags=3, label_smoothing=0.1)
+    tagger = build_tagger(
+        TaggerConfig(core=core, dropout=0.0), vocab=VOCAB, num_tags=3, label_smoothing=0.1
+    )
     for model, target in (
         (classes, torch.tensor([1, 0, 3])),
         (numbers, torch.randn(3, 1)),
@@ -361,7 +418,9 @@ def test_pooling_query_trains_with_every_choice(estimator):
         dropout=0.0,
     )
     reads = TokenReader(embedding_table(VOCAB, 16))
-    model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)).train()
+    model = build_classifier(
+        config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)
+    ).train()
     assert isinstance(model.writes.pool.attention.read.choice, Hard)
     losses = train(model, lambda: marked_items(32), steps=60, lr=5e-3)
     assert losses[-1] < 0.5 * losses[0]
@@ -394,8 +453,12 @@ def train(model: Model, draw: Any, *, steps: int, lr: float) -> list[float]:
 def test_training_with_hard_attention_lowers_the_loss(estimator):
     """Reverse three symbols: nothing but cross-attention tells the decoder which."""
     torch.manual_seed(0)
-    core = TransformerConfig(layers=1, width=24, heads=2, feedforward=32, choice="hard", hard=estimator)
-    model = build(ModelConfig(core=core, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB).train()
+    core = TransformerConfig(
+        layers=1, width=24, heads=2, feedforward=32, choice="hard", hard=estimator
+    )
+    model = build(
+        ModelConfig(core=core, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB
+    ).train()
 
     def draw() -> Pair:
         ids = torch.randint(4, VOCAB, (64, 3))
@@ -403,7 +466,9 @@ def test_training_with_hard_attention_lowers_the_loss(estimator):
         return Pair(Padded(ids, torch.full((64,), 3)), Padded(target, torch.full((64,), 4)))
 
     losses = train(model, draw, steps=80, lr=5e-3)
-    assert losses[-1] < 0.8 * math.log(7) < losses[0]  # below that of guessing one of the seven symbols
+    assert (
+        losses[-1] < 0.8 * math.log(7) < losses[0]
+    )  # below that of guessing one of the seven symbols
 
 
 def test_language_model_trains_with_sampled_keys():

@@ -1,4 +1,5 @@
-"""Classifiers: padding has no effect, images and texts with every core, the loss is the nll of the target."""
+"""Classifiers: padding has no effect, images and texts with every core, the loss is the nll of the
+target."""
 
 import math
 
@@ -24,7 +25,9 @@ CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=5),
     "self-attentive": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, layers=2),
-    "self-attentive-rnn": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, cell="rnn", directions=1),
+    "self-attentive-rnn": SelfAttentiveConfig(
+        width=12, hidden=14, self_attention_hidden=5, cell="rnn", directions=1
+    ),
 }
 
 
@@ -36,7 +39,11 @@ def config(request: pytest.FixtureRequest) -> ClassifierConfig:
 def texts(config: ClassifierConfig) -> nn.Module:
     torch.manual_seed(1)
     reads = TokenReader(embedding_table(11, config.core.width), dropout=config.dropout)
-    return build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)).double().eval()
+    return (
+        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool))
+        .double()
+        .eval()
+    )
 
 
 def test_rows_are_independent_of_their_batch(config):
@@ -50,7 +57,10 @@ def test_rows_are_independent_of_their_batch(config):
 
 def test_decoder_is_not_built(config):
     names = {name for name, _ in texts(config).named_parameters()}
-    assert not any("decoder" in name or ".cells" in name or "bridge" in name or "readout" in name for name in names)
+    assert not any(
+        "decoder" in name or ".cells" in name or "bridge" in name or "readout" in name
+        for name in names
+    )
 
 
 def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config):
@@ -69,7 +79,11 @@ def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config
 def test_images_and_their_weights(config):
     torch.manual_seed(1)
     reads = ImageReader((3, 9, 6), config.core.width)
-    model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool)).double().eval()
+    model = (
+        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+        .double()
+        .eval()
+    )
     images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
     with record_weights(model) as recording:
         out = model(images)
@@ -102,7 +116,8 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     names = {name for name, _ in model.named_parameters() if name.endswith("key.bias")}
     model.loss(LabeledBatch(pad(rows), torch.tensor([2, 0, 1]), (0, 1, 2))).total.backward()
     unused = without_gradient(model) - names
-    # Of the first state of two directions, the backward one has read all items, the forward one nothing but its own.
+    # Of the first state of two directions, the backward one has read all items, the forward one
+    # nothing but its own.
     is_forward = "rnn.weight_hh_l0" if core == "recurrent" else "forward_cells.1."
     assert all(is_forward in name for name in unused)
     assert bool(unused) == (pool == "first" and core != "transformer")
@@ -112,7 +127,8 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
 
 @pytest.mark.parametrize("pool", POOLS[1:])
 def test_predictions_are_those_of_the_formula(pool):
-    """Encode the items of a row alone, pool them by hand, and apply the output layer in plain torch."""
+    """Encode the items of a row alone, pool them by hand, and apply the output layer in plain
+    torch."""
     for core in ("transformer", "recurrent"):
         model, ids = pooled_by(core, pool), [4, 5, 6, 7]
         items = model.reads(pad([ids])).items[0]
@@ -121,29 +137,47 @@ def test_predictions_are_those_of_the_formula(pool):
         states = model.core.encode(Padded(items[None], torch.tensor([len(items)]))).items[0]
         expected = {"first": states[0], "mean": sum(states) / len(states), "last": states[-1]}[pool]
         if core == "recurrent" and pool == "last":
-            expected = torch.cat([states[-1][:7], states[0][7:]])  # forward, and backward: 7 numbers each
-        normal = (expected - expected.mean()) / (expected.var(correction=0) + model.writes.norm.eps).sqrt()
-        scores = model.writes.output.weight @ (normal * model.writes.norm.weight + model.writes.norm.bias)
+            expected = torch.cat(
+                [states[-1][:7], states[0][7:]]
+            )  # forward, and backward: 7 numbers each
+        normal = (expected - expected.mean()) / (
+            expected.var(correction=0) + model.writes.norm.eps
+        ).sqrt()
+        scores = model.writes.output.weight @ (
+            normal * model.writes.norm.weight + model.writes.norm.bias
+        )
         close(model(pad([ids]))[0], torch.softmax(scores + model.writes.output.bias, 0))
 
 
 def test_class_token_of_images_is_one_more_item_before_the_patches():
     config = ClassifierConfig(core=CORES["transformer"], pool="first")
     reads = ImageReader((1, 8, 12), 12, patch=4)
-    model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool)).double().eval()
+    model = (
+        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+        .double()
+        .eval()
+    )
     images = torch.rand(5, 1, 8, 12, dtype=torch.float64)
     with record_weights(model) as recording:
         out = model(images)
-    assert {weights.shape for name in recording.names for weights in recording[name]} == {(5, 3, 7, 7)}
+    assert {weights.shape for name in recording.names for weights in recording[name]} == {
+        (5, 3, 7, 7)
+    }
     close(model(images[2:3]), out[2:3])
 
 
 def test_options_without_effect_are_refused():
-    with pytest.raises(ValueError, match="pool_heads must not be given with pool=mean, only with attention"):
+    with pytest.raises(
+        ValueError, match="pool_heads must not be given with pool=mean, only with attention"
+    ):
         ClassifierConfig(pool="mean", pool_heads=2)
-    weights = {heads: texts(ClassifierConfig(core=CORES["transformer"], pool_heads=heads)) for heads in (None, 4)}
+    weights = {
+        heads: texts(ClassifierConfig(core=CORES["transformer"], pool_heads=heads))
+        for heads in (None, 4)
+    }
     assert all(
-        torch.equal(one, other) for one, other in zip(weights[None].parameters(), weights[4].parameters(), strict=True)
+        torch.equal(one, other)
+        for one, other in zip(weights[None].parameters(), weights[4].parameters(), strict=True)
     )
 
 
@@ -151,7 +185,9 @@ def test_patch_must_divide_the_image_size():
     reader = ImageReader((1, 8, 12), 7, patch=4)
     assert reader.grid == (2, 3)
     assert reader(torch.rand(2, 1, 8, 12)).items.shape == (2, 6, 7)
-    with pytest.raises(ValueError, match="patch must divide the sides of the images, 8 x 12, got 5"):
+    with pytest.raises(
+        ValueError, match="patch must divide the sides of the images, 8 x 12, got 5"
+    ):
         ImageReader((1, 8, 12), 7, patch=5)
 
 
@@ -186,5 +222,8 @@ def test_label_smoothing_mixes_in_the_uniform_distribution_in_training_only():
 
 
 def test_untrained_classifier_is_nearly_uniform(config):
-    model, batch = texts(config), LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1))
+    model, batch = (
+        texts(config),
+        LabeledBatch(pad([[4, 5], [6, 7, 8]]), torch.tensor([2, 0]), (0, 1)),
+    )
     assert abs(float(model.loss(batch).nll) / 2 - math.log(3)) < 1.5

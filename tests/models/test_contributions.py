@@ -1,4 +1,5 @@
-"""Contributions to the scores of models with a vector as output: they sum to the scores, and belong to their items."""
+"""Contributions to the scores of models with a vector as output: they sum to the scores, and belong
+to their items."""
 
 import pytest
 import torch
@@ -23,7 +24,9 @@ TEXTS = [[4, 5, 6, 7, 8], [9], [4, 10]]
 WRITERS = {
     "classes": lambda dim, pool: ClassWriter(dim, 3, pool=pool),
     "labels": lambda dim, pool: LabelWriter(dim, 2, pool=pool),
-    "numbers": lambda dim, pool: NumberWriter(dim, means=(3.0, -1.0), deviations=(2.0, 0.5), pool=pool),
+    "numbers": lambda dim, pool: NumberWriter(
+        dim, means=(3.0, -1.0), deviations=(2.0, 0.5), pool=pool
+    ),
 }
 POOLS = {
     "one head": lambda dim: AttentionPooling(dim, num_heads=1),
@@ -49,7 +52,9 @@ def model(pool: str, writer: str = "classes") -> Model:
         core = RecurrentConfig(width=16, hidden=16)
     config = TextClassifierConfig(core=core, dropout=0)
     classifier = build_classifier(
-        config, build_token_reader(config, 12), lambda dim, _pool: WRITERS[writer](dim, POOLS[pool](dim))
+        config,
+        build_token_reader(config, 12),
+        lambda dim, _pool: WRITERS[writer](dim, POOLS[pool](dim)),
     )
     for parameter in classifier.writes.parameters():
         nn.init.normal_(parameter, std=0.7)  # scales, shifts and biases that matter
@@ -82,11 +87,15 @@ def test_rows_are_independent_of_their_batch(pool: str):
 
 @pytest.mark.parametrize("pool", ["four heads", "mean", "last of two directions", "class token"])
 def test_a_contribution_is_what_a_change_of_its_term_changes(pool: str):
-    """At fixed statistics of the norm: the derivative in the factor of one term of the vector is its contribution."""
+    """At fixed statistics of the norm: the derivative in the factor of one term of the vector is
+    its contribution."""
     classifier = model(pool)
     writer, core = classifier.writes, classifier.core
     items = Padded(torch.randn(1, 5, writer.dim, dtype=torch.float64), torch.tensor([5]))
-    found, pooled = writer.explain(core, items, torch.eye(3, dtype=torch.float64)), writer.pool.decompose(items)
+    found, pooled = (
+        writer.explain(core, items, torch.eye(3, dtype=torch.float64)),
+        writer.pool.decompose(items),
+    )
     vector = writer.pool(items)
     deviation = (vector.var(unbiased=False) + writer.norm.eps).sqrt()
 
@@ -139,7 +148,9 @@ class Cooled(ClassWriter):
 
 
 def explain(writer: VectorWriter) -> None:
-    writer.eval().explain(CORE, Padded(torch.randn(1, 3, writer.dim), torch.tensor([3])), torch.eye(2))
+    writer.eval().explain(
+        CORE, Padded(torch.randn(1, 3, writer.dim), torch.tensor([3])), torch.eye(2)
+    )
 
 
 def test_other_modules_are_refused():

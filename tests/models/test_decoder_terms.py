@@ -1,4 +1,5 @@
-"""Contributions of the parts of a decoder: they sum to the logit, for every norm and order, with and without source."""
+"""Contributions of the parts of a decoder: they sum to the logit, for every norm and order, with
+and without source."""
 
 import pytest
 import torch
@@ -24,7 +25,11 @@ def make(*, reads_source: bool = True, embedding: int = DIM, **fields: object) -
         core=TransformerConfig(width=DIM), embedding_dim=None if embedding == DIM else embedding
     )
     reads = build_token_reader(config, VOCAB)
-    model = Model(reads=reads if reads_source else None, core=core, writes=TokenWriter(reads)).double().eval()
+    model = (
+        Model(reads=reads if reads_source else None, core=core, writes=TokenWriter(reads))
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases are not trivial
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -37,7 +42,8 @@ def inputs() -> tuple[Padded, Padded]:
 
 
 @pytest.mark.parametrize(
-    ("order", "norm"), [("pre", "layer"), ("post", "layer"), ("pre", "rms"), ("post", "rms"), ("none", "layer")]
+    ("order", "norm"),
+    [("pre", "layer"), ("post", "layer"), ("pre", "rms"), ("post", "rms"), ("none", "layer")],
 )
 @pytest.mark.parametrize("reads_source", [True, False])
 @pytest.mark.parametrize("embedding", [DIM, 5])
@@ -54,17 +60,25 @@ def test_parts_sum_to_the_logits(order: str, norm: str, reads_source: bool, embe
         assert found.parts == ("layer 2: feed-forward",)
         return
     kinds = ["self-attention", *(["cross-attention"] if reads_source else []), "feed-forward"]
-    assert found.parts == ("embedding", *(f"layer {layer}: {kind}" for layer in (1, 2) for kind in kinds))
+    assert found.parts == (
+        "embedding",
+        *(f"layer {layer}: {kind}" for layer in (1, 2) for kind in kinds),
+    )
     assert (found.bias.abs().max() > 0) == (norm == "layer")
 
 
 def normalized(x: torch.Tensor, norm: nn.Module, at: torch.Tensor) -> torch.Tensor:
     """Return LayerNorm of x with the deviation of `at`, without its shift."""
-    return (x - x.mean(-1, keepdim=True)) / (at.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt() * norm.weight
+    return (
+        (x - x.mean(-1, keepdim=True))
+        / (at.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+        * norm.weight
+    )
 
 
 def test_last_parts_by_hand() -> None:
-    """Before the final norm, the stream is the output of the last block; its feed-forward adds one term."""
+    """Before the final norm, the stream is the output of the last block; its feed-forward adds one
+    term."""
     model, (source, target) = make(norm_order="pre"), inputs()
     core, outputs = model.core, {}
     block = core.decoder[-1]

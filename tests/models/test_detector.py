@@ -17,18 +17,29 @@ from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close, without_gradient
 
 CORES = {
-    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()),
-    "alibi": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions=AlibiConfig()),
+    "transformer": TransformerConfig(
+        layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()
+    ),
+    "alibi": TransformerConfig(
+        layers=1, width=12, heads=3, feedforward=17, positions=AlibiConfig()
+    ),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
-    "self-attentive": SelfAttentiveConfig(width=12, hidden=14, attention_hidden=9, self_attention_hidden=5),
-    "without attention": RecurrentConfig(width=12, hidden=14, attention="none", cell="lstm", layers=2),
+    "self-attentive": SelfAttentiveConfig(
+        width=12, hidden=14, attention_hidden=9, self_attention_hidden=5
+    ),
+    "without attention": RecurrentConfig(
+        width=12, hidden=14, attention="none", cell="lstm", layers=2
+    ),
 }
 
 FIRST_STEP = {
     "recurrent": {"core.cells.0.context_weight", "core.cells.0.state_weight"},
     "self-attentive": {
         *(f"core.cells.0.cell.{name}" for name in ("context_weight", "state_weight")),
-        *(f"core.cells.0.{name}" for name in ("feedback_weight", "key_weight", "query_weight", "read.score.v")),
+        *(
+            f"core.cells.0.{name}"
+            for name in ("feedback_weight", "key_weight", "query_weight", "read.score.v")
+        ),
     },
     "without attention": {"core.cells.0.state_weight", "core.cells.1.state_weight"},
 }
@@ -40,7 +51,9 @@ class LineReader(Reader):
 
     def __init__(self, length: int, dim: int):
         super().__init__()
-        self.register_buffer("centers", (torch.arange(length)[:, None] + 0.5) / length, persistent=False)
+        self.register_buffer(
+            "centers", (torch.arange(length)[:, None] + 0.5) / length, persistent=False
+        )
         self.map = nn.Linear(3, dim)
 
     def forward(self, source: Tensor) -> Padded:
@@ -115,7 +128,8 @@ def test_perfect_prediction_has_the_lowest_loss():
     torch.manual_seed(4)
     writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1)
     target = LabeledRegions(
-        torch.tensor([[2, 0], [1, -1]]), torch.tensor([[[0.3, 0.2], [0.7, 0.1]], [[0.5, 0.4], [0, 0]]])
+        torch.tensor([[2, 0], [1, -1]]),
+        torch.tensor([[[0.3, 0.2], [0.7, 0.1]], [[0.5, 0.4], [0, 0]]]),
     )
 
     def cost(label=(2, 0, 1), middle=(0.3, 0.7, 0.5), sure=9.0, extra=-9.0):
@@ -153,18 +167,26 @@ def test_every_parameter_has_a_gradient(core, queries):
         never &= without_gradient(model)
         optimizer.step()
     expected = FIRST_STEP.get(core, set())
-    if core in ("transformer", "alibi"):  # softmax ignores what all keys add to all scores of a query
+    if core in (
+        "transformer",
+        "alibi",
+    ):  # softmax ignores what all keys add to all scores of a query
         expected = {name for name, _ in model.named_parameters() if name.endswith(".key.bias")}
     elif core == "without attention" and queries == "learned":  # nothing is read of the source
         expected = expected | {
-            name for name, _ in model.named_parameters() if name.startswith(("reads.", "core.encoder."))
+            name
+            for name, _ in model.named_parameters()
+            if name.startswith(("reads.", "core.encoder."))
         }
     assert never == expected
 
 
 def test_loss_of_empty_rows_and_batches_without_elements():
     model = detector("transformer")
-    batch = Batch(torch.zeros(2, 8, 3), LabeledRegions(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 0, 2)))
+    batch = Batch(
+        torch.zeros(2, 8, 3),
+        LabeledRegions(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 0, 2)),
+    )
     loss = model.loss(batch)
     assert loss.count == 2
     loss.total.backward()
@@ -186,9 +208,13 @@ def test_training_finds_the_elements(core):
     for row in range(16):
         is_real = batch.target.real[row]
         count = int(is_real.sum())
-        labels = sorted(label[row, :count].tolist()) == sorted(batch.target.labels[row][is_real].tolist())
+        labels = sorted(label[row, :count].tolist()) == sorted(
+            batch.target.labels[row][is_real].tolist()
+        )
         middles = sorted(region[row, :count, 0].tolist())
-        near = middles == pytest.approx(sorted(batch.target.regions[row][is_real][:, 0].tolist()), abs=0.05)
+        near = middles == pytest.approx(
+            sorted(batch.target.regions[row][is_real][:, 0].tolist()), abs=0.05
+        )
         num_correct += labels and near
         more += int((score[row, count:] > 0.5).sum())
     # By chance one row in five is right: the empty ones. The final accuracy depends on rounding.
@@ -199,7 +225,9 @@ def test_training_finds_the_elements(core):
 def test_padding_is_not_proposed():
     torch.manual_seed(7)
     model = detector("transformer")
-    proposed = model.writes.propose(Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reads.centers)
+    proposed = model.writes.propose(
+        Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reads.centers
+    )
     _, start = model.writes.select_queries(torch.randn(1, 8, 12), proposed)
     assert (proposed.logits[0, 5:] < -50).all()
     assert start.regions.shape == (1, 4, 2)
@@ -210,7 +238,8 @@ def test_untrained_decoder_returns_the_distinct_proposals():
     model, source = detector("transformer").eval(), torch.randn(1, 8, 3)
     with torch.no_grad():
         proposed, predictions = model.hidden(source).proposed, model(source)
-    # Untrained proposals have regions of 0.1 around their centers, which do not overlap: the best four become queries.
+    # Untrained proposals have regions of 0.1 around their centers, which do not overlap: the best
+    # four become queries.
     surest = proposed.logits.amax(-1)[0].topk(4).indices
     close(predictions.logits[0], proposed.logits[0, surest])
     close(predictions.regions[0], proposed.regions[0, surest])
@@ -218,11 +247,15 @@ def test_untrained_decoder_returns_the_distinct_proposals():
 
 def test_suppressed_proposals_give_queries_without_a_class():
     torch.manual_seed(9)
-    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1), nms_threshold=0.5)
+    writes = SetWriter(
+        12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1), nms_threshold=0.5
+    )
     logits = torch.full((1, 5, 3), -9.0)
     logits[0, :, 1] = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.2])
     middles = torch.tensor([0.3, 0.31, 0.8, 0.32, 0.81])
-    proposals = SetPredictions(logits, torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None])
+    proposals = SetPredictions(
+        logits, torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None]
+    )
     _, start = writes.select_queries(torch.randn(1, 5, 12), proposals)
     assert start.regions[0, :, 0].tolist() == pytest.approx([0.3, 0.8, 0.31, 0.32])
     assert start.logits[0, :2, 1].tolist() == [3.0, 1.0]
@@ -230,7 +263,9 @@ def test_suppressed_proposals_give_queries_without_a_class():
 
 
 def test_sampled_keys_get_a_gradient_from_the_loss_of_their_row():
-    core = TransformerConfig(layers=1, width=12, heads=2, feedforward=16, choice="hard", hard="reinforce")
+    core = TransformerConfig(
+        layers=1, width=12, heads=2, feedforward=16, choice="hard", hard="reinforce"
+    )
     config = DetectorConfig(core=core, num_queries=4, dropout=0.0, queries="learned")
     batch = make_batch(3)
     model = build_detector(config, LineReader(8, 12), num_classes=3, axes=1).train()

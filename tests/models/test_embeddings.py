@@ -1,4 +1,5 @@
-"""Embeddings of tokens: their scale, and a size other than the width, in every model that reads or writes tokens."""
+"""Embeddings of tokens: their scale, and a size other than the width, in every model that reads or
+writes tokens."""
 
 import math
 from dataclasses import replace
@@ -12,9 +13,25 @@ from torch.nn import functional
 from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import PairBatch
 from regard.layers.linear import Linear
-from regard.models.build import build, build_classifier, build_language_model, build_tagger, build_token_reader
-from regard.models.config import LanguageModelConfig, ModelConfig, TaggerConfig, TextClassifierConfig
-from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.build import (
+    build,
+    build_classifier,
+    build_language_model,
+    build_tagger,
+    build_token_reader,
+)
+from regard.models.config import (
+    LanguageModelConfig,
+    ModelConfig,
+    TaggerConfig,
+    TextClassifierConfig,
+)
+from regard.models.cores.config import (
+    CoreConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter
@@ -25,7 +42,9 @@ WIDTH, DIM, VOCAB = 12, 5, 9
 CORES: dict[str, CoreConfig] = {
     "transformer": TransformerConfig(layers=1, width=WIDTH, heads=3, feedforward=17),
     "recurrent": RecurrentConfig(width=WIDTH, hidden=14, attention_hidden=7),
-    "self-attentive": SelfAttentiveConfig(width=WIDTH, hidden=14, attention_hidden=7, self_attention_hidden=6),
+    "self-attentive": SelfAttentiveConfig(
+        width=WIDTH, hidden=14, attention_hidden=7, self_attention_hidden=6
+    ),
 }
 
 
@@ -40,7 +59,10 @@ def lengths_of(*rows: int) -> Padded:
 
 @pytest.mark.parametrize(("scale", "factor"), [("root", math.sqrt(DIM)), ("one", 1.0)])
 def test_items_are_one_hot_vectors_times_the_table_and_its_map(scale, factor):
-    table, projection = embedding_table(VOCAB, DIM).double(), embedding_projection(DIM, WIDTH).double()
+    table, projection = (
+        embedding_table(VOCAB, DIM).double(),
+        embedding_projection(DIM, WIDTH).double(),
+    )
     ids = torch.randint(VOCAB, (2, 3))
     one_hot = functional.one_hot(ids, VOCAB).double()
     close(TokenReader(table, scale=scale).embed(ids), factor * one_hot @ table.weight)
@@ -55,13 +77,19 @@ def test_a_reader_refuses_a_scale_or_a_map_that_does_not_fit():
     unknown: Any = "two"
     with pytest.raises(ValueError, match="scale must be root or one, got 'two'"):
         TokenReader(table, scale=unknown)
-    with pytest.raises(ValueError, match="`projection` must map embeddings of size 5, got a map of size 4"):
+    with pytest.raises(
+        ValueError, match="`projection` must map embeddings of size 5, got a map of size 4"
+    ):
         TokenReader(table, projection=embedding_projection(4, WIDTH))
     with pytest.raises(ValueError, match="`projection` must have no bias, got one"):
         TokenReader(table, projection=Linear(DIM, WIDTH))
     reader = TokenReader(table, projection=embedding_projection(DIM, WIDTH))
-    with pytest.raises(ValueError, match="`output_projection` must map embeddings of size 4, got a map of size 5"):
-        TokenWriter(reader, embedding_table(VOCAB, 4), output_projection=embedding_projection(DIM, WIDTH))
+    with pytest.raises(
+        ValueError, match="`output_projection` must map embeddings of size 4, got a map of size 5"
+    ):
+        TokenWriter(
+            reader, embedding_table(VOCAB, 4), output_projection=embedding_projection(DIM, WIDTH)
+        )
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
@@ -81,7 +109,9 @@ def test_each_way_to_tie_tables_ties_their_maps(core, tie: Literal["all", "targe
     source, target = lengths_of(3, 5), lengths_of(4, 2)
     loss = model.loss(PairBatch(source, target, (0, 1)))
     log_p = model(source, target).log_softmax(-1)
-    expected = -sum(log_p[row, i, target.items[row, i + 1]] for row, n in ((0, 3), (1, 1)) for i in range(n))
+    expected = -sum(
+        log_p[row, i, target.items[row, i + 1]] for row, n in ((0, 3), (1, 1)) for i in range(n)
+    )
     close(loss.total, expected)
     loss.total.backward()
     assert not {name for name in without_gradient(model) if "projection" in name or "table" in name}
@@ -115,7 +145,9 @@ def test_encoders_of_texts_have_a_map(core):
     tagger: Any = build_tagger(TaggerConfig(core=core, embedding_dim=DIM), vocab=VOCAB, num_tags=3)
     config = TextClassifierConfig(core=core, embedding_dim=DIM, embedding_scale="one", pool_heads=2)
     reader = build_token_reader(config, VOCAB)
-    classifier: Any = build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+    classifier: Any = build_classifier(
+        config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool)
+    )
     assert (tagger.reads.scale, classifier.reads.scale) == (math.sqrt(DIM), 1)
     for model in (tagger, classifier):
         assert tuple(model.reads.projection.weight.shape) == (WIDTH, DIM)
@@ -131,7 +163,9 @@ def test_the_width_as_size_needs_no_map_and_draws_the_same_weights(core):
     default, explicit = weights(), weights(embedding_dim=WIDTH, embedding_scale="root")
     assert default.keys() == explicit.keys()
     assert all(torch.equal(default[name], explicit[name]) for name in default)
-    assert not any(name.startswith(("reads.projection", "writes.output_projection")) for name in default)
+    assert not any(
+        name.startswith(("reads.projection", "writes.output_projection")) for name in default
+    )
 
 
 def test_scales_are_those_of_the_source_of_each_model():
@@ -141,7 +175,11 @@ def test_scales_are_those_of_the_source_of_each_model():
     sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
     for name, core in CORES.items():
         assert scale(build(ModelConfig(core=core), **sizes)) == math.sqrt(WIDTH)
-        of_text = {"root": math.sqrt(WIDTH), "one": 1, None: 1 if name == "transformer" else math.sqrt(WIDTH)}
+        of_text = {
+            "root": math.sqrt(WIDTH),
+            "one": 1,
+            None: 1 if name == "transformer" else math.sqrt(WIDTH),
+        }
         for given, expected in of_text.items():
             config = LanguageModelConfig(core=core, embedding_scale=given)
             assert scale(build_language_model(config, vocab=VOCAB)) == expected

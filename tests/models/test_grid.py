@@ -1,4 +1,5 @@
-"""Every reader with every core and every writer: gradients, predictions, saved weights and recorded attention.
+"""Every reader with every core and every writer: gradients, predictions, saved weights and recorded
+attention.
 
 A new reader, core or writer is one more entry in its table here; tests find out if it has none.
 """
@@ -82,7 +83,9 @@ READERS = {
         lambda: Padded(torch.randint(4, VOCAB, (ROWS, 7)), torch.tensor([7, 1, 4])),
         (7, 1, 4),
     ),
-    "images": Reads(lambda width: ImageReader((2, 9, 6), width), lambda: torch.rand(ROWS, 2, 9, 6), (6,) * ROWS),
+    "images": Reads(
+        lambda width: ImageReader((2, 9, 6), width), lambda: torch.rand(ROWS, 2, 9, 6), (6,) * ROWS
+    ),
     "sound": Reads(
         lambda width: FrameReader(400, width, sample_rate=2000, bands=8, channels=8),
         lambda: torch.rand(ROWS, 400) - 0.5,
@@ -94,7 +97,9 @@ READERS = {
         (5, 1, 2),
     ),
     "points": Reads(
-        lambda width: PointReader(width, extent=(4.0, 4.0, 3.0), features=2, groups=5, neighbors=3, radius=1.5),
+        lambda width: PointReader(
+            width, extent=(4.0, 4.0, 3.0), features=2, groups=5, neighbors=3, radius=1.5
+        ),
         lambda: Padded(torch.randn(ROWS, 9, 5), torch.tensor([9, 1, 4])),
         (5, 1, 4),
     ),
@@ -107,7 +112,9 @@ READERS = {
 CORES = {
     "transformer": TransformerConfig(layers=1, width=WIDTH, heads=3, feedforward=17),
     "recurrent": RecurrentConfig(width=WIDTH, hidden=14, attention_hidden=5),
-    "self-attentive": SelfAttentiveConfig(width=WIDTH, hidden=14, attention_hidden=5, self_attention_hidden=6),
+    "self-attentive": SelfAttentiveConfig(
+        width=WIDTH, hidden=14, attention_hidden=5, self_attention_hidden=6
+    ),
 }
 PARTS_OF_A_CORE = {"encoder": {"decodes": False}, "decoder": {}, "set": {"in_order": False}}
 
@@ -128,22 +135,30 @@ WRITERS = {
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 5, 2])),
     ),
     "grid": Writes(
-        lambda reads, core: TokenWriter(TokenReader(table()), positions=GridPositions((2, 2), WIDTH)),
+        lambda reads, core: TokenWriter(
+            TokenReader(table()), positions=GridPositions((2, 2), WIDTH)
+        ),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 6, 6])),
     ),
     "classes": Writes(
-        lambda reads, core: ClassWriter(core.memory_dim, 4, pool=pool(core)), lambda _: torch.tensor([0, 3, 1])
+        lambda reads, core: ClassWriter(core.memory_dim, 4, pool=pool(core)),
+        lambda _: torch.tensor([0, 3, 1]),
     ),
     "labels": Writes(
-        lambda reads, core: LabelWriter(core.memory_dim, 4, pool=pool(core)), lambda _: torch.eye(4)[:ROWS]
+        lambda reads, core: LabelWriter(core.memory_dim, 4, pool=pool(core)),
+        lambda _: torch.eye(4)[:ROWS],
     ),
     "numbers": Writes(
-        lambda reads, core: NumberWriter(core.memory_dim, means=(1.0, 50.0), deviations=(1.0, 9.0), pool=pool(core)),
+        lambda reads, core: NumberWriter(
+            core.memory_dim, means=(1.0, 50.0), deviations=(1.0, 9.0), pool=pool(core)
+        ),
         lambda _: torch.tensor([[0.0, 40], [1, 50], [2, 70]]),
     ),
     "sets": Writes(
         lambda reads, core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=core.set_outputs),
-        lambda _: LabeledRegions(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2),
+        lambda _: LabeledRegions(
+            torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2
+        ),
     ),
     "tags": Writes(lambda reads, core: TagWriter(core.memory_dim, 3), tags),
     "tracks": Writes(write_tracks, lambda _: torch.randn(ROWS, PREDICTED, 2)),
@@ -158,15 +173,20 @@ IDLE = {
 }
 """Each query of a set takes one step from zeros, before which nothing was read."""
 UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in IDLE.items()} | {
-    # The ego agent is the first item: the forward direction has no past there; only the backward direction has read.
+    # The ego agent is the first item: the forward direction has no past there; only the backward
+    # direction has read.
     ("tracks", "recurrent", "tracks"): {"core.encoder.rnn.weight_hh_l0"},
-    ("tracks", "self-attentive", "tracks"): {f"core.encoder.forward_cells.0.{name}" for name in READS_PAST},
+    ("tracks", "self-attentive", "tracks"): {
+        f"core.encoder.forward_cells.0.{name}" for name in READS_PAST
+    },
 }
 """Parameters without a gradient for one batch."""
 PARTS = {"reader", "writer", "vector", "matching", "regions"}
 """Modules of the folders without a reader or writer."""
 GRID = list(itertools.product(READERS, CORES, WRITERS))
-every_model = pytest.mark.parametrize(("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID])
+every_model = pytest.mark.parametrize(
+    ("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID]
+)
 
 
 @dataclass
@@ -179,7 +199,10 @@ def make_model(reads: str, core: str, writes: str) -> Model:
     torch.manual_seed(1)
     write = WRITERS[writes]
     part = "decoder" if writes in ("tokens", "grid") else "set" if writes == "sets" else "encoder"
-    reader, built_core = READERS[reads].make(WIDTH), build_core(CORES[core], **PARTS_OF_A_CORE[part])
+    reader, built_core = (
+        READERS[reads].make(WIDTH),
+        build_core(CORES[core], **PARTS_OF_A_CORE[part]),
+    )
     writer = write.make(reader, built_core)
     assert writer.part == part
     return Model(reads=reader, core=built_core, writes=writer)
@@ -254,16 +277,26 @@ def test_rows_are_independent_of_their_batch(reads, core, writes):
     model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
     source, row, length = example.source, 1, READERS[reads].lengths[1]
     if isinstance(source, Padded):
-        source = source._replace(items=source.items.double() if source.items.is_floating_point() else source.items)
-        alone: Any = Padded(source.items[row : row + 1, : int(source.lengths[row])], source.lengths[row : row + 1])
+        source = source._replace(
+            items=source.items.double() if source.items.is_floating_point() else source.items
+        )
+        alone: Any = Padded(
+            source.items[row : row + 1, : int(source.lengths[row])], source.lengths[row : row + 1]
+        )
     else:
         source, alone = source.double(), source.double()[row : row + 1]
     target = example.target
     if isinstance(target, Padded):
         alone_target = Padded(target.items[row : row + 1], target.lengths[row : row + 1])
-        close(predict(model, Example(source, target))[row], predict(model, Example(alone, alone_target))[0])
+        close(
+            predict(model, Example(source, target))[row],
+            predict(model, Example(alone, alone_target))[0],
+        )
         return
-    batched, single = predict(model, Example(source, target))[row], predict(model, Example(alone, target))[0]
+    batched, single = (
+        predict(model, Example(source, target))[row],
+        predict(model, Example(alone, target))[0],
+    )
     if writes == "tags":
         batched, single = batched[:length], single[:length]
     close(batched, single)
@@ -280,9 +313,17 @@ def test_encoder_predictor_and_decoder_compose_the_model(reads, core, writes):
     target = example.target if model.writes.part == "decoder" else None
     composed = model.decoder(model.predictor(target, encoded, source=example.source))
     expected = model(example.source, target)
-    for part, other in [(composed, expected)] if isinstance(composed, Tensor) else zip(composed, expected, strict=True):
+    for part, other in (
+        [(composed, expected)]
+        if isinstance(composed, Tensor)
+        else zip(composed, expected, strict=True)
+    ):
         assert torch.equal(part, other)
-    assert {name.split(".")[0] for name, _ in model.named_parameters()} <= {"reads", "core", "writes"}
+    assert {name.split(".")[0] for name, _ in model.named_parameters()} <= {
+        "reads",
+        "core",
+        "writes",
+    }
 
 
 @every_model
@@ -307,19 +348,26 @@ def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
 def test_steps_equal_all_positions(reads, core, writes):
     model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
     if model.writes.part != "decoder":
-        with pytest.raises(TypeError, match=f"decodes targets in order, .* got {type(model.writes).__name__}"):
+        with pytest.raises(
+            TypeError, match=f"decodes targets in order, .* got {type(model.writes).__name__}"
+        ):
             model.writes.embed(torch.zeros(1, 1, dtype=torch.int64))
         return
     source = example.source
     if isinstance(source, Padded):
-        source = source._replace(items=source.items.double() if source.items.is_floating_point() else source.items)
+        source = source._replace(
+            items=source.items.double() if source.items.is_floating_point() else source.items
+        )
     else:
         source = source.double()
     close(predict(model, Example(source, example.target)), model(source, example.target))
 
 
 def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
-    chosen = {"reads": READERS["tokens"].make(WIDTH), "core": build_core(CORES["recurrent"], **core)} | parts
+    chosen = {
+        "reads": READERS["tokens"].make(WIDTH),
+        "core": build_core(CORES["recurrent"], **core),
+    } | parts
     with without_checks(), pytest.raises((TypeError, ValueError), match=message):
         Model(**chosen)
 
@@ -334,9 +382,24 @@ def test_parts_that_do_not_fit_are_refused():
     refused("`core` must be built with in_order=True, since a TokenWriter", tokens, in_order=False)
     refused("`core` must be built with in_order=False, since a SetWriter decodes a set", queries)
     refused("`core` must be built with encodes=True, since a TokenReader", tokens, encodes=False)
-    refused("`core` must be built with encodes=False, since the model has no reader", tokens | {"reads": None})
-    refused("`reads` must be a Reader, since a ClassWriter needs", classes | {"reads": None}, encodes=False)
+    refused(
+        "`core` must be built with encodes=False, since the model has no reader",
+        tokens | {"reads": None},
+    )
+    refused(
+        "`reads` must be a Reader, since a ClassWriter needs",
+        classes | {"reads": None},
+        encodes=False,
+    )
     wide, narrow = embedding_table(9, 14), READERS["tokens"].make(5)
-    refused("`reads` must give items of the core's width, 12, got dim=5", tokens | {"reads": narrow})
-    refused("`writes` must take vectors of the core's memory_dim, 14, got dim=12", {"writes": ClassWriter(12, 4)})
-    refused("`writes` must take .* the core's width, 12, got dim=14", {"writes": TokenWriter(TokenReader(wide))})
+    refused(
+        "`reads` must give items of the core's width, 12, got dim=5", tokens | {"reads": narrow}
+    )
+    refused(
+        "`writes` must take vectors of the core's memory_dim, 14, got dim=12",
+        {"writes": ClassWriter(12, 4)},
+    )
+    refused(
+        "`writes` must take .* the core's width, 12, got dim=14",
+        {"writes": TokenWriter(TokenReader(wide))},
+    )

@@ -21,7 +21,12 @@ CORES = {
 
 def make_model(core: str) -> Model:
     torch.manual_seed(1)
-    model = build(ModelConfig(core=CORES[core], tie="target", dropout=0.0), source_vocab=9, target_vocab=11, grid=GRID)
+    model = build(
+        ModelConfig(core=CORES[core], tie="target", dropout=0.0),
+        source_vocab=9,
+        target_vocab=11,
+        grid=GRID,
+    )
     return model.double().eval()
 
 
@@ -56,7 +61,11 @@ def test_positions_change_the_output_and_have_gradients(core):
     model, (source, target) = make_model(core), make_source_and_target()
     before = model(source, target).detach()
     model.loss(PairBatch(source, target, (0, 1))).total.backward()
-    for value in (model.writes.positions.rows, model.writes.positions.columns, model.writes.positions.end):
+    for value in (
+        model.writes.positions.rows,
+        model.writes.positions.columns,
+        model.writes.positions.end,
+    ):
         assert value.grad is not None
         assert float(value.grad.abs().sum()) > 0
     with torch.no_grad():

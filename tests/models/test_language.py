@@ -1,4 +1,5 @@
-"""Language models: the formula of GPT, causality, steps equal to forward, the loss of next tokens."""
+"""Language models: the formula of GPT, causality, steps equal to forward, the loss of next
+tokens."""
 
 import math
 from dataclasses import replace
@@ -14,22 +15,43 @@ from regard.attention.memory import Memory
 from regard.data.batches import Batch, pad
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig
-from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import (
+    CoreConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 
 CORES = {
-    "learned": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=LearnedConfig(max_length=20)),
-    "relative": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions=RelativeConfig(), key_heads=1),
+    "learned": TransformerConfig(
+        layers=2, width=12, heads=3, feedforward=17, positions=LearnedConfig(max_length=20)
+    ),
+    "relative": TransformerConfig(
+        layers=1, width=12, heads=3, feedforward=17, positions=RelativeConfig(), key_heads=1
+    ),
     "window": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, window=3),
     "gru": RecurrentConfig(width=12, hidden=14, layers=2),
     "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm", attention="dot"),
-    "self-attentive-rnn": SelfAttentiveConfig(width=12, hidden=14, cell="rnn", self_attention_hidden=5, layers=2),
-    "self-attentive-lstm": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, layers=2),
-    "self-attentive-released": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5, form="released"),
+    "self-attentive-rnn": SelfAttentiveConfig(
+        width=12, hidden=14, cell="rnn", self_attention_hidden=5, layers=2
+    ),
+    "self-attentive-lstm": SelfAttentiveConfig(
+        width=12, hidden=14, self_attention_hidden=5, layers=2
+    ),
+    "self-attentive-released": SelfAttentiveConfig(
+        width=12, hidden=14, self_attention_hidden=5, form="released"
+    ),
     "self-attentive-recency": SelfAttentiveConfig(
         width=12, hidden=14, self_attention_hidden=5, layers=2, self_attention_recency="learned"
     ),
@@ -39,11 +61,16 @@ CORES = {
 @pytest.fixture(params=CORES)
 def model(request: pytest.FixtureRequest) -> Model:
     torch.manual_seed(1)
-    return build_language_model(LanguageModelConfig(core=CORES[request.param]), vocab=9).double().eval()
+    return (
+        build_language_model(LanguageModelConfig(core=CORES[request.param]), vocab=9)
+        .double()
+        .eval()
+    )
 
 
 def logits_of(model: Model, tokens: Tensor) -> Tensor:
-    """Return the logits after each token: the targets are the tokens and one more, which is not read."""
+    """Return the logits after each token: the targets are the tokens and one more, which is not
+    read."""
     return model(target=Unpadded.of(functional.pad(tokens, (0, 1))))
 
 
@@ -100,7 +127,13 @@ def perturbed(core: CoreConfig) -> Any:
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_gpt_is_the_formula_of_the_lectures(order):
     core = TransformerConfig(
-        layers=3, width=12, heads=3, feedforward=17, activation="gelu", norm_order=order, positions=LearnedConfig()
+        layers=3,
+        width=12,
+        heads=3,
+        feedforward=17,
+        activation="gelu",
+        norm_order=order,
+        positions=LearnedConfig(),
     )
     model, tokens = perturbed(core), torch.randint(11, (2, 7))
     with torch.no_grad():
@@ -125,10 +158,17 @@ class Recorded:
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_the_last_context_is_that_of_the_lectures(order):
-    """Each token past k is drawn from P of the formula, of exactly the last k tokens at positions 0 to k - 1."""
+    """Each token past k is drawn from P of the formula, of exactly the last k tokens at positions 0
+    to k - 1."""
     positions, k = LearnedConfig(max_length=5), 5
     core = TransformerConfig(
-        layers=2, width=12, heads=3, feedforward=17, activation="gelu", norm_order=order, positions=positions
+        layers=2,
+        width=12,
+        heads=3,
+        feedforward=17,
+        activation="gelu",
+        norm_order=order,
+        positions=positions,
     )
     model = Recorded(perturbed(core))
     text, config = [3, 1, 4], SampleConfig(length=11, temperature=1, context="last")
@@ -140,9 +180,13 @@ def test_the_last_context_is_that_of_the_lectures(order):
 
 
 @pytest.mark.parametrize("window", [None, 3, 9])
-@pytest.mark.parametrize("positions", [RotaryConfig(), AlibiConfig(), RelativeConfig(), NoPositionsConfig()])
+@pytest.mark.parametrize(
+    "positions", [RotaryConfig(), AlibiConfig(), RelativeConfig(), NoPositionsConfig()]
+)
 def test_a_sliding_context_is_a_window_over_the_whole_text(positions, window):
-    core = TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=positions, window=window)
+    core = TransformerConfig(
+        layers=2, width=12, heads=3, feedforward=17, positions=positions, window=window
+    )
     model = perturbed(core)
     narrow = perturbed(replace(core, window=min(5, window or 5)))
     tokens, state = torch.randint(11, (2, 13)), model.start(rows=2)
@@ -160,12 +204,16 @@ def test_a_sliding_context_is_a_window_over_the_whole_text(positions, window):
 @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("self-attentive")])
 def test_a_sliding_context_is_the_last_states_of_a_self_attentive_core(name):
     model, k = perturbed(CORES[name]), 3
-    last = k if model.core.cells[0].reads_first else k - 1  # an rnn adds its new state before it reads
+    last = (
+        k if model.core.cells[0].reads_first else k - 1
+    )  # an rnn adds its new state before it reads
     tokens, state, cut = torch.randint(11, (2, 9)), model.start(rows=2), model.start(rows=2)
 
     def cut_by_hand(past: Any) -> Any:
         old = past.memory
-        return past._replace(memory=Memory(old.keys[:, -last:], old.values[:, -last:], mapped_by=old.mapped_by))
+        return past._replace(
+            memory=Memory(old.keys[:, -last:], old.values[:, -last:], mapped_by=old.mapped_by)
+        )
 
     with torch.no_grad():
         for time in range(9):
@@ -173,7 +221,9 @@ def test_a_sliding_context_is_the_last_states_of_a_self_attentive_core(name):
             state = model.slide(state, k) if time == 0 else state
             expected, cut = model.step(tokens[:, time], cut)
             close(logits, expected)
-            cut = replace(cut, core=replace(cut.core, cells=tuple(map(cut_by_hand, cut.core.cells))))
+            cut = replace(
+                cut, core=replace(cut.core, cells=tuple(map(cut_by_hand, cut.core.cells)))
+            )
 
 
 def test_cores_that_cannot_drop_keys_and_values_are_refused_with_the_reason():
@@ -183,7 +233,9 @@ def test_cores_that_cannot_drop_keys_and_values_are_refused_with_the_reason():
         with pytest.raises(ValueError, match=reason):
             model.slide(state, 3)
     model = perturbed(CORES["relative"])
-    with pytest.raises(ValueError, match="state must be one after a target, got one before the first"):
+    with pytest.raises(
+        ValueError, match="state must be one after a target, got one before the first"
+    ):
         model.slide(model.start(), 3)
 
 

@@ -1,4 +1,5 @@
-"""The Llama block: rotary positions, RMSNorm, SwiGLU, grouped queries, no biases. It equals that of Transformers.
+"""The Llama block: rotary positions, RMSNorm, SwiGLU, grouped queries, no biases. It equals that of
+Transformers.
 
 Source: touvron2023; scaled positions dubey2024.
 """
@@ -12,7 +13,13 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from regard.attention.memory import KeyValueCache, QuantizedMemory, RingMemory, SlidingMemory, StaticMemory
+from regard.attention.memory import (
+    KeyValueCache,
+    QuantizedMemory,
+    RingMemory,
+    SlidingMemory,
+    StaticMemory,
+)
 from regard.layers.blocks import DecoderBlock
 from regard.layers.positions.config import RotaryConfig
 from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
@@ -107,12 +114,18 @@ def test_gradients_equal_those_of_transformers():
             expected = block.get_submodule(name).weight.grad
             actual = core.get_submodule(f"decoder.{layer}.{ours}").weight.grad
             # Transformers rotates by float32 angles.
-            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+            torch.testing.assert_close(
+                actual, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())
+            )
 
 
 @pytest.mark.parametrize(
     ("name", "scaling"),
-    [("linear", LinearScaling(4.0)), ("llama3", Llama3Scaling(8.0, 1.0, 4.0, 8192)), ("llama3", Llama3Scaling(32.0))],
+    [
+        ("linear", LinearScaling(4.0)),
+        ("llama3", Llama3Scaling(8.0, 1.0, 4.0, 8192)),
+        ("llama3", Llama3Scaling(32.0)),
+    ],
 )
 @pytest.mark.parametrize(("base", "dim"), [(500_000.0, 128), (10_000.0, 64), (100.0, 6)])
 def test_scaled_angles_are_those_of_transformers(name, scaling, base, dim):
@@ -146,7 +159,10 @@ def empty_ring(block: DecoderBlock) -> RingMemory:
 @pytest.mark.parametrize("name", PASTS)
 def test_steps_equal_the_forward_pass_with_every_memory(name):
     positions, rope = SCALINGS["llama3"]
-    core, items = our_core(positions, their_model(rope)).double(), torch.randn(2, TIME, WIDTH).double()
+    core, items = (
+        our_core(positions, their_model(rope)).double(),
+        torch.randn(2, TIME, WIDTH).double(),
+    )
     with torch.no_grad():
         for block in core.decoder:
             expected, past = block(items, None), None
@@ -159,7 +175,9 @@ def test_steps_equal_the_forward_pass_with_every_memory(name):
                 else:
                     out, past = block.step(item, past, None)
                 if name == "quantized":
-                    torch.testing.assert_close(out, expected[:, time : time + 1], rtol=0.1, atol=0.1)
+                    torch.testing.assert_close(
+                        out, expected[:, time : time + 1], rtol=0.1, atol=0.1
+                    )
                 else:
                     close(out, expected[:, time : time + 1])
             assert int(past.length) == TIME

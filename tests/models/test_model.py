@@ -1,4 +1,5 @@
-"""Public names that build a model: cores from fields, parts of one's own, and what a model refuses."""
+"""Public names that build a model: cores from fields, parts of one's own, and what a model
+refuses."""
 
 from typing import Any
 
@@ -14,7 +15,10 @@ from tests.shapes import without_checks
 
 SIZES = {"width": 12, "layers": 1}
 CORES = {
-    "Transformer": (TransformerConfig, SIZES | {"heads": 3, "feedforward": 17, "score": "cosine", "norm": "rms"}),
+    "Transformer": (
+        TransformerConfig,
+        SIZES | {"heads": 3, "feedforward": 17, "score": "cosine", "norm": "rms"},
+    ),
     "Recurrent": (RecurrentConfig, SIZES | {"hidden": 14, "attention": "concat"}),
     "SelfAttentive": (SelfAttentiveConfig, SIZES | {"hidden": 14, "self_attention_hidden": 5}),
 }
@@ -31,7 +35,9 @@ def test_core_of_fields_is_that_of_their_config(name: str) -> None:
     assert of_fields.width == 12
     items = Unpadded.of(torch.randn(2, 5, 12))
     assert torch.equal(of_config.encode(items).items, of_fields.encode(items).items)
-    with pytest.raises(TypeError, match="`config` must be None if its fields are given, got both it and width"):
+    with pytest.raises(
+        TypeError, match="`config` must be None if its fields are given, got both it and width"
+    ):
         kind(config(), width=12)
     with pytest.raises(TypeError, match=r"Config has no field 'widht'. Did you mean 'width'"):
         kind(widht=12)
@@ -55,7 +61,12 @@ class MeanWriter(regard.Writer):
     part = "encoder"
 
     def read(
-        self, core: regard.Core, encoded: regard.Padded, *, source: Any = None, queries: Tensor | None = None
+        self,
+        core: regard.Core,
+        encoded: regard.Padded,
+        *,
+        source: Any = None,
+        queries: Tensor | None = None,
     ) -> Tensor:
         return encoded.items.mean(1)
 
@@ -111,7 +122,10 @@ def test_own_score_decodes_as_it_reads_all_positions() -> None:
 def test_source_of_a_track_writer_must_be_tracks() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decodes=False)
     model = regard.Model(reads=PointReader(12), core=core, writes=regard.TrackWriter(12, 2))
-    with without_checks(), pytest.raises(ValueError, match=r"`source` must be tracks .* from_velocity=False"):
+    with (
+        without_checks(),
+        pytest.raises(ValueError, match=r"`source` must be tracks .* from_velocity=False"),
+    ):
         model(torch.randn(3, 4, 3))
 
 
@@ -135,7 +149,11 @@ def test_token_ids_without_lengths_are_refused() -> None:
     table = regard.TokenReader(regard.embedding_table(9, 12))
     model = regard.Model(reads=table, core=core, writes=regard.TokenWriter(table))
     padded = regard.Padded(ids, torch.tensor([3, 2]))
-    for name, source, target in (("source", ids, padded), ("target", padded, ids), ("target", padded, ids.tolist())):
+    for name, source, target in (
+        ("source", ids, padded),
+        ("target", padded, ids),
+        ("target", padded, ids.tolist()),
+    ):
         for call in (model, lambda *pair: model.loss(regard.Batch(*pair))):
             kind = "list" if isinstance(target, list) else r"a tensor of shape \(2, 3\)"
             message = rf"`{name}` must be regard.Padded\(ids, lengths\), .* got {kind}"
@@ -146,14 +164,23 @@ def test_token_ids_without_lengths_are_refused() -> None:
 def test_source_is_refused_by_a_model_without_a_reader() -> None:
     model, tokens = language_model(), torch.randint(4, 9, (2, 3))
     for call in (model, model.start):
-        with without_checks(), pytest.raises(TypeError, match="`source` must be None, since the model has no reader"):
+        with (
+            without_checks(),
+            pytest.raises(TypeError, match="`source` must be None, since the model has no reader"),
+        ):
             call(Unpadded.of(tokens))
 
 
 def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decoder_layers=2, in_order=False)
-    with pytest.raises(ValueError, match=r"`writes` must be built with blocks=2, .* got SetWriter with 1"):
-        regard.Model(reads=PointReader(12), core=core, writes=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1))
+    with pytest.raises(
+        ValueError, match=r"`writes` must be built with blocks=2, .* got SetWriter with 1"
+    ):
+        regard.Model(
+            reads=PointReader(12),
+            core=core,
+            writes=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1),
+        )
 
 
 def test_hooks_that_decoding_does_not_call_are_reported() -> None:
@@ -172,7 +199,9 @@ def test_embeddings_are_the_first_parameters() -> None:
     """The norm of the gradient is a sum in this order, on which its last bits depend."""
     writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
     reads = regard.TokenReader(regard.embedding_table(7, 12))
-    of_text = regard.Model(reads=None, core=regard.Recurrent(width=12, hidden=8, encodes=False), writes=writes)
+    of_text = regard.Model(
+        reads=None, core=regard.Recurrent(width=12, hidden=8, encodes=False), writes=writes
+    )
     of_pairs = regard.Model(reads=reads, core=regard.Recurrent(width=12, hidden=8), writes=writes)
     assert next(of_text.named_parameters())[0] == "writes.inputs.table.weight"
     names = [name for name, _ in of_pairs.named_parameters()]
@@ -181,7 +210,9 @@ def test_embeddings_are_the_first_parameters() -> None:
 
 def test_pool_comes_before_the_output_and_grid_positions_last() -> None:
     pooled = [name for name, _ in regard.ClassWriter(12, 3).named_parameters()]
-    assert [name.partition(".")[0] for name in pooled] == ["pool"] * 9 + ["norm"] * 2 + ["output"] * 2
+    assert [name.partition(".")[0] for name in pooled] == ["pool"] * 9 + ["norm"] * 2 + [
+        "output"
+    ] * 2
     inputs = regard.TokenReader(regard.embedding_table(9, 12))
     writes = regard.TokenWriter(inputs, positions=regard.GridPositions((2, 3), 12))
     assert [name for name, _ in writes.named_parameters()][-3:] == [

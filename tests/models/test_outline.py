@@ -1,4 +1,5 @@
-"""Outlines of models: their shapes are those of the tensors, for every part and the model of every recipe."""
+"""Outlines of models: their shapes are those of the tensors, for every part and the model of every
+recipe."""
 
 from typing import Any
 
@@ -26,7 +27,10 @@ from regard.settings.options import parse
 from tests.campaigns.options_data import BASE
 from tests.models.test_grid import CORES, READERS, WRITERS, make_example, make_model
 
-PAIRS = [*((reads, "transformer", "classes") for reads in READERS), *(("tokens", core, "tokens") for core in CORES)]
+PAIRS = [
+    *((reads, "transformer", "classes") for reads in READERS),
+    *(("tokens", core, "tokens") for core in CORES),
+]
 PAIRS += [("tracks", "recurrent", writes) for writes in WRITERS]
 
 
@@ -46,7 +50,9 @@ def items_of(value: Any) -> Tensor:
     return value.items if isinstance(value, Padded) else getattr(value, "vector", value)
 
 
-@pytest.mark.parametrize(("reads", "core", "writes"), PAIRS, ids=["-".join(names) for names in PAIRS])
+@pytest.mark.parametrize(
+    ("reads", "core", "writes"), PAIRS, ids=["-".join(names) for names in PAIRS]
+)
 @torch.no_grad()
 def test_shapes_are_those_of_the_tensors(reads, core, writes):
     model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
@@ -67,14 +73,20 @@ def test_shapes_are_those_of_the_tensors(reads, core, writes):
         assert predicting[0].shape[1:] == model.writes.queries.shape
         answer = torch.cat(answer, -1)
     else:
-        fits(next((s.shape for s in predicting if s.symbol == "h^Dec"), encoding[-1].shape), items_of(hidden), named)
+        fits(
+            next((s.shape for s in predicting if s.symbol == "h^Dec"), encoding[-1].shape),
+            items_of(hidden),
+            named,
+        )
     fits(predicting[-1].shape, answer, named)
 
 
 def test_parameters_of_the_stages_are_all_of_the_model():
     model = make_model("images", "recurrent", "tokens")
     counts = [stage.detail.rpartition(", ")[2] for part in outline(model) for stage in part]
-    numbers = [int(count.split()[0].replace(",", "")) for count in counts if count.endswith("parameters")]
+    numbers = [
+        int(count.split()[0].replace(",", "")) for count in counts if count.endswith("parameters")
+    ]
     assert sum(numbers) == sum(value.numel() for value in model.parameters())
 
 
@@ -96,7 +108,10 @@ def test_a_language_model_has_no_encoder():
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "quantized"])
 @torch.no_grad()
 def test_autoencoders_have_an_encoder_and_a_decoder(kind):
-    shape, config = (1, 8, 12), AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7)
+    shape, config = (
+        (1, 8, 12),
+        AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7),
+    )
     model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(config, shape).train()
     images = torch.rand(2, *shape)
     model.loss(Batch(images, images, (0, 1)))
@@ -117,7 +132,13 @@ def test_another_module_is_refused():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
-    config = parse(BASE[recipe], TrainOptions(), RECIPES[recipe].config(), max_positionals=0, expected="options").config
+    config = parse(
+        BASE[recipe],
+        TrainOptions(),
+        RECIPES[recipe].config(),
+        max_positionals=0,
+        expected="options",
+    ).config
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
     made.learn(tmp_path)
     made.pretrain(tmp_path)

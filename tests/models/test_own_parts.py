@@ -1,4 +1,5 @@
-"""Parts of a user's own in a Transformer: score, choice, norm, positions and feed-forward network."""
+"""Parts of a user's own in a Transformer: score, choice, norm, positions and feed-forward
+network."""
 
 from dataclasses import replace
 
@@ -89,7 +90,12 @@ OWN = {
     "a rotation": {"positions": ReverseRotary(4)},
     "feedforward": {"feedforward": Maxout},
     "activation": {"feedforward": lambda: FeedForward(12, 17, activation=torch.tanh)},
-    "all": {"score": NegativeDistance, "norm": CenteredNorm, "positions": ReverseRotary(2), "feedforward": Maxout},
+    "all": {
+        "score": NegativeDistance,
+        "norm": CenteredNorm,
+        "positions": ReverseRotary(2),
+        "feedforward": Maxout,
+    },
 }
 KNOWN = {
     "norm": {"norm": RMSNorm},
@@ -102,7 +108,11 @@ KNOWN = {
 def make_model(parts: dict) -> Model:
     torch.manual_seed(2)
     table = embedding_table(9, 12)
-    return Model(reads=TokenReader(table), core=Transformer(CONFIG, **parts), writes=TokenWriter(TokenReader(table)))
+    return Model(
+        reads=TokenReader(table),
+        core=Transformer(CONFIG, **parts),
+        writes=TokenWriter(TokenReader(table)),
+    )
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -142,18 +152,28 @@ def test_weights_are_saved_and_loaded(name):
         for parameter in first.parameters():
             parameter.add_(torch.randn_like(parameter))
     second.load_state_dict(first.state_dict())
-    assert all(torch.equal(*pair) for pair in zip(first.parameters(), second.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(first.parameters(), second.parameters(), strict=True)
+    )
 
 
 def test_parts_that_do_not_fit_are_refused():
     config = TransformerConfig(layers=1, width=12, heads=3, inducing_points=2)
-    with pytest.raises(ValueError, match="positions must be added to the items with inducing_points, got Rotary"):
+    with pytest.raises(
+        ValueError, match="positions must be added to the items with inducing_points, got Rotary"
+    ):
         Transformer(config, positions=Rotary(4))
-    with pytest.raises(ValueError, match="score must be scaled-dot, dot or cosine with rotary positions, got additive"):
+    with pytest.raises(
+        ValueError,
+        match="score must be scaled-dot, dot or cosine with rotary positions, got additive",
+    ):
         TransformerConfig(score="additive", positions=RotaryConfig())
     with pytest.raises(ValueError, match=r"head_dim .* must be even with rotary positions, got 5"):
         TransformerConfig(width=15, heads=3, positions=RotaryConfig())
-    with pytest.raises(ValueError, match=r"head_dim .* must be at least positions.dim=6 with rotary positions, got 4"):
+    with pytest.raises(
+        ValueError,
+        match=r"head_dim .* must be at least positions.dim=6 with rotary positions, got 4",
+    ):
         TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
 
 
@@ -161,22 +181,55 @@ def test_parts_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Transformer(CONFIG, score=NegativeDistance()), "score must be a function that creates a part, .* got"),
-        (lambda: Transformer(CONFIG, norm=RMSNorm(12)), "norm must be a function that creates a part, .* RMSNorm"),
-        (lambda: Transformer(CONFIG, feedforward=FeedForward(12, 8)), "feedforward must be a function .* FeedForward"),
+        (
+            lambda: Transformer(CONFIG, score=NegativeDistance()),
+            "score must be a function that creates a part, .* got",
+        ),
+        (
+            lambda: Transformer(CONFIG, norm=RMSNorm(12)),
+            "norm must be a function that creates a part, .* RMSNorm",
+        ),
+        (
+            lambda: Transformer(CONFIG, feedforward=FeedForward(12, 8)),
+            "feedforward must be a function .* FeedForward",
+        ),
         (
             lambda: Transformer(CONFIG, positions=nn.Identity()),
             "positions must be a Positional.* got Identity",
         ),
-        (lambda: Transformer(CONFIG, positions=Ramp), "positions must be a PositionalEncoding .* got Ramp"),
-        (lambda: Transformer(CONFIG, positions=Sinusoidal(8)), "positions must have dim=12, got Sinusoidal with 8"),
-        (lambda: Transformer(CONFIG, positions=Learned(9, 1)), "positions must have dim=12, got Learned with 1"),
-        (lambda: Transformer(CONFIG, positions=AlibiPositions(1)), "must have num_heads=3, got AlibiPositions with 1"),
+        (
+            lambda: Transformer(CONFIG, positions=Ramp),
+            "positions must be a PositionalEncoding .* got Ramp",
+        ),
+        (
+            lambda: Transformer(CONFIG, positions=Sinusoidal(8)),
+            "positions must have dim=12, got Sinusoidal with 8",
+        ),
+        (
+            lambda: Transformer(CONFIG, positions=Learned(9, 1)),
+            "positions must have dim=12, got Learned with 1",
+        ),
+        (
+            lambda: Transformer(CONFIG, positions=AlibiPositions(1)),
+            "must have num_heads=3, got AlibiPositions with 1",
+        ),
         (lambda: Transformer(4), "`config` must be a TransformerConfig, got 4"),
-        (lambda: Transformer(CONFIG, encodes=False, decodes=False), "must have an encoder or a decoder"),
-        (lambda: Recurrent(width=12, hidden=8, score="dot"), "`score` must be a Score or None, got 'dot'"),
-        (lambda: Recurrent(width=12, hidden=8, score=ScaledDot, attention="none"), "`score` must be a Score or None"),
-        (lambda: Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none"), "None with attention='none'"),
+        (
+            lambda: Transformer(CONFIG, encodes=False, decodes=False),
+            "must have an encoder or a decoder",
+        ),
+        (
+            lambda: Recurrent(width=12, hidden=8, score="dot"),
+            "`score` must be a Score or None, got 'dot'",
+        ),
+        (
+            lambda: Recurrent(width=12, hidden=8, score=ScaledDot, attention="none"),
+            "`score` must be a Score or None",
+        ),
+        (
+            lambda: Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none"),
+            "None with attention='none'",
+        ),
     ],
 )
 def test_wrong_parts_are_named(make, message):
@@ -207,27 +260,43 @@ def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice
     assert len({id(read.choice) for read in reads}) == 6
     source = Padded(torch.randn(2, 5, 12).double(), torch.tensor([5, 3]))
     targets = torch.randn(2, 4, 12).double()
-    close(own(targets, own.start(own.encode(source))), named(targets, named.start(named.encode(source))))
+    close(
+        own(targets, own.start(own.encode(source))),
+        named(targets, named.start(named.encode(source))),
+    )
 
 
 def test_positions_are_given_by_name():
     core = Transformer(width=12, heads=3, positions="rotary")
     assert type(core.positions) is Rotary
-    with pytest.raises(ValueError, match=r"positions must be one of sinusoidal, learned, .* got 'rotery'"):
+    with pytest.raises(
+        ValueError, match=r"positions must be one of sinusoidal, learned, .* got 'rotery'"
+    ):
         Transformer(positions="rotery")
 
 
 def test_parts_of_a_wrong_kind_are_refused():
-    with pytest.raises(TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity; to write one"):
+    with pytest.raises(
+        TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity; to write one"
+    ):
         Transformer(CONFIG, score=nn.Identity)
-    with pytest.raises(TypeError, match=r"choice must be a Choice, such as Soft\(beta\), got Identity; to write one"):
+    with pytest.raises(
+        TypeError,
+        match=r"choice must be a Choice, such as Soft\(beta\), got Identity; to write one",
+    ):
         Transformer(CONFIG, choice=nn.Identity)
-    with pytest.raises(TypeError, match=r"choice must be a function that creates a part.* got the part Doubled"):
+    with pytest.raises(
+        TypeError, match=r"choice must be a function that creates a part.* got the part Doubled"
+    ):
         Transformer(CONFIG, choice=Doubled())
-    with pytest.raises(ValueError, match=r"options of a choice must be left out with one of your own, got beta=2.0"):
+    with pytest.raises(
+        ValueError, match=r"options of a choice must be left out with one of your own, got beta=2.0"
+    ):
         Transformer(beta=2.0, choice=Doubled)
 
 
 def test_part_that_is_no_score_is_named() -> None:
-    with pytest.raises(TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity"):
+    with pytest.raises(
+        TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity"
+    ):
         Transformer(layers=1, width=8, heads=2, positions="none", score=nn.Identity)

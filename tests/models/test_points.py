@@ -1,4 +1,5 @@
-"""Reader of point clouds: sampling, groups, independence of the order, and proposals at places of their own."""
+"""Reader of point clouds: sampling, groups, independence of the order, and proposals at places of
+their own."""
 
 import math
 
@@ -19,9 +20,16 @@ from regard.models.writers.sets import SetWriter
 from tests.helpers import close, without_gradient
 
 CORES = {
-    "transformer": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()),
+    "transformer": TransformerConfig(
+        layers=1, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()
+    ),
     "induced": TransformerConfig(
-        layers=1, width=12, heads=3, feedforward=17, positions=NoPositionsConfig(), inducing_points=3
+        layers=1,
+        width=12,
+        heads=3,
+        feedforward=17,
+        positions=NoPositionsConfig(),
+        inducing_points=3,
     ),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
 }
@@ -30,7 +38,13 @@ LENGTHS = (40, 3, 25)
 
 def make_reader(**settings) -> PointReader:
     torch.manual_seed(1)
-    options = {"extent": (6.0, 5.0, 3.0), "features": 1, "groups": 7, "neighbors": 4, "radius": 1.2} | settings
+    options = {
+        "extent": (6.0, 5.0, 3.0),
+        "features": 1,
+        "groups": 7,
+        "neighbors": 4,
+        "radius": 1.2,
+    } | settings
     return PointReader(12, **options)
 
 
@@ -55,7 +69,9 @@ def permuted(clouds: Padded) -> Padded:
 
 def test_points_are_sorted_by_their_first_number_then_the_second():
     points = torch.tensor([[[2.0, 1], [1, 5], [2, 0], [1, 5], [9, 9]]])
-    assert sort_points(points, torch.tensor([4])).tolist() == [[[1, 5], [1, 5], [2, 0], [2, 1], [0, 0]]]
+    assert sort_points(points, torch.tensor([4])).tolist() == [
+        [[1, 5], [1, 5], [2, 0], [2, 1], [0, 0]]
+    ]
 
 
 def test_farthest_points_are_sampled_as_defined():
@@ -93,7 +109,10 @@ def test_items_are_the_formula():
     assert lengths.tolist() == [7, 3, 7]
     points = clouds.items[0]
     points = points[sorted(range(len(points)), key=lambda i: points[i].tolist())]
-    index, extent = farthest_points(points[None, :, :3], torch.tensor([40]), 7)[0], torch.tensor([6.0, 5.0, 3.0])
+    index, extent = (
+        farthest_points(points[None, :, :3], torch.tensor([40]), 7)[0],
+        torch.tensor([6.0, 5.0, 3.0]),
+    )
     first, norm, _, second = reader.local
     third, fourth = reader.place[0], reader.place[2]
     for group, center in enumerate(points[index, :3]):
@@ -103,7 +122,9 @@ def test_items_are_the_formula():
         for i in members:
             x = torch.cat(((points[i, :3] - center) / 1.2, points[i, 3:]))
             hidden = first.weight @ x + first.bias
-            hidden = (hidden - hidden.mean()) / (hidden.var(correction=0) + norm.eps).sqrt() * norm.weight + norm.bias
+            hidden = (hidden - hidden.mean()) / (
+                hidden.var(correction=0) + norm.eps
+            ).sqrt() * norm.weight + norm.bias
             vectors.append(second.weight @ hidden.clamp(min=0) + second.bias)
         least, most = points[:, :3].amin(0), points[:, :3].amax(0)
         distances = torch.cat(((center - least) / extent, (most - center) / extent))
@@ -124,7 +145,9 @@ def test_the_order_of_the_points_changes_nothing(core):
         assert torch.equal(actual.logits, expected.logits)
         assert torch.equal(actual.regions, expected.regions)
     clouds.items[0, 5] += 0.1
-    assert not torch.equal(model(clouds).logits[0], expected.logits[0])  # untrained regions are those of the groups
+    assert not torch.equal(
+        model(clouds).logits[0], expected.logits[0]
+    )  # untrained regions are those of the groups
 
 
 def test_equal_coordinates_are_told_apart_by_features():
@@ -148,7 +171,9 @@ def test_clouds_are_independent_of_their_batch():
 @pytest.mark.usefixtures("in_float64", "no_shape_checks")
 def test_every_parameter_learns_from_proposals():
     model, clouds = make_detector("transformer").double().train(), make_clouds()
-    target = LabeledRegions(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(3, 2, 6) * 0.4 + 0.3)
+    target = LabeledRegions(
+        torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(3, 2, 6) * 0.4 + 0.3
+    )
     batch = type("Example", (), {"source": clouds, "target": target})
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
@@ -172,7 +197,11 @@ def test_padding_is_never_proposed():
     assert (proposed.logits[1, 3:] == -100).all()
     targets = torch.rand(3, 2, 6)
     assigned, _ = task_aligned_assignment(
-        torch.rand(3, 7, 2), proposed.regions, placed.centers, targets, torch.ones(3, 2, dtype=torch.bool)
+        torch.rand(3, 7, 2),
+        proposed.regions,
+        placed.centers,
+        targets,
+        torch.ones(3, 2, dtype=torch.bool),
     )
     assert (assigned[1, 3:] == -1).all()
     assert (assigned[1, :3] >= 0).any()
@@ -180,9 +209,13 @@ def test_padding_is_never_proposed():
 
 def test_centers_just_outside_a_box_are_assigned_to_it():
     clouds, model = make_clouds(), make_detector("transformer").eval()
-    torch.testing.assert_close(model.writes.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)]))
+    torch.testing.assert_close(
+        model.writes.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)])
+    )
     hidden = model.writes.read(model.core, model.core.encode(model.reads(clouds)))
-    center = hidden.centers[0, 0]  # 0.02 from the lower corner of the box, and not the nearest to its middle
+    center = hidden.centers[
+        0, 0
+    ]  # 0.02 from the lower corner of the box, and not the nearest to its middle
     box = torch.cat((center + 0.02 + 0.4, torch.full((3,), 0.8)))
     target = LabeledRegions(torch.tensor([[0], [-1], [-1]]), box.expand(3, 1, 6))
     near = model.writes.proposal_loss(hidden.proposed, hidden.centers, target)
@@ -201,9 +234,15 @@ def test_centers_of_a_batch_equal_those_of_all_rows():
 
 
 def test_outline_names_points_groups_and_queries():
-    for queries, name in (("proposed", "queries of the best proposals"), ("learned", "learned queries")):
+    for queries, name in (
+        ("proposed", "queries of the best proposals"),
+        ("learned", "learned queries"),
+    ):
         encoding, (start, *_) = outline(make_detector("transformer", queries))
-        assert [stage.shape for stage in encoding[:2]] == [("batch", "points", 4), ("batch", "groups", 12)]
+        assert [stage.shape for stage in encoding[:2]] == [
+            ("batch", "points", 4),
+            ("batch", "groups", 12),
+        ]
         assert start.name == name
 
 
@@ -215,12 +254,19 @@ def test_learned_queries_need_no_places():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_parts_that_do_not_fit_are_refused():
-    for name, value in (("groups", 0), ("neighbors", 0), ("radius", 0.0), ("extent", (1.0, 0.0, 1.0))):
+    for name, value in (
+        ("groups", 0),
+        ("neighbors", 0),
+        ("radius", 0.0),
+        ("extent", (1.0, 0.0, 1.0)),
+    ):
         with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
             make_reader(**{name: value})
     with pytest.raises(ValueError, match="extent must be three sides, got 2"):
         make_reader(extent=(1.0, 2.0))
     writes = SetWriter(12, 3, axes=3, num_queries=4, blocks=1, centers="items")
     core = make_detector("transformer").core
-    with pytest.raises(TypeError, match=r'`encoded` must be Placed with centers="items", .* got Unpadded'):
+    with pytest.raises(
+        TypeError, match=r'`encoded` must be Placed with centers="items", .* got Unpadded'
+    ):
         writes.read(core, Unpadded.of(torch.zeros(1, 5, 12)))

@@ -1,4 +1,5 @@
-"""Codebook by hand: nearest entries, straight-through gradients, moving averages, reset of unused entries."""
+"""Codebook by hand: nearest entries, straight-through gradients, moving averages, reset of unused
+entries."""
 
 import math
 
@@ -23,19 +24,25 @@ def make_codebook(entries: list[list[float]], uses: float = 2.0) -> Codebook:
 
 def model(**settings: object) -> QuantizedAutoencoder:
     torch.manual_seed(1)
-    config = AutoencoderConfig(kind="quantized", code_dim=3, codebook_size=5, channels=4, **settings)
+    config = AutoencoderConfig(
+        kind="quantized", code_dim=3, codebook_size=5, channels=4, **settings
+    )
     return QuantizedAutoencoder(config, SHAPE).double()
 
 
 def make_batch(rows: int = 4) -> ImageBatch:
-    images = torch.rand(rows, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    images = torch.rand(
+        rows, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
     return ImageBatch(images, torch.zeros(rows), tuple(range(rows)))
 
 
 def test_nearest_entry_is_selected_and_the_lowest_index_on_ties():
     vectors = torch.tensor([[0.9, 0.2], [-3.0, 0.1], [0.0, 0.4], [0.5, 0.0]], dtype=torch.float64)
     assert make_codebook([[1, 0], [-1, 0], [0, 1]]).eval().nearest(vectors).tolist() == [0, 1, 2, 0]
-    assert make_codebook([[0, 0], [1, 0]]).nearest(torch.tensor([[0.5, 7.0]]).double()).tolist() == [0]
+    assert make_codebook([[0, 0], [1, 0]]).nearest(
+        torch.tensor([[0.5, 7.0]]).double()
+    ).tolist() == [0]
 
 
 def test_gradient_of_the_vectors_is_that_of_the_entries_and_the_distance_is_by_hand():
@@ -60,8 +67,14 @@ def test_commitment_moves_vectors_to_their_entries():
 def test_moving_averages_by_hand():
     entries = make_codebook([[1, 0], [-1, 0]], uses=2.0).train()
     entries(torch.tensor([[0.8, 0.2], [1.4, 0.0], [-1.0, 0.6]], dtype=torch.float64))
-    close(entries.cluster_sizes, torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64))
-    close(entries.cluster_sums[0], torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64))
+    close(
+        entries.cluster_sizes,
+        torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64),
+    )
+    close(
+        entries.cluster_sums[0],
+        torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64),
+    )
     close(entries.entries[1], torch.tensor([-1.0, 0.03 * 0.6 / 1.97], dtype=torch.float64))
 
 
@@ -116,7 +129,10 @@ def test_loss_is_the_error_plus_the_commitment_term():
     autoencoder.train().loss(make_batch())
     autoencoder.eval()
     images = make_batch().source
-    vectors, entries = autoencoder.vectors(images), autoencoder.codebook.entries[autoencoder.encode(images)]
+    vectors, entries = (
+        autoencoder.vectors(images),
+        autoencoder.codebook.entries[autoencoder.encode(images)],
+    )
     error = (autoencoder(images) - images).square().sum()
     loss = autoencoder.loss(make_batch())
     close(loss.total, error + 0.7 * (vectors - entries).square().sum())
@@ -135,14 +151,18 @@ def test_saved_and_loaded_is_the_same(tmp_path):
     original.loss(make_batch())
     save_weights(tmp_path / "model.safetensors", original)
     load_weights(tmp_path / "model.safetensors", other)
-    assert torch.equal(original.eval().encode(make_batch().source), other.eval().encode(make_batch().source))
+    assert torch.equal(
+        original.eval().encode(make_batch().source), other.eval().encode(make_batch().source)
+    )
     assert torch.equal(original(make_batch().source), other(make_batch().source))
 
 
 def test_usage_by_hand():
     share, perplexity = usage(torch.tensor([[0, 0, 3], [3, 0, 0]]), 8)
     assert share == 2
-    assert perplexity == pytest.approx(math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3)))
+    assert perplexity == pytest.approx(
+        math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
+    )
     assert usage(torch.arange(8), 8) == (8, pytest.approx(8.0))
 
 
@@ -155,7 +175,9 @@ def test_invalid_settings_raise():
         AutoencoderConfig(kind="quantized", regularizer=L1Config())
     with pytest.raises(ValueError, match="cost must be squared with kind=quantized, got absolute"):
         AutoencoderConfig(kind="quantized", cost="absolute")
-    with pytest.raises(ValueError, match="code_activation must be identity with kind=quantized, got tanh"):
+    with pytest.raises(
+        ValueError, match="code_activation must be identity with kind=quantized, got tanh"
+    ):
         AutoencoderConfig(kind="quantized", code_activation="tanh")
     with pytest.raises(ValueError, match="commitment must be from 0 to"):
         AutoencoderConfig(commitment=-1.0)

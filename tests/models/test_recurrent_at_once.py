@@ -20,7 +20,13 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
 
 
 def make_core(**config) -> Recurrent:
-    sizes = {"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11, "cell": "gru", "attention": "additive"}
+    sizes = {
+        "width": WIDTH,
+        "hidden": HIDDEN,
+        "attention_hidden": 11,
+        "cell": "gru",
+        "attention": "additive",
+    }
     core = Recurrent(RecurrentConfig(**sizes | config))
     for parameter in core.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter, std=0.4)
@@ -52,7 +58,9 @@ def runs(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize("sizes", [{}, {"value_map": 6}, {"encoder_hidden": 14}, {"value_map": 6, "encoder_hidden": 4}])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"value_map": 6}, {"encoder_hidden": 14}, {"value_map": 6, "encoder_hidden": 4}]
+)
 def test_compiled_run_equals_steps(directions, learns, sizes, runs):
     core, source, targets = make_core(directions=directions, **sizes), make_source(), make_targets()
     with torch.set_grad_enabled(learns):
@@ -71,8 +79,12 @@ def test_gradients_are_those_of_the_steps_in_double(value_map, runs):
         out = model(targets.to(dtype), model.start(source._replace(items=source.items.to(dtype))))
         (out * torch.sin(torch.arange(out.numel(), dtype=dtype)).view(out.shape)).sum().backward()
     assert len(runs) == 1
-    for (name, parameter), reference in zip(core.named_parameters(), exact.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad.double(), reference.grad, rtol=1e-4, atol=1e-5, msg=name)
+    for (name, parameter), reference in zip(
+        core.named_parameters(), exact.parameters(), strict=True
+    ):
+        torch.testing.assert_close(
+            parameter.grad.double(), reference.grad, rtol=1e-4, atol=1e-5, msg=name
+        )
 
 
 def test_source_without_padding(runs):
@@ -99,7 +111,9 @@ def test_hooks_on_modules_are_called_at_every_step(part, runs):
     core, source, targets = make_core(), make_source(), make_targets()
     calls = []
     module = core.get_submodule(part)
-    register = module.register_forward_hook if part != "read.score" else module.register_forward_pre_hook
+    register = (
+        module.register_forward_hook if part != "read.score" else module.register_forward_pre_hook
+    )
     handle = register(lambda *_: calls.append(1))
     core(targets, core.start(source))
     assert not runs
@@ -127,7 +141,9 @@ def _with_another_choice(core: Recurrent) -> None:
 def _with_another_forward(core: Recurrent) -> None:
     cell = core.cells[0]
     forward = cell.forward
-    cell.forward = lambda projected, state, context=None: (forward(projected, state, context=context)[0] / 2,)
+    cell.forward = lambda projected, state, context=None: (
+        forward(projected, state, context=context)[0] / 2,
+    )
 
 
 def _with_another_kernel(core: Recurrent) -> None:
@@ -156,7 +172,13 @@ def test_custom_modules_are_used(exchange, runs):
 
 @pytest.mark.parametrize(
     "config",
-    [{"cell": "lstm"}, {"cell": "rnn"}, {"attention": "none"}, {"attention": "dot"}, {"decoder_layers": 2}],
+    [
+        {"cell": "lstm"},
+        {"cell": "rnn"},
+        {"attention": "none"},
+        {"attention": "dot"},
+        {"decoder_layers": 2},
+    ],
 )
 def test_other_cores_run_step_by_step(config, runs):
     core, source, targets = make_core(**config), make_source(), make_targets()

@@ -24,7 +24,11 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 every_attention = pytest.mark.parametrize("attention", ["none", *READING])
 every_depth = pytest.mark.parametrize(
     "depth",
-    [{"layers": 1, "directions": 1}, {"layers": 2, "decoder_layers": 3}, {"layers": 3, "decoder_layers": 1}],
+    [
+        {"layers": 1, "directions": 1},
+        {"layers": 2, "decoder_layers": 3},
+        {"layers": 3, "decoder_layers": 1},
+    ],
     ids=["1", "2-3", "3-1"],
 )
 
@@ -38,7 +42,9 @@ def make_core(**config) -> Recurrent:
 
 
 def make_source() -> Padded:
-    return Padded(torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64), torch.tensor(LENGTHS))
+    return Padded(
+        torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64), torch.tensor(LENGTHS)
+    )
 
 
 def make_targets() -> Tensor:
@@ -51,7 +57,9 @@ def record_weights(core: Recurrent) -> list[Tensor]:
 
     def keep(read: Read, inputs: tuple) -> None:
         query, memory = inputs
-        recorded.append(attention_weights(query, memory, score=read.score, choice=read.choice).squeeze(1))
+        recorded.append(
+            attention_weights(query, memory, score=read.score, choice=read.choice).squeeze(1)
+        )
 
     assert core.read is not None
     core.read.register_forward_pre_hook(keep)
@@ -62,7 +70,11 @@ def record_weights(core: Recurrent) -> list[Tensor]:
 @every_attention
 @every_depth
 def test_steps_equal_forward(cell, attention, depth):
-    core, source, targets = make_core(cell=cell, attention=attention, **depth), make_source(), make_targets()
+    core, source, targets = (
+        make_core(cell=cell, attention=attention, **depth),
+        make_source(),
+        make_targets(),
+    )
     outputs, state = core(targets, core.start(source)), core.start(source)
     for j in range(STEPS):
         hidden, state = core.step(targets[:, j], state)
@@ -73,7 +85,11 @@ def test_steps_equal_forward(cell, attention, depth):
 @every_attention
 @every_depth
 def test_batched_equals_one_by_one(cell, attention, depth):
-    core, source, targets = make_core(cell=cell, attention=attention, **depth), make_source(), make_targets()
+    core, source, targets = (
+        make_core(cell=cell, attention=attention, **depth),
+        make_source(),
+        make_targets(),
+    )
     outputs = core(targets, core.start(source))
     for row, length in enumerate(LENGTHS):
         alone = Padded(source.items[row : row + 1, :length], source.lengths[row : row + 1])
@@ -107,12 +123,22 @@ def test_rnn_with_additive_attention_equals_its_formula():
     for row, length in enumerate(LENGTHS):
         h = [torch.zeros(2, dtype=torch.float64)]
         for x in source.items[row, :length]:
-            inner = encoder.weight_ih_l0 @ x + encoder.weight_hh_l0 @ h[-1] + encoder.bias_ih_l0 + encoder.bias_hh_l0
+            inner = (
+                encoder.weight_ih_l0 @ x
+                + encoder.weight_hh_l0 @ h[-1]
+                + encoder.bias_ih_l0
+                + encoder.bias_hh_l0
+            )
             h.append(torch.tanh(inner))
         s, states = h[-1], torch.stack(h[1:])
 
         def context(s: Tensor, states: Tensor) -> Tensor:
-            e = torch.stack([score.v @ torch.tanh(score.query_weight @ s + score.key_weight @ h_i) for h_i in states])
+            e = torch.stack(
+                [
+                    score.v @ torch.tanh(score.query_weight @ s + score.key_weight @ h_i)
+                    for h_i in states
+                ]
+            )
             alpha = e.exp() / e.exp().sum()
             return sum(alpha_i * h_i for alpha_i, h_i in zip(alpha, states, strict=True))
 
@@ -120,7 +146,9 @@ def test_rnn_with_additive_attention_equals_its_formula():
         for x, hidden in zip(targets[row], out[row], strict=True):
             s = torch.tanh(a @ torch.cat((x, s, c)) + cell.bias)
             c = context(s, states)
-            close(hidden, torch.tanh(core.readout.weight @ torch.cat((s, c, x)) + core.readout.bias))
+            close(
+                hidden, torch.tanh(core.readout.weight @ torch.cat((s, c, x)) + core.readout.bias)
+            )
 
 
 def score_of_states(attention: str, score: nn.Module, h: Tensor, s: Tensor) -> Tensor:
@@ -147,21 +175,32 @@ def test_decoder_is_its_formula_for_every_alignment_and_value(cell, attention, v
     encoded = core.encoder(source)
     for row, length in enumerate(LENGTHS):
         states = encoded.states[row, :length]
-        values = states if value_map is None else torch.stack([core.value_map.weight @ h for h in states])
+        values = (
+            states
+            if value_map is None
+            else torch.stack([core.value_map.weight @ h for h in states])
+        )
         parts = [part[row] for part in encoded.finals[0]]
 
         def context(s: Tensor, states: Tensor, values: Tensor) -> Tensor:
-            e = torch.stack([score_of_states(attention, core.read.score, h, s) for h in states]).exp()
+            e = torch.stack(
+                [score_of_states(attention, core.read.score, h, s) for h in states]
+            ).exp()
             return sum(e_i / e.sum() * v_i for e_i, v_i in zip(e, values, strict=True))
 
         c = context(parts[0], states, values)
         for x, hidden in zip(targets[row], out[row], strict=True):
             parts = next_state(cell, layer, x, c, parts)
             c = context(parts[0], states, values)
-            close(hidden, torch.tanh(core.readout.weight @ torch.cat((parts[0], c, x)) + core.readout.bias))
+            close(
+                hidden,
+                torch.tanh(core.readout.weight @ torch.cat((parts[0], c, x)) + core.readout.bias),
+            )
 
 
-def next_state(cell: str, layer: nn.Module, x: Tensor, c: Tensor, parts: list[Tensor]) -> list[Tensor]:
+def next_state(
+    cell: str, layer: nn.Module, x: Tensor, c: Tensor, parts: list[Tensor]
+) -> list[Tensor]:
     """Return the parts of the state after x and c, by the formulas of torch's cells."""
     s, of_s = parts[0], layer.state_weight
     known = layer.input_weight @ x + layer.context_weight @ c + layer.bias
@@ -180,28 +219,41 @@ def next_state(cell: str, layer: nn.Module, x: Tensor, c: Tensor, parts: list[Te
 def test_mapped_values_are_those_of_the_states_with_the_unit_matrix(in_order):
     torch.manual_seed(3)
     plain = Recurrent(width=WIDTH, hidden=HIDDEN, attention_hidden=11, in_order=in_order).double()
-    mapped = Recurrent(width=WIDTH, hidden=HIDDEN, attention_hidden=11, value_map=HIDDEN, in_order=in_order).double()
+    mapped = Recurrent(
+        width=WIDTH, hidden=HIDDEN, attention_hidden=11, value_map=HIDDEN, in_order=in_order
+    ).double()
     unit = {"value_map.weight": torch.eye(HIDDEN, dtype=torch.float64)}
     mapped.load_state_dict(plain.state_dict() | unit)
     source, targets = make_source(), make_targets()
     if in_order:
         close(mapped(targets, mapped.start(source)), plain(targets, plain.start(source)))
     else:
-        close(mapped.decode_set(targets, mapped.encode(source))[0], plain.decode_set(targets, plain.encode(source))[0])
+        close(
+            mapped.decode_set(targets, mapped.encode(source))[0],
+            plain.decode_set(targets, plain.encode(source))[0],
+        )
 
 
 def test_map_of_values_that_nothing_reads_is_refused():
-    with pytest.raises(ValueError, match=r"value_map must not be given with attention none, which .*, got 4"):
+    with pytest.raises(
+        ValueError, match=r"value_map must not be given with attention none, which .*, got 4"
+    ):
         RecurrentConfig(attention="none", value_map=4)
     for part in ("encodes", "decodes"):
-        with pytest.raises(ValueError, match=r"value_map must be None for a core without .*, got 4"):
+        with pytest.raises(
+            ValueError, match=r"value_map must be None for a core without .*, got 4"
+        ):
             Recurrent(RecurrentConfig(value_map=4), **{part: False})
 
 
 @every_cell
 def test_seq2seq_without_attention_equals_layers_of_torch(cell):
     torch_layer = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
-    core, source, targets = make_core(cell=cell, attention="none", directions=1), make_source(), make_targets()
+    core, source, targets = (
+        make_core(cell=cell, attention="none", directions=1),
+        make_source(),
+        make_targets(),
+    )
     decoder, cells = torch_layer(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
     with torch.no_grad():
         decoder.weight_ih_l0.copy_(cells.input_weight)
@@ -227,9 +279,16 @@ def test_bridge_maps_the_final_states_of_two_directions(cell):
         close(first[1], bridge.projections[1](finals[1]))
 
 
-@pytest.mark.parametrize(("layers", "decoder_layers", "reference"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])])
-def test_decoder_layers_start_from_the_encoders_counted_from_the_top(layers, decoder_layers, reference):
-    core, source = make_core(layers=layers, decoder_layers=decoder_layers, directions=1), make_source()
+@pytest.mark.parametrize(
+    ("layers", "decoder_layers", "reference"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])]
+)
+def test_decoder_layers_start_from_the_encoders_counted_from_the_top(
+    layers, decoder_layers, reference
+):
+    core, source = (
+        make_core(layers=layers, decoder_layers=decoder_layers, directions=1),
+        make_source(),
+    )
     finals = core.encoder(source).finals
     for state, layer in zip(core.start(source).cells, reference, strict=True):
         assert torch.equal(state[0], finals[layer][0])
@@ -243,7 +302,9 @@ def test_reads_once_before_the_first_step_and_once_per_step(attention):
     assert len(recorded) == 1
     core(targets, state)
     assert len(recorded) == 1 + STEPS
-    assert len({tuple(weights[1].tolist()) for weights in recorded}) == 1 + STEPS  # different at every step
+    assert (
+        len({tuple(weights[1].tolist()) for weights in recorded}) == 1 + STEPS
+    )  # different at every step
 
 
 @pytest.mark.parametrize("attention", READING)
@@ -264,7 +325,9 @@ def test_context_is_read_by_the_state_of_the_top_layer():
     for j in range(STEPS):
         _, state = core.step(targets[:, j], state)
         close(state.context, (recorded[-1].unsqueeze(1) @ state.memory.values).squeeze(1))
-        reference = attention_weights(state.cells[-1][0].unsqueeze(1), state.memory, score=core.read.score).squeeze(1)
+        reference = attention_weights(
+            state.cells[-1][0].unsqueeze(1), state.memory, score=core.read.score
+        ).squeeze(1)
         close(recorded[-1], reference)
 
 
@@ -276,7 +339,9 @@ def test_without_attention_only_the_final_state_is_used():
     assert state.context is None
     inner = state.cells[0][0]
     (gradient,) = torch.autograd.grad(core(targets, state).sum(), [inner], retain_graph=True)
-    (through_all,) = torch.autograd.grad(core(targets, state).sum(), [core.encoder.rnn.weight_ih_l0], retain_graph=True)
+    (through_all,) = torch.autograd.grad(
+        core(targets, state).sum(), [core.encoder.rnn.weight_ih_l0], retain_graph=True
+    )
     (through_state,) = torch.autograd.grad(inner, [core.encoder.rnn.weight_ih_l0], gradient)
     close(through_state, through_all)
 
@@ -301,7 +366,11 @@ def test_keys_are_projected_once_per_source(attention, score, monkeypatch):
 @every_cell
 @every_attention
 def test_select_indexes_the_memory_and_reorder_does_not(cell, attention):
-    core, source, targets = make_core(cell=cell, attention=attention, layers=2), make_source(), make_targets()
+    core, source, targets = (
+        make_core(cell=cell, attention=attention, layers=2),
+        make_source(),
+        make_targets(),
+    )
     _, state = core.step(targets[:, 0], core.start(source))
     index = torch.tensor([2, 0, 0, 1])
     hidden, _ = core.step(targets[:, 1], state)
@@ -335,11 +404,15 @@ def test_gradients_are_right(cell, attention):
 
     def run(items: Tensor, targets: Tensor, *weights: Tensor) -> Tensor:
         named = {f"core.{name}": weight for name, weight in zip(names, weights, strict=True)}
-        return torch.func.functional_call(_FromStart(core), named, (Padded(items, lengths), targets))
+        return torch.func.functional_call(
+            _FromStart(core), named, (Padded(items, lengths), targets)
+        )
 
     leaves = [torch.randn(2, 3, 2, dtype=torch.float64), torch.randn(2, 2, 2, dtype=torch.float64)]
     leaves += [parameter.detach() for parameter in core.parameters()]
-    assert torch.autograd.gradcheck(run, [leaf.clone().requires_grad_() for leaf in leaves], fast_mode=True)
+    assert torch.autograd.gradcheck(
+        run, [leaf.clone().requires_grad_() for leaf in leaves], fast_mode=True
+    )
 
 
 class _FromStart(nn.Module):
@@ -369,7 +442,10 @@ def test_bfloat16_autocast_trains_and_steps(cell, attention):
         for j in range(STEPS):
             out, state = core.step(targets[:, j], state)
             hidden.append(out.float())
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in core.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all()
+        for parameter in core.parameters()
+    )
     assert (torch.stack(hidden, 1) - exact).abs().max() < 0.2
 
 
@@ -417,14 +493,21 @@ def test_concat_attention_is_additive_with_one_matrix():
     concat, additive = make_core(attention="concat"), make_core(attention="additive")
     weights = concat.state_dict()
     weight = weights.pop("read.score.weight")
-    weights |= {"read.score.query_weight": weight[:, :HIDDEN], "read.score.key_weight": weight[:, HIDDEN:]}
+    weights |= {
+        "read.score.query_weight": weight[:, :HIDDEN],
+        "read.score.key_weight": weight[:, HIDDEN:],
+    }
     additive.load_state_dict(weights)
     source, targets = make_source(), make_targets()
     close(concat(targets, concat.start(source)), additive(targets, additive.start(source)))
 
 
 def test_location_attention_does_not_depend_on_the_encoders_states():
-    core, source, targets = make_core(attention="location", max_positions=TIME), make_source(), make_targets()
+    core, source, targets = (
+        make_core(attention="location", max_positions=TIME),
+        make_source(),
+        make_targets(),
+    )
     state = core.start(source)
     recorded = record_weights(core)
     for memory in (state.memory, replace(state.memory, keys=torch.randn_like(state.memory.keys))):

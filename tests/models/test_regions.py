@@ -1,4 +1,5 @@
-"""Regions by hand: overlaps in one and two axes, refinement within bounds, and matching against every assignment."""
+"""Regions by hand: overlaps in one and two axes, refinement within bounds, and matching against
+every assignment."""
 
 import itertools
 import math
@@ -6,7 +7,11 @@ import math
 import pytest
 import torch
 
-from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
+from regard.models.writers.matching import (
+    class_wise_nms,
+    hungarian_matching,
+    task_aligned_assignment,
+)
 from regard.models.writers.regions import RegionEmbedding, corners, overlaps, refine_regions
 from tests.helpers import close
 
@@ -39,7 +44,9 @@ def test_corners_and_refined_regions():
 def test_regions_far_apart_and_near_have_different_embeddings():
     torch.manual_seed(1)
     embed = RegionEmbedding(2, 16)
-    a, near, far = embed(torch.tensor([[0.2, 0.2, 0.1, 0.1], [0.201, 0.2, 0.1, 0.1], [0.8, 0.3, 0.1, 0.1]]))
+    a, near, far = embed(
+        torch.tensor([[0.2, 0.2, 0.1, 0.1], [0.201, 0.2, 0.1, 0.1], [0.8, 0.3, 0.1, 0.1]])
+    )
     assert 0 < (a - near).norm() < 0.5 * (a - far).norm()
 
 
@@ -62,7 +69,9 @@ def test_hungarian_matching_is_the_best_of_all_assignments():
 
 
 def test_more_targets_than_queries_leaves_some_unmatched():
-    rows, queries, targets = hungarian_matching(torch.tensor([[[3.0, 1.0, 2.0]]]), torch.ones(1, 3, dtype=torch.bool))
+    rows, queries, targets = hungarian_matching(
+        torch.tensor([[[3.0, 1.0, 2.0]]]), torch.ones(1, 3, dtype=torch.bool)
+    )
     assert (rows.tolist(), queries.tolist(), targets.tolist()) == ([0], [0], [1])
 
 
@@ -78,7 +87,8 @@ def test_nms_keeps_the_highest_score_of_overlapping_predictions():
     middles = torch.tensor([[0.5, 0.52, 0.54, 0.56, 0.9]])
     regions = torch.stack((middles, torch.full_like(middles, 0.1)), -1)
     score, label = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.1]]), torch.tensor([[0, 0, 0, 0, 1]])
-    # IoU is 2/3 with the next proposal, 3/7 with the one after it. Every second proposal duplicates the one before.
+    # IoU is 2/3 with the next proposal, 3/7 with the one after it. Every second proposal duplicates
+    # the one before.
     order, new = class_wise_nms(score, label, regions, overlap=0.6)
     assert order.tolist() == [[0, 2, 4, 1, 3]]
     assert new.tolist() == [[True, True, True, False, False]]
@@ -96,7 +106,10 @@ def test_nms_equals_the_greedy_algorithm():
     for row in range(4):
         selected: list[int] = []
         for index in score[row].argsort(descending=True).tolist():
-            if all(iou[row, index, other] <= 0.3 or label[row, index] != label[row, other] for other in selected):
+            if all(
+                iou[row, index, other] <= 0.3 or label[row, index] != label[row, other]
+                for other in selected
+            ):
                 selected.append(index)
         assert order[row][new[row]].tolist() == selected
         assert 1 < len(selected) < 30
@@ -113,8 +126,11 @@ def test_proposals_are_assigned_to_the_targets_that_contain_them(proposals):
     centers, regions = proposals
     targets = torch.tensor([[[0.25, 0.3], [0.75, 0.01], [0.0, 0.0]]])
     real = torch.tensor([[True, True, False]])
-    assigned, quality = task_aligned_assignment(torch.full((1, 10, 3), 0.5), regions, centers, targets, real)
-    # Centers 0.15, 0.25, 0.35 are inside [0.1, 0.4]; the tiny target gets only the nearest proposal.
+    assigned, quality = task_aligned_assignment(
+        torch.full((1, 10, 3), 0.5), regions, centers, targets, real
+    )
+    # Centers 0.15, 0.25, 0.35 are inside [0.1, 0.4]; the tiny target gets only the nearest
+    # proposal.
     assert assigned.tolist() == [[-1, 0, 0, 0, -1, -1, -1, 1, -1, -1]]
     best = overlaps(regions[0, 2], targets[0, 0])[0]
     close(quality[0, 2], best)
@@ -126,10 +142,22 @@ def test_margin_assigns_centers_just_outside_a_target():
     centers = torch.tensor([[0.1, 0.5], [0.25, 0.5], [0.5, 0.85], [0.5, 0.95]])
     regions = torch.cat((centers, torch.full_like(centers, 0.5)), -1)[None]
     targets = torch.tensor([[[0.5, 0.5, 0.4, 0.6]]])  # from (0.3, 0.2) to (0.7, 0.8)
-    arguments = torch.full((1, 4, 1), 0.5), regions, centers, targets, torch.ones(1, 1, dtype=torch.bool)
+    arguments = (
+        torch.full((1, 4, 1), 0.5),
+        regions,
+        centers,
+        targets,
+        torch.ones(1, 1, dtype=torch.bool),
+    )
     assert task_aligned_assignment(*arguments)[0].tolist() == [[-1, 0, -1, -1]]  # only the nearest
-    for margin, expected in (((0.1, 0.1), [-1, 0, 0, -1]), ((0.01, 0.2), [-1, 0, 0, 0]), ((0.21, 0.0), [0, 0, -1, -1])):
-        assert task_aligned_assignment(*arguments, margin=torch.tensor(margin))[0].tolist() == [expected]
+    for margin, expected in (
+        ((0.1, 0.1), [-1, 0, 0, -1]),
+        ((0.01, 0.2), [-1, 0, 0, 0]),
+        ((0.21, 0.0), [0, 0, -1, -1]),
+    ):
+        assert task_aligned_assignment(*arguments, margin=torch.tensor(margin))[0].tolist() == [
+            expected
+        ]
 
 
 def test_proposal_of_two_targets_is_assigned_to_the_one_of_larger_iou(proposals):
@@ -146,5 +174,7 @@ def test_at_most_the_given_number_of_proposals_per_target(proposals):
     centers, regions = proposals
     targets = torch.tensor([[[0.5, 1.0]]])
     sure = torch.linspace(0.1, 0.9, 10).view(1, 10, 1)
-    assigned, _ = task_aligned_assignment(sure, regions, centers, targets, torch.ones(1, 1, dtype=torch.bool), most=3)
+    assigned, _ = task_aligned_assignment(
+        sure, regions, centers, targets, torch.ones(1, 1, dtype=torch.bool), most=3
+    )
     assert (assigned >= 0).sum() == 3

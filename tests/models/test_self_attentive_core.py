@@ -29,11 +29,17 @@ def make_source() -> Padded:
 
 @every_cell
 def test_language_model_is_stacked_layers_and_a_readout(cell):
-    core, targets = make_core(cell=cell, layers=3, encodes=False), torch.randn(2, 6, 3, dtype=torch.float64)
+    core, targets = (
+        make_core(cell=cell, layers=3, encodes=False),
+        torch.randn(2, 6, 3, dtype=torch.float64),
+    )
     items = targets
     for layer in core.cells:
         items = layer.run(items)[0]
-    close(core(targets, core.start(None, rows=2)), torch.tanh(core.readout(torch.cat((items, targets), -1))))
+    close(
+        core(targets, core.start(None, rows=2)),
+        torch.tanh(core.readout(torch.cat((items, targets), -1))),
+    )
 
 
 @every_cell
@@ -56,7 +62,9 @@ def test_decoder_reads_its_past_and_the_source(cell):
         core(torch.randn(3, 5, 3, dtype=torch.float64), state)
     assert set(maps.names) == {"read", "cells.0.read"}
     assert [call.shape[-1] for call in maps["read"]] == [7] * 5
-    first = 1 if cell == "lstm" else 2  # the new state of an rnn or gru is in the memory when it reads
+    first = (
+        1 if cell == "lstm" else 2
+    )  # the new state of an rnn or gru is in the memory when it reads
     assert [call.shape[-1] for call in maps["cells.0.read"]] == list(range(first, first + 5))
     close(maps.steps("cells.0.read").sum(-1), torch.ones(3, 5))
     assert maps.steps("read")[0, :, 4:].eq(0).all()
@@ -76,11 +84,16 @@ def test_state_is_immutable():
 def test_past_is_read_by_any_kernel_that_supports_it(recency):
     torch.manual_seed(3)
     targets = torch.randn(2, 6, 3, dtype=torch.float64)
-    for score, kernels in {"additive": ("reference", "additive"), "scaled-dot": ("reference", "sdpa")}.items():
+    for score, kernels in {
+        "additive": ("reference", "additive"),
+        "scaled-dot": ("reference", "sdpa"),
+    }.items():
         outputs = []
         for kernel in kernels:
             torch.manual_seed(4)
-            core = make_core(encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel)
+            core = make_core(
+                encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel
+            )
             outputs.append(core(targets, core.start(None, rows=2)))
         close(*outputs)
 
@@ -92,9 +105,13 @@ def test_past_is_read_by_any_kernel_that_supports_it(recency):
         ({"cell": "rnn", "form": "released"}, "form must be paper for cell rnn, got released"),
         (
             {"self_attention": "dot", "self_attention_hidden": 7},
-            "self_attention_hidden must not be given with self_attention dot, which maps no states, got 7; general",
+            "self_attention_hidden must not be given with self_attention dot, which maps no "
+            "states, got 7; general",
         ),
-        *(({name: 0}, f"{name} must be from 1 to") for name in ("layers", "self_attention_hidden", "width")),
+        *(
+            ({name: 0}, f"{name} must be from 1 to")
+            for name in ("layers", "self_attention_hidden", "width")
+        ),
     ],
 )
 def test_invalid_settings_raise(change, message):

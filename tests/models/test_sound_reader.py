@@ -33,7 +33,10 @@ def test_a_tone_is_in_its_band_and_at_its_time(pitch):
     step = 2595 * math.log10(1 + 4000 / 700) / 31
     assert abs(int(bands[:, 65].argmax()) - (mel / step - 1)) < 1
     loud = bands.max(0).values > bands.max() - 3
-    assert (loud.nonzero().min(), loud.nonzero().max()) == (pytest.approx(50, abs=2), pytest.approx(80, abs=2))
+    assert (loud.nonzero().min(), loud.nonzero().max()) == (
+        pytest.approx(50, abs=2),
+        pytest.approx(80, abs=2),
+    )
 
 
 def test_spectrogram_does_not_depend_on_loudness():
@@ -53,7 +56,9 @@ def test_items_are_centered_on_their_frames():
 
 def test_stem_halves_the_sides_the_given_number_of_times():
     for downsampling_layers, side in ((1, 15), (2, 8), (3, 4), (4, 2)):
-        assert Stem(3, 32, downsampling_layers=downsampling_layers)(torch.randn(2, 3, 30, 30)).shape == (
+        assert Stem(3, 32, downsampling_layers=downsampling_layers)(
+            torch.randn(2, 3, 30, 30)
+        ).shape == (
             2,
             32,
             side,

@@ -10,7 +10,13 @@ from torch.nn import functional
 from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
 from regard.attention.scores import Dot, General
-from regard.layers.positions.config import AlibiConfig, NoPositionsConfig, PositionsConfig, RelativeConfig, RotaryConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from regard.settings.tree import to_plain
@@ -35,7 +41,9 @@ def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:
     for side, blocks in (("encoder", core.encoder), ("decoder", core.decoder)):
         for i, block in enumerate(blocks):
             at = f"{side}.layers.{i}."
-            reads = {"self_attn": block.attention} | ({"multihead_attn": block.cross} if side == "decoder" else {})
+            reads = {"self_attn": block.attention} | (
+                {"multihead_attn": block.cross} if side == "decoder" else {}
+            )
             for name, part in reads.items():
                 three = (part.query, part.key, part.value)
                 state[f"{at}{name}.in_proj_weight"] = torch.cat([linear.weight for linear in three])
@@ -43,7 +51,11 @@ def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:
                 _copy(state, f"{at}{name}.out_proj", part.output)
             _copy(state, f"{at}linear1", block.feedforward.expand)
             _copy(state, f"{at}linear2", block.feedforward.contract)
-            norms = [block.add_attention, *([block.add_cross] if side == "decoder" else []), block.add_feedforward]
+            norms = [
+                block.add_attention,
+                *([block.add_cross] if side == "decoder" else []),
+                block.add_feedforward,
+            ]
             for j, residual in enumerate(norms):
                 _copy(state, f"{at}norm{j + 1}", residual.norm)
     torch_model.load_state_dict(state)
@@ -64,7 +76,9 @@ def test_transformer_equals_that_of_torch(norm, activation):
     core = Transformer(config).double().eval()
     _randomize(core)
     torch_model = to_torch(core, config)
-    if norm == "post":  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
+    if (
+        norm == "post"
+    ):  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
         torch_model.encoder.norm = torch_model.decoder.norm = None
     else:
         _same_norms(torch_model, core)
@@ -73,7 +87,11 @@ def test_transformer_equals_that_of_torch(norm, activation):
     absent = torch.arange(7) >= lengths[:, None]
     future = ~torch.ones(5, 5, dtype=torch.bool).tril()
     expected = torch_model(
-        source, targets, tgt_mask=future, src_key_padding_mask=absent, memory_key_padding_mask=absent
+        source,
+        targets,
+        tgt_mask=future,
+        src_key_padding_mask=absent,
+        memory_key_padding_mask=absent,
     )
     close(core(targets, core.start(Padded(source, lengths))), expected)
 
@@ -90,20 +108,29 @@ def _randomize(core: Transformer) -> None:
 
 
 def test_encoder_without_positions_is_equivariant():
-    core = Transformer(TransformerConfig(layers=2, width=12, heads=3, positions=NoPositionsConfig())).double()
+    core = Transformer(
+        TransformerConfig(layers=2, width=12, heads=3, positions=NoPositionsConfig())
+    ).double()
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     shuffled = source[:, torch.randperm(7)]
     lengths = torch.tensor([7])
-    close(core(targets, core.start(Padded(shuffled, lengths))), core(targets, core.start(Padded(source, lengths))))
+    close(
+        core(targets, core.start(Padded(shuffled, lengths))),
+        core(targets, core.start(Padded(source, lengths))),
+    )
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "alibi", "relative"])
 def test_positions_break_equivariance(positions):
-    core = Transformer(TransformerConfig(layers=2, width=12, heads=3, positions=POSITIONS[positions]())).double()
+    core = Transformer(
+        TransformerConfig(layers=2, width=12, heads=3, positions=POSITIONS[positions]())
+    ).double()
     _randomize(core)  # relative positions start at zero
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     lengths = torch.tensor([7])
-    a, b = (core(targets, core.start(Padded(items, lengths))) for items in (source, source.roll(2, 1)))
+    a, b = (
+        core(targets, core.start(Padded(items, lengths))) for items in (source, source.roll(2, 1))
+    )
     assert (a - b).abs().max() > 1e-3
 
 
@@ -144,7 +171,10 @@ def test_relative_positions_are_invariant_to_a_shift(positions):
     full, part = heads.memory(items), heads.memory(items[:, 2:])
     biases = [
         inputs.bias_tensor()
-        for inputs in (heads.read.prepare_inputs(query, full), heads.read.prepare_inputs(query[:, :, 2:], part))
+        for inputs in (
+            heads.read.prepare_inputs(query, full),
+            heads.read.prepare_inputs(query[:, :, 2:], part),
+        )
     ]
     close(biases[0][..., 2:, 2:], biases[1])
     assert biases[1].std() > 0.01
@@ -195,7 +225,11 @@ def test_additive_heads_have_one_vector_each_and_no_second_projection():
 
 def test_soft_cap_bounds_every_score():
     core = Transformer(TransformerConfig(layers=1, width=12, heads=3, soft_cap=0.25))
-    for read in (core.encoder[0].attention.read, core.decoder[0].attention.read, core.decoder[0].cross.read):
+    for read in (
+        core.encoder[0].attention.read,
+        core.decoder[0].attention.read,
+        core.decoder[0].cross.read,
+    ):
         scores = read.score(100 * torch.randn(3, 5, 4), torch.randn(3, 7, 4))
         assert 0.2 < scores.abs().max() <= 0.25
 
@@ -208,7 +242,9 @@ def test_branches_of_post_norm_begin_small_in_each_stack():
     post = Transformer(**sizes, norm_order="post")
     others = dict(post.named_parameters())
     for name, weight in pre.named_parameters():
-        is_last = name.endswith(("attention.output.weight", "cross.output.weight", "contract.weight"))
+        is_last = name.endswith(
+            ("attention.output.weight", "cross.output.weight", "contract.weight")
+        )
         number = {"encoder": 4, "decoder": 9}.get(name.split(".")[0], 1) if is_last else 1
         if name in others:  # pre has one more norm
             close(others[name], weight / number**0.5)
@@ -216,7 +252,8 @@ def test_branches_of_post_norm_begin_small_in_each_stack():
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_deep_stacks_keep_the_items_apart(norm_order):
-    """The gradient of the targets' items hardly falls from 1 + 1 to 12 + 12 blocks; post: neither do they get alike."""
+    """The gradient of the targets' items hardly falls from 1 + 1 to 12 + 12 blocks; post: neither
+    do they get alike."""
     norms, likeness = [], []
     for layers in (1, 12):
         core = Transformer(layers=layers, width=32, heads=4, feedforward=64, norm_order=norm_order)
@@ -225,7 +262,9 @@ def test_deep_stacks_keep_the_items_apart(norm_order):
         (hidden * torch.randn_like(hidden)).sum().backward()
         assert targets.grad is not None
         norms.append(float(targets.grad.norm()))
-        likeness.append(functional.cosine_similarity(hidden[:, 1:], hidden[:, :-1], dim=-1).mean().item())
+        likeness.append(
+            functional.cosine_similarity(hidden[:, 1:], hidden[:, :-1], dim=-1).mean().item()
+        )
     assert norms[1] > norms[0] / 3
     if norm_order == "post":
         assert likeness[1] < likeness[0] + 0.2
@@ -253,19 +292,35 @@ def test_config_rejects_invalid_heads_and_scores():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"head_key_dim": 3, "head_dim": 5}, "head_key_dim must be head_dim=5 with score scaled-dot, got 3; general"),
-        ({"head_key_dim": 3, "score": "cosine"}, "head_key_dim must be head_dim=32 with score cosine, got 3"),
+        (
+            {"head_key_dim": 3, "head_dim": 5},
+            "head_key_dim must be head_dim=5 with score scaled-dot, got 3; general",
+        ),
+        (
+            {"head_key_dim": 3, "score": "cosine"},
+            "head_key_dim must be head_dim=32 with score cosine, got 3",
+        ),
         (
             {"score_hidden": 3, "score": "dot"},
             "score_hidden must not be given with score dot, got 3; general, additive",
         ),
-        ({"score": "concat", "key_heads": 2}, "key_heads must be heads=4 with score concat, .* got 2; additive"),
-        ({"score": "general", "positions": RotaryConfig()}, "score must be scaled-dot, dot or cosine .*, got general"),
+        (
+            {"score": "concat", "key_heads": 2},
+            "key_heads must be heads=4 with score concat, .* got 2; additive",
+        ),
+        (
+            {"score": "general", "positions": RotaryConfig()},
+            "score must be scaled-dot, dot or cosine .*, got general",
+        ),
         (
             {"output_projection": False, "head_value_dim": 5},
-            r"output_projection must be true unless heads \* head_value_dim .* width=128, got false with 4 \* 5 = 20",
+            r"output_projection must be true unless heads \* head_value_dim .* width=128, got "
+            r"false with 4 \* 5 = 20",
         ),
-        ({"norm_order": "none", "norm": "rms"}, "norm and norm_eps must not be given with norm_order none, .* got rms"),
+        (
+            {"norm_order": "none", "norm": "rms"},
+            "norm and norm_eps must not be given with norm_order none, .* got rms",
+        ),
     ],
 )
 def test_config_rejects_sizes_that_do_not_fit(fields, message):
@@ -278,21 +333,27 @@ def test_own_score_compares_heads_of_unequal_sizes():
     core = Transformer(**sizes, score=lambda: General(4, 5, 2), decodes=False)
     assert core.encoder[0].attention.key.weight.shape == (15, 12)
     assert core.encode(Padded(torch.randn(2, 6, 12), torch.tensor([6, 4]))).items.isfinite().all()
-    with pytest.raises(ValueError, match="head_key_dim must be head_dim=4 with the score Dot, got 5"):
+    with pytest.raises(
+        ValueError, match="head_key_dim must be head_dim=4 with the score Dot, got 5"
+    ):
         Transformer(**sizes, score=Dot)
     with pytest.raises(ValueError, match="norm must be None with norm_order='none'"):
         Transformer(layers=1, width=12, heads=3, norm_order="none", norm=nn.LayerNorm)
 
 
 def test_stack_without_add_and_norm_is_attention_and_dense_layers_in_turn():
-    core = Transformer(layers=2, width=12, heads=1, norm_order="none", positions=NoPositionsConfig(), decodes=False)
+    core = Transformer(
+        layers=2, width=12, heads=1, norm_order="none", positions=NoPositionsConfig(), decodes=False
+    )
     core = core.double().eval()
     assert not any(isinstance(module, nn.LayerNorm) for module in core.modules())
     items = torch.randn(2, 5, 12).double()
     expected = items
     for block in core.encoder:
         heads = block.attention
-        query, key, value = (expected @ p.weight.t() + p.bias for p in (heads.query, heads.key, heads.value))
+        query, key, value = (
+            expected @ p.weight.t() + p.bias for p in (heads.query, heads.key, heads.value)
+        )
         weights = (query @ key.transpose(1, 2) / 12**0.5).softmax(-1)
         read = weights @ value @ heads.output.weight.t() + heads.output.bias
         dense = block.feedforward
@@ -310,7 +371,11 @@ def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
     items = torch.randn(1, 7, 12).double()
     x = items[0]
     for block in core.encoder:
-        w_q, w_k, w_v = block.attention.query.weight, block.attention.key.weight, block.attention.value.weight
+        w_q, w_k, w_v = (
+            block.attention.query.weight,
+            block.attention.key.weight,
+            block.attention.value.weight,
+        )
         heads = []
         for h in range(3):
             q, k = (x @ w[5 * h : 5 * h + 5].t() for w in (w_q, w_k))
@@ -344,7 +409,9 @@ def test_inducing_points_are_invariant_to_order_and_padding():
     close(core.encode(Padded(items[1:, :4], torch.tensor([4]))).items, out[1:, :4])
     changed = items.clone()
     changed[0, 5] = torch.randn(12)
-    assert (core.encode(Padded(changed, torch.tensor([6, 4]))).items[0, 0] - out[0, 0]).abs().max() > 1e-6
+    assert (
+        core.encode(Padded(changed, torch.tensor([6, 4]))).items[0, 0] - out[0, 0]
+    ).abs().max() > 1e-6
 
 
 def test_induced_block_by_hand():
@@ -357,7 +424,9 @@ def test_induced_block_by_hand():
 
 
 def test_inducing_points_reject_relative_positions():
-    with pytest.raises(ValueError, match="must not be alibi, relative or rotary with inducing_points, got alibi"):
+    with pytest.raises(
+        ValueError, match="must not be alibi, relative or rotary with inducing_points, got alibi"
+    ):
         TransformerConfig(positions=AlibiConfig(), inducing_points=4)
     with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, got 0"):
         TransformerConfig(inducing_points=0)

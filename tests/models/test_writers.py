@@ -76,7 +76,10 @@ def test_loss_of_tracks_is_their_mean_distance():
     target = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]], dtype=torch.float64)
     vector = vectors()[:2]
     assert not writer.answer(TrackHidden(vector, None)).any()
-    close(writer.loss(TrackHidden(vector, None), target).total, torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64))
+    close(
+        writer.loss(TrackHidden(vector, None), target).total,
+        torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64),
+    )
 
 
 def test_tracks_start_from_constant_velocity():

@@ -1,9 +1,11 @@
-"""Test cases for the kernels of additive attention; as a script, runs the GPU kernels in Triton's interpreter.
+"""Test cases for the kernels of additive attention; as a script, runs the GPU kernels in Triton's
+interpreter.
 
     TRITON_INTERPRET=1 python -m tests.native.additive_gpu_cases > failures.json
 
-Triton decides at its first import whether it interprets, for the whole process, and torch may import it too: so the
-tests run this script once in a separate process. With a GPU they call `check` themselves.
+Triton decides at its first import whether it interprets, for the whole process, and torch may
+import it too: so the tests run this script once in a separate process. With a GPU they call `check`
+               themselves.
 """
 
 import json
@@ -52,7 +54,8 @@ class Case:
     scale: float = 1.0
     """Scale of query and keys."""
     far: float = 0.0
-    """Offset added to all queries and subtracted from all keys: the sums stay the same, the terms are far from 0."""
+    """Offset added to all queries and subtracted from all keys: the sums stay the same, the terms
+    are far from 0."""
     v_scale: float = 1.0
     noncontiguous: bool = False
     tiles: dict[str, int] = field(default_factory=lambda: WHOLE_TILE)
@@ -64,7 +67,9 @@ CASES = {
     "a v for each head": Case(sizes=(1, 3, 3, 5, 11, 7, 2), v_heads=3),
     "grouped heads": Case(sizes=(1, 6, 2, 5, 9, 2, 3)),
     "causal, as ranges": Case(sizes=(1, 1, 1, 9, 17, 3, 2), last=(1, 1, 9), tiles=TILES),
-    "ranges beyond the keys, and empty ones": Case(sizes=TWO, first=(2, 1, 5), last=(1, 2, 1), masked_row=True),
+    "ranges beyond the keys, and empty ones": Case(
+        sizes=TWO, first=(2, 1, 5), last=(1, 2, 1), masked_row=True
+    ),
     "mask": Case(allowed=WHOLE, masked_row=True),
     "mask of batch and key": Case(sizes=TWO, allowed=(2, 1, 1, 11)),
     "bias": Case(bias=WHOLE),
@@ -82,7 +87,9 @@ CASES = {
         masked_row=True,
         tiles=TILES,
     ),
-    "split keys and queries": Case(sizes=(1, 1, 1, 17, 19, 3, 5), last=(1, 1, 17), masked_row=True, tiles=SPLIT),
+    "split keys and queries": Case(
+        sizes=(1, 1, 1, 17, 19, 3, 5), last=(1, 1, 17), masked_row=True, tiles=SPLIT
+    ),
     "the tiles of a GPU": Case(tiles={}),
     "dot products": Case(sizes=(1, 1, 1, 19, 35, 5, 17), tiles=DOTS, last=(1, 1, 19)),
     "one query": Case(sizes=(2, 2, 1, 1, 11, 5, 3), allowed=(2, 1, 1, 11), tiles=STEPS),
@@ -94,11 +101,21 @@ CASES = {
         diagonals=(1, 2, 19),
         tiles={**STEPS, "programs": 99},
     ),
-    "four queries": Case(sizes=(1, 4, 2, 4, 11, 5, 3), allowed=(1, 4, 4, 11), masked_row=True, tiles=STEPS, scale=30.0),
-    "four queries, some gradients": Case(
-        sizes=(1, 1, 1, 4, 7, 3, 2), bias=(1, 1, 4, 7), needs=(False, True, False, True, True, False)
+    "four queries": Case(
+        sizes=(1, 4, 2, 4, 11, 5, 3),
+        allowed=(1, 4, 4, 11),
+        masked_row=True,
+        tiles=STEPS,
+        scale=30.0,
     ),
-    "two queries, the tiles of a GPU": Case(sizes=(1, 1, 1, 2, 70, 70, 66), bias=(1, 1, 2, 70), tiles={}),
+    "four queries, some gradients": Case(
+        sizes=(1, 1, 1, 4, 7, 3, 2),
+        bias=(1, 1, 4, 7),
+        needs=(False, True, False, True, True, False),
+    ),
+    "two queries, the tiles of a GPU": Case(
+        sizes=(1, 1, 1, 2, 70, 70, 66), bias=(1, 1, 2, 70), tiles={}
+    ),
     "one key": Case(sizes=(2, 1, 1, 5, 1, 4, 1)),
     "no keys": Case(sizes=(2, 2, 1, 5, 0, 5, 3), bias=(1, 1, 5, 1)),
     "no queries": Case(sizes=(2, 2, 1, 0, 11, 5, 3)),
@@ -107,16 +124,24 @@ CASES = {
     "float32": Case(dtype=torch.float32, bias=(1, 2, 1, 11)),
     "float32, parts that overflow alone": Case(dtype=torch.float32, far=64.0),
     "float32, sums to 200": Case(dtype=torch.float32, scale=50.0, sizes=(1, 1, 1, 5, 11, 5, 3)),
-    "float32, the largest numbers": Case(dtype=torch.float32, scale=1e38, sizes=(1, 1, 1, 5, 11, 5, 3)),
-    "float32, a large v": Case(dtype=torch.float32, v_scale=1e33, scale=1.5, sizes=(1, 1, 1, 5, 11, 4, 3), needs=NONE),
+    "float32, the largest numbers": Case(
+        dtype=torch.float32, scale=1e38, sizes=(1, 1, 1, 5, 11, 5, 3)
+    ),
+    "float32, a large v": Case(
+        dtype=torch.float32, v_scale=1e33, scale=1.5, sizes=(1, 1, 1, 5, 11, 4, 3), needs=NONE
+    ),
     "bfloat16": Case(dtype=torch.bfloat16, bias=(1, 1, 5, 11), diagonals=(1, 2, 15)),
     "float16": Case(dtype=torch.float16, tiles=DOTS, sizes=(1, 1, 1, 17, 18, 5, 16)),
     "not contiguous": Case(noncontiguous=True, allowed=WHOLE, bias=WHOLE),
     "a division for two units": Case(tiles={**WHOLE_TILE, "shared": 2}, needs=NONE),
     "a division for each unit": Case(tiles={**WHOLE_TILE, "shared": 1}, needs=NONE),
-    "gradients of query and values": Case(bias=WHOLE, needs=(True, False, True, False, False, False)),
+    "gradients of query and values": Case(
+        bias=WHOLE, needs=(True, False, True, False, False, False)
+    ),
     "gradients of keys and bias": Case(bias=WHOLE, needs=(False, True, False, False, True, False)),
-    "gradients of v and diagonals": Case(diagonals=(1, 1, 15), needs=(False, False, False, True, False, True)),
+    "gradients of v and diagonals": Case(
+        diagonals=(1, 1, 15), needs=(False, False, False, True, False, True)
+    ),
 }
 
 
@@ -131,7 +156,10 @@ def formula(read: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
     keys, values = keys.repeat_interleave(readers, 1), values.repeat_interleave(readers, 1)
     scores = ((query[:, :, :, None] + keys[:, :, None]).tanh() * v[:, None, None]).sum(-1)
     size = scores.shape[-2:]
-    row, col = torch.arange(size[0], device=query.device)[:, None], torch.arange(size[1], device=query.device)
+    row, col = (
+        torch.arange(size[0], device=query.device)[:, None],
+        torch.arange(size[1], device=query.device),
+    )
     allowed = torch.ones_like(scores, dtype=torch.bool)
     for name, rule in (("first", lambda x: col >= x), ("last", lambda x: col < x)):
         if (limit := read[name]) is not None:
@@ -197,26 +225,48 @@ def check(case: Case, device: torch.device) -> None:
     from regard.native.additive.gpu.call import BACKWARD, FORWARD, STEP, backward, forward  # noqa: PLC0415
 
     is_step = case.sizes[3] <= 4
-    forward_tiles, backward_tiles = ((STEP if is_step else full)._replace(**case.tiles) for full in (FORWARD, BACKWARD))
+    forward_tiles, backward_tiles = (
+        (STEP if is_step else full)._replace(**case.tiles) for full in (FORWARD, BACKWARD)
+    )
     tiles = (forward_tiles, backward_tiles) if case.tiles else (None, None)
     check_kernel(case, device, partial(forward, tiles=tiles[0]), partial(backward, tiles=tiles[1]))
 
 
-def check_kernel(case: Case, device: torch.device, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-    """Check that values and gradients equal those of the formula, within the tolerance of the dtype of the case."""
+def check_kernel(
+    case: Case, device: torch.device, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> None:
+    """Check that values and gradients equal those of the formula, within the tolerance of the dtype
+    of the case."""
     read = tensors(case, device)
     names = "query", "keys", "values", "v", "bias", "diagonals"
-    leaves = {name: None if (x := read[name]) is None else x.double().requires_grad_() for name in names}
+    leaves = {
+        name: None if (x := read[name]) is None else x.double().requires_grad_() for name in names
+    }
     expected, expected_lse = formula({**read, **leaves})
-    gradient = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    gradient = torch.randn(
+        expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     gradient = gradient.to(device, case.dtype)
     differentiable = [leaf for leaf in leaves.values() if leaf is not None]
     slopes = iter(torch.autograd.grad(expected, differentiable, gradient.double()))
     arguments = [
-        read[name] for name in ("query", "keys", "values", "v", "first", "last", "allowed", "bias", "diagonals")
+        read[name]
+        for name in (
+            "query",
+            "keys",
+            "values",
+            "v",
+            "first",
+            "last",
+            "allowed",
+            "bias",
+            "diagonals",
+        )
     ]
     out, lse = forward(*arguments, None)
-    coarse = torch.bfloat16 if case.dtype == torch.float16 else case.dtype  # `close` has no tolerance for float16
+    coarse = (
+        torch.bfloat16 if case.dtype == torch.float16 else case.dtype
+    )  # `close` has no tolerance for float16
     close(out.to(coarse), expected.to(coarse))
     assert lse.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
     close(lse.to(coarse), expected_lse.to(coarse))

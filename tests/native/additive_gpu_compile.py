@@ -1,8 +1,10 @@
-"""Compile the GPU kernels of additive attention without a GPU, to find errors that the interpreter does not report.
+"""Compile the GPU kernels of additive attention without a GPU, to find errors that the interpreter
+does not report.
 
     python -m tests.native.additive_gpu_compile [80 90]
 
-Prints the registers and spilled bytes of each thread, by Triton's own assembler, for each compute capability.
+Prints the registers and spilled bytes of each thread, by Triton's own assembler, for each compute
+capability.
 """
 
 import re
@@ -27,12 +29,28 @@ INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
 """Pointers of the dtype of the inputs; all others hold sums, except masks, ranges and flags."""
 
 INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
-SIZES = ("heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim", "value_dim")
+SIZES = (
+    "heads",
+    "key_heads",
+    "num_queries",
+    "num_keys",
+    "query_padded",
+    "keys_padded",
+    "units",
+    "dim",
+    "value_dim",
+)
 TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
 
 
 def compile_kernel(
-    kernel: Any, tiles: Tiles, constants: dict[str, Any], *, dtype: str, has_rules: bool, target: int
+    kernel: Any,
+    tiles: Tiles,
+    constants: dict[str, Any],
+    *,
+    dtype: str,
+    has_rules: bool,
+    target: int,
 ) -> str:
     """Compile one kernel and return its register use and spills."""
     wide = "fp64" if dtype == "fp64" else "fp32"
@@ -43,9 +61,14 @@ def compile_kernel(
     }  # fmt: skip
     if not has_rules:
         constants |= dict.fromkeys(("allowed", "bias", "diagonals", "grad_bias", "grad_diagonals"))
-    types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(INPUT_POINTERS, f"*{dtype}")
+    types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(
+        INPUT_POINTERS, f"*{dtype}"
+    )
     types |= (
-        dict.fromkeys((*SIZES, "splits"), "i32") | INTEGER_POINTERS | TUPLES | dict.fromkeys(constants, "constexpr")
+        dict.fromkeys((*SIZES, "splits"), "i32")
+        | INTEGER_POINTERS
+        | TUPLES
+        | dict.fromkeys(constants, "constexpr")
     )
     types = {name: types[name] for name in kernel.arg_names}
     if "CHUNKED" in types and not has_rules:
@@ -55,15 +78,23 @@ def compile_kernel(
         kernel,
         types,
         {positions[name]: value for name, value in constants.items() if name in positions},
-        {positions[name]: [["tt.divisibility", 16]] for name, kind in types.items() if str(kind)[0] == "*"},
+        {
+            positions[name]: [["tt.divisibility", 16]]
+            for name, kind in types.items()
+            if str(kind)[0] == "*"
+        },
     )
     options = {"num_warps": tiles.warps, "num_stages": 1, "maxnreg": tiles.registers}
-    code = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options).asm["cubin"]
+    code = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options).asm[
+        "cubin"
+    ]
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
-        use = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        use = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     return " ".join(re.findall(r"(?:REG|STACK):\d+", use))
 
 
@@ -83,9 +114,15 @@ def compile_all(targets: list[int]) -> None:
         for kernel, tiles, constants in launches:
             for dtype in ("fp32", "bf16", "fp64"):
                 for has_rules in (False, True):
-                    use = compile_kernel(kernel, tiles, constants, dtype=dtype, has_rules=has_rules, target=target)
+                    use = compile_kernel(
+                        kernel, tiles, constants, dtype=dtype, has_rules=has_rules, target=target
+                    )
                     rules = "with rules" if has_rules else ""
-                    print(f"sm_{target} {kernel.__name__:>12} own={tiles.own:<3} {dtype} {rules:10} {use}", flush=True)
+                    print(
+                        f"sm_{target} {kernel.__name__:>12} own={tiles.own:<3} {dtype} {rules:10} "
+                        f"{use}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Fused additive attention on a CPU equals the formula, for every finite input and any number of threads."""
+"""Fused additive attention on a CPU equals the formula, for every finite input and any number of
+threads."""
 
 import math
 import subprocess
@@ -21,9 +22,13 @@ from tests.native.additive_gpu_cases import ALL, CASES, Case, check_kernel
 
 LARGE = {
     "several tiles and blocks": Case(sizes=(1, 2, 1, 70, 150, 20, 18)),
-    "several tiles, a mask": Case(sizes=(2, 2, 2, 37, 130, 17, 5), allowed=(2, 1, 37, 130), masked_row=True),
+    "several tiles, a mask": Case(
+        sizes=(2, 2, 2, 37, 130, 17, 5), allowed=(2, 1, 37, 130), masked_row=True
+    ),
     "several tiles, causal": Case(sizes=(1, 3, 3, 97, 97, 5, 7), last=(1, 1, 97), v_heads=1),
-    "several tiles, a window": Case(sizes=(1, 1, 1, 80, 200, 9, 4), first=(1, 1, 80), last=(1, 1, 80)),
+    "several tiles, a window": Case(
+        sizes=(1, 1, 1, 80, 200, 9, 4), first=(1, 1, 80), last=(1, 1, 80)
+    ),
     "several tiles, everything": Case(
         sizes=(2, 4, 2, 40, 70, 6, 3),
         first=(2, 4, 40),
@@ -38,10 +43,18 @@ LARGE = {
         sizes=(1, 2, 1, 40, 70, 6, 3), far=64.0, dtype=torch.float32
     ),
     "several tiles, a bias of all heads": Case(sizes=(2, 3, 1, 40, 70, 6, 3), bias=(1, 1, 40, 70)),
-    "one query, several tiles": Case(sizes=(3, 2, 1, 1, 150, 20, 18), first=(3, 2, 1), allowed=(3, 1, 1, 150)),
-    "two queries, one fully masked": Case(sizes=(1, 1, 1, 2, 9, 3, 2), last=(1, 1, 2), masked_row=True),
-    "fully masked queries": Case(sizes=(1, 1, 1, 3, 9, 3, 2), last=(1, 1, 1), first=(1, 1, 3), masked_row=True),
-    "one query, some gradients": Case(sizes=(1, 1, 1, 1, 9, 3, 2), needs=(True, True, False, True, False, False)),
+    "one query, several tiles": Case(
+        sizes=(3, 2, 1, 1, 150, 20, 18), first=(3, 2, 1), allowed=(3, 1, 1, 150)
+    ),
+    "two queries, one fully masked": Case(
+        sizes=(1, 1, 1, 2, 9, 3, 2), last=(1, 1, 2), masked_row=True
+    ),
+    "fully masked queries": Case(
+        sizes=(1, 1, 1, 3, 9, 3, 2), last=(1, 1, 1), first=(1, 1, 3), masked_row=True
+    ),
+    "one query, some gradients": Case(
+        sizes=(1, 1, 1, 1, 9, 3, 2), needs=(True, True, False, True, False, False)
+    ),
 }
 
 
@@ -58,30 +71,66 @@ def test_kernel_equals_the_formula(monkeypatch, name, workers):
 
 
 def make_inputs(*sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
-    """Return query, keys, values and v of these sizes: batch, head, key_head, query, key, dim, value_dim."""
+    """Return query, keys, values and v of these sizes: batch, head, key_head, query, key, dim,
+    value_dim."""
     batch, heads, key_heads, num_queries, num_keys, dim, value_dim = sizes
     shapes = (
         (batch, heads, num_queries, dim),
         (batch, key_heads, num_keys, dim),
         (batch, key_heads, num_keys, value_dim),
     )
-    return (*(torch.randn(shape, dtype=dtype) for shape in shapes), torch.randn(heads, dim, dtype=dtype))
+    return (
+        *(torch.randn(shape, dtype=dtype) for shape in shapes),
+        torch.randn(heads, dim, dtype=dtype),
+    )
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 5e-7), (torch.float64, 1e-14)])
 @pytest.mark.parametrize("num_queries", [1, 7])
 def test_tanh_error_is_within_the_stated_bound_for_every_finite_pair(dtype, bound, num_queries):
     points = torch.tensor(
-        [0.0, 1e-30, 1e-4, 0.3, 1, 5, 9, 17, 21, 32.9, 33.1, 42.9, 43.1, 44, 59, 60, 329, 351, 1e4, 1e38]
+        [
+            0.0,
+            1e-30,
+            1e-4,
+            0.3,
+            1,
+            5,
+            9,
+            17,
+            21,
+            32.9,
+            33.1,
+            42.9,
+            43.1,
+            44,
+            59,
+            60,
+            329,
+            351,
+            1e4,
+            1e38,
+        ]
     )
     points = torch.cat((-points, points)).to(dtype)
-    for shifts in (torch.zeros(1, dtype=dtype), torch.tensor([1.0, -1, 30, -34, 60, -400, 1e6], dtype=dtype)):
-        left, right = (x.flatten() for x in torch.meshgrid(points, torch.cat((points, -points + 0.7)), indexing="ij"))
+    for shifts in (
+        torch.zeros(1, dtype=dtype),
+        torch.tensor([1.0, -1, 30, -34, 60, -400, 1e6], dtype=dtype),
+    ):
+        left, right = (
+            x.flatten()
+            for x in torch.meshgrid(points, torch.cat((points, -points + 0.7)), indexing="ij")
+        )
         for shift in shifts:
             query, keys = left + shift, right - shift
             # One key per read, so that its log-sum-exp is its score; one hidden unit, with v = 1.
-            query, keys = query.view(-1, 1, 1, 1).expand(-1, -1, num_queries, -1), keys.view(-1, 1, 1, 1)
-            _, lse = additive_read(query, keys, torch.ones_like(keys), torch.ones(1, 1, dtype=dtype))
+            query, keys = (
+                query.view(-1, 1, 1, 1).expand(-1, -1, num_queries, -1),
+                keys.view(-1, 1, 1, 1),
+            )
+            _, lse = additive_read(
+                query, keys, torch.ones_like(keys), torch.ones(1, 1, dtype=dtype)
+            )
             exact = torch.tanh(query[:, :, :, 0].double() + keys[:, :, :, 0].double())
             assert (lse.double() - exact).abs().max() <= bound
 
@@ -98,7 +147,10 @@ def test_nan_propagates_only_to_rows_that_read_it():
 def test_results_do_not_depend_on_the_assignment_of_threads(monkeypatch, sizes):
     monkeypatch.setattr(call, "_MIN_WORK_PER_THREAD", 1)
     query, keys, values, v = make_inputs(*sizes)
-    bias, gradient = torch.randn(1, 1, sizes[3], sizes[4]), torch.randn(*sizes[:2], sizes[3], sizes[6])
+    bias, gradient = (
+        torch.randn(1, 1, sizes[3], sizes[4]),
+        torch.randn(*sizes[:2], sizes[3], sizes[6]),
+    )
     arguments = query, keys, values, v, None, None, None, bias, None, None
 
     def run() -> list[Tensor]:
@@ -144,7 +196,9 @@ def test_cached_exponentials_change_nothing(sizes, dtype):
     results = []
     for exps in (None, (2 * keys).exp()):
         out, lse = call.forward(query, keys, values, v, *rules, exps)
-        gradients = call.backward(torch.ones_like(out), query, keys, values, v, *rules, exps, out, lse, ALL)
+        gradients = call.backward(
+            torch.ones_like(out), query, keys, values, v, *rules, exps, out, lse, ALL
+        )
         results.append([out, lse, *(x for x in gradients if x is not None)])
     for a, b in zip(*results, strict=True):
         close(a, b)
@@ -164,7 +218,10 @@ def test_a_memory_caches_exponentials_for_later_steps_only_while_they_are_valid(
     def step(memory: Memory) -> bool:
         """Check the read against the formula and return True if it used cached exponentials."""
         query = torch.randn(2, 1, 3)
-        close(attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference"))
+        close(
+            attend(query, memory, score=score),
+            attend(query, memory, score=score, kernel="reference"),
+        )
         return exps_of_calls.pop() is not None
 
     assert [step(memory) for _ in range(4)] == [False, True, True, True]
@@ -187,7 +244,10 @@ def test_cached_exponentials_serve_batches_of_any_size_that_read_one_memory():
     memory = Memory(torch.randn(1, 9, 3), torch.randn(1, 9, 4)).map_keys_with(score)
     for rows in (3, 3, 5, 1, 2):
         query = torch.randn(rows, 1, 3)
-        close(attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference"))
+        close(
+            attend(query, memory, score=score),
+            attend(query, memory, score=score, kernel="reference"),
+        )
 
 
 def test_cached_exponentials_are_of_the_keys_and_not_of_a_rounded_copy():
@@ -197,7 +257,9 @@ def test_cached_exponentials_are_of_the_keys_and_not_of_a_rounded_copy():
     for _ in range(2):
         with torch.autocast("cpu", torch.bfloat16):
             attend(query, memory, score=score)
-    close(attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference"))
+    close(
+        attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference")
+    )
     with torch.no_grad():
         memory.keys.neg_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -210,15 +272,20 @@ def test_second_derivatives_raise_and_name_the_reference_kernel():
     out, lse = additive_read(query, keys, values, v)
     assert not lse.requires_grad
     (slope,) = torch.autograd.grad(out.sum(), query, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"no second derivatives; use attend.*kernel='reference'"):
+    with pytest.raises(
+        RuntimeError, match=r"no second derivatives; use attend.*kernel='reference'"
+    ):
         slope.sum().backward()
 
 
 def test_gradcheck_of_the_operator():
-    inputs = tuple(x.requires_grad_() for x in make_inputs(1, 2, 1, 5, 4, 3, 2, dtype=torch.float64))
+    inputs = tuple(
+        x.requires_grad_() for x in make_inputs(1, 2, 1, 5, 4, 3, 2, dtype=torch.float64)
+    )
     bias = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda query, keys, values, v, bias: additive_read(query, keys, values, v, bias=bias)[0], (*inputs, bias)
+        lambda query, keys, values, v, bias: additive_read(query, keys, values, v, bias=bias)[0],
+        (*inputs, bias),
     )
 
 
@@ -226,8 +293,16 @@ def test_gradcheck_of_the_operator():
     ("change", "error", "message"),
     [
         ({"keys": torch.zeros(1, 1, 4, 2)}, ValueError, "keys must have batch 1 and size 3"),
-        ({"keys": torch.zeros(1, 1, 4, 3).double()}, TypeError, "keys must have the dtype of the query"),
-        ({"values": torch.zeros(1, 1, 5, 2)}, ValueError, "values must have the leading axes of the keys"),
+        (
+            {"keys": torch.zeros(1, 1, 4, 3).double()},
+            TypeError,
+            "keys must have the dtype of the query",
+        ),
+        (
+            {"values": torch.zeros(1, 1, 5, 2)},
+            ValueError,
+            "values must have the leading axes of the keys",
+        ),
         ({"v": torch.zeros(2, 3)}, ValueError, r"v must have shape \(1 or 1, 3\)"),
         ({"bias": torch.zeros(1, 1, 5, 3)}, ValueError, "bias must broadcast to"),
         ({"diagonals": torch.zeros(1, 1, 7)}, ValueError, "diagonals must broadcast to"),
@@ -242,13 +317,19 @@ def test_mismatched_inputs_raise_with_their_name(no_shape_checks, change, error,
 
 
 def test_importing_the_operator_loads_no_compiler():
-    program = "import sys, regard.attention.attend; print(sorted({'numba', 'triton'} & set(sys.modules)))"
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import sys, regard.attention.attend; print(sorted({'numba', 'triton'} & set(sys.modules)))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert process.stdout.strip() == "[]"
 
 
 def test_operator_passes_opcheck():
-    inputs = tuple(x.requires_grad_() for x in make_inputs(1, 2, 1, 5, 4, 3, 2, dtype=torch.float64))
+    inputs = tuple(
+        x.requires_grad_() for x in make_inputs(1, 2, 1, 5, 4, 3, 2, dtype=torch.float64)
+    )
     torch.library.opcheck(torch.ops.regard.additive_read.default, (*inputs, *(None,) * 6))
     assert additive_op.MAX_EXP_INPUT < 43
 

@@ -1,6 +1,7 @@
 """The GPU kernels of additive attention against the formula: in Triton's interpreter, or on a GPU.
 
-The cases are in `additive_gpu_cases`; without `--device cuda` a single separate process runs them all.
+The cases are in `additive_gpu_cases`; without `--device cuda` a single separate process runs them
+all.
 """
 
 import importlib.util
@@ -17,13 +18,20 @@ from tests.native.additive_gpu_cases import CASES, check
 
 ROOT = Path(__file__).parents[2]
 
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
 
 
 def run(*arguments: str, **environment: str) -> str:
     """Return the output of a new Python process."""
-    command, variables = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
+    command, variables = (
+        [sys.executable, *arguments],
+        {**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+    process = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -33,13 +41,17 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, str] | None:
     """Return the traceback of each case, empty if it passed; None if a GPU runs the cases."""
     if request.config.getoption("--device") != "cpu":
         return None
-    printed = run("-m", "tests.native.additive_gpu_cases", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
+    printed = run(
+        "-m", "tests.native.additive_gpu_cases", TRITON_INTERPRET="1", OMP_NUM_THREADS="1"
+    )
     return json.loads(printed.splitlines()[-1])
 
 
 @needs_triton
 @pytest.mark.parametrize("name", CASES)
-def test_kernels_equal_the_formula(name: str, interpreted: dict[str, str] | None, device: torch.device) -> None:
+def test_kernels_equal_the_formula(
+    name: str, interpreted: dict[str, str] | None, device: torch.device
+) -> None:
     if interpreted is None:
         check(CASES[name], device)
     else:
@@ -50,7 +62,8 @@ def test_kernels_equal_the_formula(name: str, interpreted: dict[str, str] | None
 def test_tensors_on_cpu_raise() -> None:
     message = run(
         "-c",
-        "import torch\nfrom regard.native.additive.gpu.call import forward\nq = torch.zeros(1, 1, 2, 3)\n"
+        "import torch\nfrom regard.native.additive.gpu.call import forward\nq = torch.zeros(1, 1, "
+        "2, 3)\n"
         "try:\n    forward(q, q, q, q[0, :, 0], None, None, None, None, None)\n"
         "except ValueError as error:\n    print(error)",
         TRITON_INTERPRET="0",
@@ -61,7 +74,8 @@ def test_tensors_on_cpu_raise() -> None:
 def test_missing_triton_raises_with_the_install_command() -> None:
     message = run(
         "-c",
-        "import sys\nsys.modules['triton'] = None\ntry:\n    import regard.native.additive.gpu.call\n"
+        "import sys\nsys.modules['triton'] = None\ntry:\n    import "
+        "regard.native.additive.gpu.call\n"
         "except ImportError as error:\n    print(error)",
     )
     assert message.strip().endswith("pip install triton")

@@ -34,8 +34,8 @@ def make(number):
         return inner(x) * 2
     return run
 
-print(compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one").ctypes(5), end=" ")
-print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
+print(compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one").ctypes(5),
+end=" ") print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
 print(sum(record.name == compiled_cache.__name__ for record in compiled))
 """
 
@@ -81,7 +81,9 @@ def _flip(path: Path) -> None:
     ],
     ids=["cut", "empty", "flipped", "of another function"],
 )
-def test_damaged_file_is_recompiled_and_replaced(cache: Path, damage: Callable[[Path], object]) -> None:
+def test_damaged_file_is_recompiled_and_replaced(
+    cache: Path, damage: Callable[[Path], object]
+) -> None:
     damage(cached_files(cache)[0])
     assert run_code(cache) == "12 16 1"
     assert run_code(cache) == "12 16 0"
@@ -138,7 +140,9 @@ def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None
 def test_disabled_jit_raises() -> None:
     code = "import regard.native.cache"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert "UserError: NUMBA_DISABLE_JIT is set" in process.stderr
 
 
@@ -162,7 +166,13 @@ print(hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in results)).he
 def test_process_that_compiles_computes_the_bits_of_those_that_load(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     results = [
-        subprocess.run([sys.executable, "-c", READ], env=environment, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", READ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for _ in range(2)
     ]
     assert len(results[0]) == 65

@@ -19,7 +19,13 @@ _ROWS = [*range(1, 2 * TILE_ROWS + 3), 64]
 
 
 def compute_product(
-    x: np.ndarray, weight: torch.Tensor, bias: torch.Tensor, kind: int, *, floor=-np.inf, added_to=None
+    x: np.ndarray,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    kind: int,
+    *,
+    floor=-np.inf,
+    added_to=None,
 ):
     """Return max(floor, x W^T + b), plus `added_to` if given, by the code of a kind of weights."""
     packed = ProductTable(kind)
@@ -32,7 +38,9 @@ def compute_product(
     packed_x = np.ascontiguousarray(x, np.float32)
     if kind == PAIRS:
         packed_x = np.zeros((len(x), -(-depth // 2) * 2), np.uint16)
-        packed_x[:, :depth] = torch.from_numpy(np.array(x, np.float32)).bfloat16().view(torch.int16).numpy()
+        packed_x[:, :depth] = (
+            torch.from_numpy(np.array(x, np.float32)).bfloat16().view(torch.int16).numpy()
+        )
         depth = packed_x.shape[1] // 2
     if kind == INT8:
         depth = -(-depth // 4)
@@ -49,9 +57,14 @@ def compute_product(
     return out[:, : len(weight)]
 
 
-def make_inputs(rows: int, inputs: int, outputs: int) -> tuple[np.ndarray, torch.Tensor, torch.Tensor]:
+def make_inputs(
+    rows: int, inputs: int, outputs: int
+) -> tuple[np.ndarray, torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(rows + inputs + outputs)
-    x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
+    x, weight, bias = (
+        torch.randn(shape, generator=draw)
+        for shape in ((rows, inputs), (outputs, inputs), (outputs,))
+    )
     return x.numpy(), weight, bias
 
 
@@ -70,7 +83,9 @@ def test_halves_round_only_the_weights(rows):
     np.testing.assert_allclose(compute_product(x, weight, bias, HALVES), expected, atol=3e-5)
 
 
-@pytest.mark.skipif(not HAS_PAIR_PRODUCTS, reason="this processor does not multiply pairs of bfloat16")
+@pytest.mark.skipif(
+    not HAS_PAIR_PRODUCTS, reason="this processor does not multiply pairs of bfloat16"
+)
 @pytest.mark.parametrize("rows", _ROWS)
 @pytest.mark.parametrize("inputs", [40, 41])
 def test_pairs_round_weights_and_inputs(rows, inputs):
@@ -85,12 +100,16 @@ def test_pairs_round_weights_and_inputs(rows, inputs):
 def test_int8_is_the_product_of_rounded_values(rows, inputs):
     x, weight, bias = make_inputs(rows, inputs, 4 * PANEL + 7)
     x_scales, weight_scales = np.abs(x).max(1) / 127, weight.abs().amax(1).numpy() / 127
-    rounded = np.floor(x / x_scales[:, None] + 0.5) @ np.rint(weight.numpy() / weight_scales[:, None]).T
+    rounded = (
+        np.floor(x / x_scales[:, None] + 0.5) @ np.rint(weight.numpy() / weight_scales[:, None]).T
+    )
     expected = rounded * x_scales[:, None] * weight_scales + bias.numpy()
     actual = compute_product(x, weight, bias, INT8)
     np.testing.assert_allclose(actual, expected, atol=1e-3)
     exact = x @ weight.numpy().T + bias.numpy()
-    assert np.abs(actual - exact).max() < inputs * 0.5 * (np.abs(x).max() * weight_scales.max() + x_scales.max() * 3.5)
+    assert np.abs(actual - exact).max() < inputs * 0.5 * (
+        np.abs(x).max() * weight_scales.max() + x_scales.max() * 3.5
+    )
 
 
 def test_rows_are_quantized_by_their_largest_number():
@@ -100,7 +119,9 @@ def test_rows_are_quantized_by_their_largest_number():
     matmul._to_bytes(x, 3, 41, codes, scales)
     largest = np.abs(x[:, :41]).max(1)
     np.testing.assert_allclose(scales, largest / 127, rtol=1e-6)
-    steps = np.divide(127 * x[:, :41], largest[:, None], out=np.zeros((3, 41)), where=largest[:, None] > 0)
+    steps = np.divide(
+        127 * x[:, :41], largest[:, None], out=np.zeros((3, 41)), where=largest[:, None] > 0
+    )
     assert np.abs(codes[:, :41] - (128 + steps)).max() < 0.501
     assert (codes[:, 41:44] == 128).all()
     assert (codes[:, 44:] == 7).all()
@@ -128,9 +149,13 @@ def test_the_largest_bytes_do_not_overflow():
 def test_floor_and_accumulation(kind):
     x, weight, bias = make_inputs(5, 16, PANEL)
     plain = compute_product(x, weight, bias, kind)
-    np.testing.assert_array_equal(compute_product(x, weight, bias, kind, floor=0.0), np.maximum(plain, 0))
+    np.testing.assert_array_equal(
+        compute_product(x, weight, bias, kind, floor=0.0), np.maximum(plain, 0)
+    )
     existing = np.arange(5 * PANEL, dtype=np.float32).reshape(5, PANEL)
-    np.testing.assert_allclose(compute_product(x, weight, bias, kind, added_to=existing), plain + existing, rtol=1e-6)
+    np.testing.assert_allclose(
+        compute_product(x, weight, bias, kind, added_to=existing), plain + existing, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != INT8], ids=_NAMES.get)
@@ -145,7 +170,9 @@ def test_nan_propagates(kind):
 def test_zero_weights_have_scale_zero():
     x, weight, bias = make_inputs(2, 8, 3)
     weight[1] = 0
-    np.testing.assert_allclose(compute_product(x, weight, bias, INT8)[:, 1], bias[1].expand(2), rtol=1e-6)
+    np.testing.assert_allclose(
+        compute_product(x, weight, bias, INT8)[:, 1], bias[1].expand(2), rtol=1e-6
+    )
 
 
 def test_heads_are_padded_to_registers():

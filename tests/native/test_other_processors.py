@@ -20,8 +20,8 @@ host_features = binding.get_host_cpu_features
 
 def narrow():
     features = host_features()
-    features.update({name: False for name in features if name.startswith(tuple(missing.split(",")))})
-    return features
+    features.update({name: False for name in features if
+    name.startswith(tuple(missing.split(",")))}) return features
 
 
 binding.get_host_cpu_features = narrow
@@ -31,12 +31,14 @@ import pytest
 failed = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
 from regard.native import processor as target
 
-assert (int(lanes), False, False) == (target.LANES, target.HAS_BYTE_PRODUCTS, target.HAS_PAIR_PRODUCTS)
-sys.exit(failed)
+assert (int(lanes), False, False) == (target.LANES, target.HAS_BYTE_PRODUCTS,
+target.HAS_PAIR_PRODUCTS) sys.exit(failed)
 """
 
 
-@pytest.mark.parametrize(("lanes", "missing"), [(8, "avx512,avxvnni"), (LANES, "avx512bf16,avx512vnni,avxvnni")])
+@pytest.mark.parametrize(
+    ("lanes", "missing"), [(8, "avx512,avxvnni"), (LANES, "avx512bf16,avx512vnni,avxvnni")]
+)
 def test_products_and_loops_without_some_instructions(tmp_path, lanes, missing):
     files = [str(FOLDER / name) for name in ("test_simd.py", "test_matmul.py")]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}

@@ -64,7 +64,9 @@ def test_gradients_of_gradients_and_mapped_functions(monkeypatch):
         (first,) = torch.autograd.grad(function(scores).pow(3).sum(), scores, create_graph=True)
         return torch.autograd.grad(first.pow(2).sum(), scores)[0]
 
-    torch.testing.assert_close(second(softmax), second(lambda s: s.softmax(-1)), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        second(softmax), second(lambda s: s.softmax(-1)), rtol=1e-4, atol=1e-6
+    )
     torch.testing.assert_close(vmap(softmax)(scores), scores.softmax(-1))
 
 
@@ -80,9 +82,13 @@ def test_bfloat16_is_widened_and_rounded_as_in_torch():
     native_rows.row_reader(np.uint16)(wide.numpy(), halves.view(torch.uint16).numpy())
     assert torch.equal(wide.isnan(), halves.isnan())
     assert torch.equal(wide.nan_to_num(0), halves.float().nan_to_num(0))
-    between = (wide.view(torch.int32)[:, None] + torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])).flatten()
+    between = (
+        wide.view(torch.int32)[:, None] + torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
+    ).flatten()
     between = between.to(torch.int32).view(torch.float32)
     results = torch.empty(len(between), dtype=torch.uint16)
     native_rows.row_writer(np.uint16)(results.numpy(), between.numpy())
     assert torch.equal(results.view(torch.bfloat16).isnan(), between.isnan())
-    assert torch.equal(results.view(torch.bfloat16).nan_to_num(0), between.to(torch.bfloat16).nan_to_num(0))
+    assert torch.equal(
+        results.view(torch.bfloat16).nan_to_num(0), between.to(torch.bfloat16).nan_to_num(0)
+    )

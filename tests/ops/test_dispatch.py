@@ -64,10 +64,14 @@ def test_other_values_of_the_variable_raise(set_variable):
 
 
 @pytest.mark.parametrize("package", ["numba", "regard.native"])
-def test_operations_are_computed_by_torch_if_a_package_is_absent(monkeypatch, set_variable, package):
+def test_operations_are_computed_by_torch_if_a_package_is_absent(
+    monkeypatch, set_variable, package
+):
     find_spec = importlib.util.find_spec
     set_variable("1")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else find_spec(name)
+    )
     assert all(find(name) is None for name in OPERATIONS)
     assert absence() == f"{package} is not installed"
 

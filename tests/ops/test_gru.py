@@ -27,14 +27,19 @@ def make_encoder(**sizes) -> RecurrentEncoder:
     return encoder
 
 
-def run_encoder(encoder: RecurrentEncoder, items: Tensor, lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+def run_encoder(
+    encoder: RecurrentEncoder, items: Tensor, lengths: tuple[int, ...] = LENGTHS
+) -> list[Tensor]:
     """Return states, finals, and the gradients of a weighted sum of all their elements."""
     leaf = items.clone().requires_grad_()
     encoded = encoder(Padded(leaf, torch.tensor(lengths)))
     outputs = [encoded.states, *(part for final in encoded.finals for part in final)]
     total = sum((out * gradient_weights(out)).sum() for out in outputs)
     assert isinstance(total, Tensor)
-    return [out.detach() for out in (*outputs, *torch.autograd.grad(total, [leaf, *encoder.parameters()]))]
+    return [
+        out.detach()
+        for out in (*outputs, *torch.autograd.grad(total, [leaf, *encoder.parameters()]))
+    ]
 
 
 def gradient_weights(out: Tensor) -> Tensor:
@@ -55,11 +60,16 @@ def disable_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 def test_encoder_equals_torch(layers, directions, monkeypatch):
-    encoder, items = make_encoder(layers=layers, directions=directions), torch.randn(len(LENGTHS), TIME, INPUT)
+    encoder, items = (
+        make_encoder(layers=layers, directions=directions),
+        torch.randn(len(LENGTHS), TIME, INPUT),
+    )
     calls = []
     implementation = find("gru_encode")
     encode = implementation.run
-    monkeypatch.setitem(vars(implementation), "run", lambda *inputs: calls.append(1) or encode(*inputs))
+    monkeypatch.setitem(
+        vars(implementation), "run", lambda *inputs: calls.append(1) or encode(*inputs)
+    )
     ours = run_encoder(encoder, items, FULL)
     assert len(calls) == layers
     disable_compiled(monkeypatch)
@@ -79,7 +89,9 @@ def test_padding_has_no_effect_on_outputs_and_gradients():
     encoder, items = make_encoder(), torch.randn(len(LENGTHS), TIME, INPUT)
     absent = torch.arange(TIME) >= torch.tensor(LENGTHS)[:, None]
     refilled = torch.where(absent[..., None], torch.randn_like(items), items)
-    for actual, expected in zip(run_encoder(encoder, items), run_encoder(encoder, refilled), strict=True):
+    for actual, expected in zip(
+        run_encoder(encoder, items), run_encoder(encoder, refilled), strict=True
+    ):
         assert torch.equal(actual, expected)
 
 
@@ -106,7 +118,9 @@ class DecoderInputs:
             (ROWS, KEYS, VALUE_DIM),
         )
         self.tensors = [torch.randn(shape).requires_grad_() for shape in shapes]
-        self.query, self.v = (torch.randn(shape).mul(0.3).requires_grad_() for shape in ((DIM, HIDDEN), (DIM,)))
+        self.query, self.v = (
+            torch.randn(shape).mul(0.3).requires_grad_() for shape in ((DIM, HIDDEN), (DIM,))
+        )
         self.lengths = torch.tensor(LENGTHS)
 
     @property
@@ -115,7 +129,11 @@ class DecoderInputs:
         return [*self.tensors, *weights, self.query, self.v]
 
     def run_compiled(self) -> tuple[Tensor, Tensor] | None:
-        state, bias, context = self.cell.state_weight, self.cell.state_bias, self.cell.context_weight
+        state, bias, context = (
+            self.cell.state_weight,
+            self.cell.state_bias,
+            self.cell.context_weight,
+        )
         assert context is not None
         cell = GRUWeights(self.cell.input_weight, self.cell.bias, state, bias, context)
         projected, hidden, read, keys, values = self.tensors
@@ -140,12 +158,19 @@ class DecoderInputs:
         assert outputs is not None
         total = sum((out.float() * gradient_weights(out.float())).sum() for out in outputs)
         assert isinstance(total, Tensor)
-        return [*(out.detach().float() for out in outputs), *torch.autograd.grad(total, self.leaves)]
+        return [
+            *(out.detach().float() for out in outputs),
+            *torch.autograd.grad(total, self.leaves),
+        ]
 
 
 def test_decoder_equals_its_formulas():
     inputs = DecoderInputs()
-    assert_close(inputs.gradients(inputs.run_compiled()), inputs.gradients(inputs.run_reference()), tolerance=5e-6)
+    assert_close(
+        inputs.gradients(inputs.run_compiled()),
+        inputs.gradients(inputs.run_reference()),
+        tolerance=5e-6,
+    )
 
 
 def test_decoder_in_half_precision_is_as_accurate_as_its_products():
@@ -155,7 +180,9 @@ def test_decoder_in_half_precision_is_as_accurate_as_its_products():
     assert outputs is not None
     assert outputs[0].dtype == torch.bfloat16
     # The rounding errors of products accumulate over the steps.
-    assert_close(inputs.gradients(outputs), inputs.gradients(inputs.run_reference()), tolerance=0.03)
+    assert_close(
+        inputs.gradients(outputs), inputs.gradients(inputs.run_reference()), tolerance=0.03
+    )
 
 
 def test_a_gradient_of_states_alone_or_of_contexts_alone():
@@ -164,7 +191,9 @@ def test_a_gradient_of_states_alone_or_of_contexts_alone():
         ours, expected = inputs.run_compiled(), inputs.run_reference()
         assert ours is not None
         leaves = inputs.leaves
-        actual, theirs = (torch.autograd.grad(out[which].square().sum(), leaves) for out in (ours, expected))
+        actual, theirs = (
+            torch.autograd.grad(out[which].square().sum(), leaves) for out in (ours, expected)
+        )
         assert_close(list(actual), list(theirs), tolerance=5e-6)
 
 
@@ -172,7 +201,9 @@ def test_results_do_not_depend_on_other_rows():
     inputs = DecoderInputs()
     batched = inputs.run_compiled()
     assert batched is not None
-    inputs.tensors = [x[:, 1:2] if x.dim() == 3 and len(x) == STEPS else x[1:2] for x in inputs.tensors]
+    inputs.tensors = [
+        x[:, 1:2] if x.dim() == 3 and len(x) == STEPS else x[1:2] for x in inputs.tensors
+    ]
     inputs.lengths = inputs.lengths[1:2]
     single = inputs.run_compiled()
     assert single is not None
@@ -181,7 +212,11 @@ def test_results_do_not_depend_on_other_rows():
 
 def test_loops_do_not_depend_on_threads(monkeypatch):
     inputs = DecoderInputs()
-    inputs.tensors = [torch.randn(4, 300, 3 * HIDDEN), torch.randn(300, HIDDEN), torch.randn(300, VALUE_DIM)]
+    inputs.tensors = [
+        torch.randn(4, 300, 3 * HIDDEN),
+        torch.randn(300, HIDDEN),
+        torch.randn(300, VALUE_DIM),
+    ]
     inputs.tensors += [torch.randn(300, 40, DIM), torch.randn(300, 40, VALUE_DIM)]
     inputs.tensors = [x.requires_grad_() for x in inputs.tensors]
     inputs.lengths = torch.randint(0, 41, (300,))
@@ -202,7 +237,14 @@ def test_loops_do_not_depend_on_threads(monkeypatch):
             torch.set_num_threads(threads)
             outputs = inputs.run_compiled()
             assert outputs is not None
-            results.append([*outputs, *torch.autograd.grad(sum(out.square().sum() for out in outputs), inputs.tensors)])
+            results.append(
+                [
+                    *outputs,
+                    *torch.autograd.grad(
+                        sum(out.square().sum() for out in outputs), inputs.tensors
+                    ),
+                ]
+            )
     finally:
         torch.set_num_threads(before)
     for first, second in pairwise(results):

@@ -66,7 +66,10 @@ def test_loss_raises_for_a_smoothing_of_one():
 @pytest.mark.parametrize("vocab", [11, 65, 997])
 def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, vocab):
     monkeypatch.setattr(loss_ops, "_CHUNK_BYTES", 1 << 17)
-    hidden, weight = torch.randn(157, 37, requires_grad=True), torch.randn(vocab, 37, requires_grad=True)
+    hidden, weight = (
+        torch.randn(157, 37, requires_grad=True),
+        torch.randn(vocab, 37, requires_grad=True),
+    )
     target = torch.randint(vocab, (157,))
     wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
     logits = functional.linear(*wide)
@@ -80,7 +83,9 @@ def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, v
         monkeypatch.setattr(table, "_MIN_PRODUCT_WITH_GRADIENTS", 0)
         loss = token_loss(hidden, weight, None, target, smoothing=smoothing)
         assert abs(loss.total.double() / expected - 1) < 1e-5
-        for ours, theirs in zip(torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True):
+        for ours, theirs in zip(
+            torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True
+        ):
             assert (ours.double() - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
 
@@ -93,7 +98,9 @@ def test_exponentials_match_float64(dtype, columns):
     expected = (original - original.amax(1, keepdim=True)).exp()
     assert torch.equal(highest.double(), original.amax(1, keepdim=True))
     approximate = 1e-6 if dtype == torch.float32 else 2**-8
-    error = approximate + 2**-23 * (original.amax(1, keepdim=True) - original)  # the difference itself is rounded
+    error = approximate + 2**-23 * (
+        original.amax(1, keepdim=True) - original
+    )  # the difference itself is rounded
     assert ((scores.double() - expected).abs() <= error * expected + 2e-38).all()
     assert (total.double() / expected.sum(1, keepdim=True) - 1).abs().max() < 1e-5
 

@@ -1,4 +1,5 @@
-"""Checks for the captures of every recipe: axes match the weights, and recording changes no answer."""
+"""Checks for the captures of every recipe: axes match the weights, and recording changes no
+answer."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,14 +30,17 @@ def is_equal(first: Any, second: Any) -> bool:
 
 
 def predict_each(run: Any, inputs: Sequence[Any], **settings: Any) -> list[Any]:
-    """Return the answer of each input in a batch of its own, as rows of one batch may be rounded differently."""
+    """Return the answer of each input in a batch of its own, as rows of one batch may be rounded
+    differently."""
     return [run.predict([item], **settings)[0] for item in inputs]
 
 
 def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     """Capture the reads of these inputs, check the capture, and return it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sample, "__init__", _refuse)  # fails if a sample is created although nothing is recorded
+        patch.setattr(
+            Sample, "__init__", _refuse
+        )  # fails if a sample is created although nothing is recorded
         expected = run.predict(inputs)
     with record(run) as recorded:
         assert is_equal(run.predict(inputs), expected)
@@ -60,35 +64,49 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
             assert (attention_map.weights >= 0).all()
             totals = attention_map.weights.sum(-1)
             read = torch.ones_like(totals)
-            close(totals, torch.where(totals == 0, totals, read) if attention_map.kind == "chain" else read)
+            close(
+                totals,
+                torch.where(totals == 0, totals, read) if attention_map.kind == "chain" else read,
+            )
     return capture
 
 
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:
-    """Check that inputs answered together have the answers that each has alone, to 1e-5 and with the same labels."""
+    """Check that inputs answered together have the answers that each has alone, to 1e-5 and with
+    the same labels."""
     together, json = run.answer(inputs), run.recipe.json
-    alone = [json(run.compute_answers([given], first=number)[0]) for number, given in enumerate(inputs, start=1)]
+    alone = [
+        json(run.compute_answers([given], first=number)[0])
+        for number, given in enumerate(inputs, start=1)
+    ]
     for first, second in zip(together, alone, strict=True):
         assert _is_close(first, second), (first, second)
 
 
 def _is_close(first: Any, second: Any) -> bool:
     if isinstance(first, dict):
-        return first.keys() == second.keys() and all(_is_close(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(
+            _is_close(first[key], second[key]) for key in first
+        )
     if isinstance(first, list):
         return len(first) == len(second) and all(map(_is_close, first, second))
     if isinstance(first, np.ndarray):  # pixels, rounded
         return bool(np.abs(first.astype(int) - second).max() <= 1)
-    return first == (pytest.approx(second, rel=1e-5, abs=1e-6) if isinstance(second, float) else second)
+    return first == (
+        pytest.approx(second, rel=1e-5, abs=1e-6) if isinstance(second, float) else second
+    )
 
 
 def check_test_input(run: Any) -> Any:
-    """Check that predict and look take the first test input, and that indices out of range are named; return it."""
+    """Check that predict and look take the first test input, and that indices out of range are
+    named; return it."""
     test_input = run.test_input(0)
     assert is_equal(run.test_input(0), test_input)
     check_capture(run, [test_input])
     for index in (-1, 10**6):
-        with pytest.raises(UserError, match=rf"has \d+ inputs, from 0 to \d+; there is no input {index}"):
+        with pytest.raises(
+            UserError, match=rf"has \d+ inputs, from 0 to \d+; there is no input {index}"
+        ):
             run.test_input(index)
     return test_input
 
@@ -116,15 +134,20 @@ def _check_axes(sample: Sample) -> None:
 
 
 def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
-    """Answer these inputs as a look does; return a function for each row that computes log p of its answer."""
+    """Answer these inputs as a look does; return a function for each row that computes log p of its
+    answer."""
     prepared = run._prepare(inputs, 1)
     with record(run):
         answers = run._answer_rows(prepared, run.options, run.recipe.follow)
-    return [partial(run.recipe.log_prob, run._model, prepared, row, answer) for row, answer in enumerate(answers)]
+    return [
+        partial(run.recipe.log_prob, run._model, prepared, row, answer)
+        for row, answer in enumerate(answers)
+    ]
 
 
 def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
-    """Capture gradients, check the gradient map of each read and that the run is unchanged; return the capture."""
+    """Capture gradients, check the gradient map of each read and that the run is unchanged; return
+    the capture."""
     expected, plain = run.predict(inputs), run.look(inputs)
     capture = run.look(inputs, gradients=True)
     assert is_equal(run.predict(inputs), expected)
@@ -142,7 +165,12 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
         ]
         for gradient_map in gradient_maps:
             weights_map = weights[gradient_map.name]
-            assert (gradient_map.queries, gradient_map.keys, gradient_map.heads, gradient_map.kind) == (
+            assert (
+                gradient_map.queries,
+                gradient_map.keys,
+                gradient_map.heads,
+                gradient_map.kind,
+            ) == (
                 weights_map.queries,
                 weights_map.keys,
                 weights_map.heads,
@@ -154,31 +182,46 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
         for gradient_map in gradient_maps:
             if gradient_map.kind != "chain" and _count_reads(run, part, gradient_map) == 1:
                 _check_finite_difference(run, part, gradient_map)
-    keys = [gradient_map.key for sample_maps in capture for gradient_map in sample_maps.find(measure=GRADIENT)]
+    keys = [
+        gradient_map.key
+        for sample_maps in capture
+        for gradient_map in sample_maps.find(measure=GRADIENT)
+    ]
     assert len(set(keys)) == len(keys)  # keys of samples are distinct
     return capture
 
 
-def _check_finite_difference(run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: AttentionMap) -> None:
-    """Check the largest number of a map against the finite difference of log p when that weight is scaled."""
+def _check_finite_difference(
+    run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: AttentionMap
+) -> None:
+    """Check the largest number of a map against the finite difference of log p when that weight is
+    scaled."""
     largest = int(gradient_map.weights.abs().argmax())
     index, size = np.unravel_index(largest, gradient_map.weights.shape), 1e-2
     index = index if gradient_map.heads != ("",) else index[1:]
 
     def log_p_with_factor(factor: float) -> float:
-        def scale_weight(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
+        def scale_weight(
+            read: Read, args: tuple, kwargs: dict, output: torch.Tensor
+        ) -> torch.Tensor:
             inputs = read.prepare_inputs(*args, **kwargs).repeat_heads()
             weights = reference.weights(inputs).clone()
             weights[(0, *index)] *= factor
             return weights @ inputs.values
 
-        handle = run.model.get_submodule(gradient_map.name).register_forward_hook(scale_weight, with_kwargs=True)
+        handle = run.model.get_submodule(gradient_map.name).register_forward_hook(
+            scale_weight, with_kwargs=True
+        )
         with torch.no_grad():
             result = float(log_prob())
         handle.remove()
         return result
 
-    more, middle, less = log_p_with_factor(1 + size), log_p_with_factor(1.0), log_p_with_factor(1 - size)
+    more, middle, less = (
+        log_p_with_factor(1 + size),
+        log_p_with_factor(1.0),
+        log_p_with_factor(1 - size),
+    )
     # Between the slopes on both sides, which differ at the kink of a rectifier.
     low, high = sorted(((more - middle) / size, (middle - less) / size))
     slack = max(1e-6 * max(1.0, abs(more)) / size, 0.02 * max(abs(low), abs(high)))

@@ -1,6 +1,8 @@
-"""Program that a test starts with torchrun: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
+"""Program that a test starts with torchrun: `torchrun ... -m tests.recipes.precision_together
+RECIPE ...`.
 
-The measurement returns bfloat16 on the main process and float32 on the other. Each prints the precision of its steps.
+The measurement returns bfloat16 on the main process and float32 on the other. Each prints the
+precision of its steps.
 """
 
 import os
@@ -26,7 +28,11 @@ def main() -> None:
     training.resolve_precision = lambda setting, device: precision_setting
     loop.add_gradients = add_gradients
     assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0
-    print("\n" + "".join(f"rank-{RANK}:{precision}\n" for precision in precisions), file=sys.__stdout__, flush=True)
+    print(
+        "\n" + "".join(f"rank-{RANK}:{precision}\n" for precision in precisions),
+        file=sys.__stdout__,
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Runs of `caption`: own images and drawn scenes, several references, beams, looks word by word, bad input."""
+"""Runs of `caption`: own images and drawn scenes, several references, beams, looks word by word,
+bad input."""
 
 import json
 import math
@@ -25,7 +26,12 @@ from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.load import load
 from regard.recipes.metrics.config import BleuConfig
 from regard.recipes.metrics.text import Bleu
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+)
 
 SIZE = "--data.width 32 --data.height 24 --downsampling-layers 3 --model.core.width 24 --model.dropout 0"
 LIMITS = "--train.lr 5e-3 --train.warmup 10 --train.tensorboard false --threads 1"
@@ -33,7 +39,8 @@ CORES = {
     "transformer": "--model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
     "--model.core.feedforward 48",
     "recurrent": "--model.core recurrent --model.core.hidden 24 --model.core.attention-hidden 12",
-    "self-attentive": "--model.core self-attentive --model.core.hidden 24 --model.core.attention-hidden 12",
+    "self-attentive": "--model.core self-attentive --model.core.hidden 24 "
+    "--model.core.attention-hidden 12",
 }
 
 
@@ -44,7 +51,10 @@ def picture(draw: np.random.Generator) -> tuple[Image.Image, list[str]]:
     x, y = 16 * side + int(draw.integers(0, 8)), int(draw.integers(0, 16))
     pixels[y : y + 8, x : x + 8, color] = 255
     name, place = ("red", "green")[color], ("left", "right")[side]
-    return Image.fromarray(pixels), [f"a {name} square on the {place}", f"on the {place} is a {name} square"]
+    return Image.fromarray(pixels), [
+        f"a {name} square on the {place}",
+        f"on the {place} is a {name} square",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,9 @@ def folder(tmp_path_factory):
                 image, texts = picture(draw)
                 image.save(folder / split / f"{i}.png")
                 file.writelines(f"{i}.png\t{text}\n" for text in texts)
-    files = " ".join(f"--data.{name} {folder}/captions_{name}.tsv" for name in ("train", "val", "test"))
+    files = " ".join(
+        f"--data.{name} {folder}/captions_{name}.tsv" for name in ("train", "val", "test")
+    )
     steps = "--train.steps 150 --train.validate-every 75 --batch 16 --decode.beam 3"
     words = f"train caption --run {folder / 'run'} {files} {SIZE} {LIMITS} {CORES['transformer']} {steps}"
     assert main(words.split()) == 0
@@ -74,7 +86,9 @@ def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
     outputs = trained.predict([str(folder / "test" / f"{i}.png") for i in range(12)])
     lines = [line.split("\t") for line in (folder / "captions_test.tsv").read_text().splitlines()]
     references = [[text for name, text in lines if name == f"{i}.png"] for i in range(12)]
-    assert test["bleu"] == pytest.approx(sacrebleu.corpus_bleu(outputs, list(zip(*references, strict=True))).score)
+    assert test["bleu"] == pytest.approx(
+        sacrebleu.corpus_bleu(outputs, list(zip(*references, strict=True))).score
+    )
     right = sum(output in own for output, own in zip(outputs, references, strict=True))
     assert test["exact_match"] == pytest.approx(100 * right / 12)
     # The loss is that of every caption.
@@ -90,7 +104,12 @@ def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
     assert test["nll"] == pytest.approx(total / count, rel=1e-4)
     assert main(["evaluate", str(folder / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == test
-    other = ["--data.test", str(folder / "captions_test.tsv"), "--data.images", str(folder / "test")]
+    other = [
+        "--data.test",
+        str(folder / "captions_test.tsv"),
+        "--data.images",
+        str(folder / "test"),
+    ]
     assert main(["evaluate", str(folder / "run"), "--json", *other]) == 0
     assert json.loads(capsys.readouterr().out)["bleu"] == test["bleu"]
 
@@ -144,7 +163,10 @@ def test_look_shows_the_image_word_by_word(folder, tmp_path):
     out = tmp_path / "look.svg"
     assert main(["look", str(folder / "run"), paths[0], "--out", str(out)]) == 0
     titles = re.findall(r">([^<>]+)</text>", out.read_text(encoding="utf-8"))
-    (cross,), labels = capture[0].find("cross"), capture[0].queries(capture[0].find("cross")[0]).labels
+    (cross,), labels = (
+        capture[0].find("cross"),
+        capture[0].queries(capture[0].find("cross")[0]).labels,
+    )
     assert len(titles) > len(labels)
     for title, label, weights in zip(titles, labels, cross.weights.mean(0), strict=False):
         word = label.replace("<", "&lt;").replace(">", "&gt;")
@@ -154,7 +176,9 @@ def test_look_shows_the_image_word_by_word(folder, tmp_path):
 def test_gradients_are_those_of_the_caption(folder):
     trained = load(folder / "run")
     paths = [str(folder / "test" / f"{i}.png") for i in range(2)]
-    for log_prob, sample_maps in zip(answer_log_probs(trained, paths), check_gradients(trained, paths), strict=True):
+    for log_prob, sample_maps in zip(
+        answer_log_probs(trained, paths), check_gradients(trained, paths), strict=True
+    ):
         probabilities = [step.probability for step in sample_maps.sample.steps]
         assert log_prob().item() == pytest.approx(sum(map(math.log, probabilities)), abs=1e-3)
 
@@ -163,7 +187,12 @@ def test_gradients_are_those_of_the_caption(folder):
 def test_every_core_describes_drawn_scenes(core, tmp_path, capsys):
     data = "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word --decode.beam 2 --decode.max-extra 12"
     steps = "--train.steps 4 --train.validate-every 4 --batch 8"
-    assert main(f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} {CORES[core]} {data} {steps}".split()) == 0
+    assert (
+        main(
+            f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} {CORES[core]} {data} {steps}".split()
+        )
+        == 0
+    )
     trained = load(tmp_path / "run")
     kind = "cross" if core == "transformer" else "recurrent"
     pixels = trained.test_input(0)
@@ -179,15 +208,22 @@ def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
     (tmp_path / "bad.tsv").write_text("1.png\ta cat\n2.png\n", encoding="utf-8")
     run = tmp_path / "run"
     for words, message in [
-        (f"--data.train {tmp_path}/bad.tsv", "bad.tsv, line 2: expected 2 columns separated by a tab, got 1"),
-        (f"--data.train {tmp_path}/bad.tsv --data.on-bad skip", "bad.tsv: contains no image with a caption"),
+        (
+            f"--data.train {tmp_path}/bad.tsv",
+            "bad.tsv, line 2: expected 2 columns separated by a tab, got 1",
+        ),
+        (
+            f"--data.train {tmp_path}/bad.tsv --data.on-bad skip",
+            "bad.tsv: contains no image with a caption",
+        ),
         (f"--data.train {tmp_path}/none.tsv", "none.tsv"),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),
         ("--patch 5", "--patch must divide --data.width and --data.height, 48 x 48, got 5"),
         ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with patch"),
         (
             "--model.core.positions learned --model.core.positions.max-length 20",
-            "model.core.positions.max-length must be at least 36, the positions of an image, got 20",
+            "model.core.positions.max-length must be at least 36, the positions of an image, got "
+            "20",
         ),
     ]:
         assert main(["train", "caption", "--run", str(run), *words.split()]) == 2
@@ -199,7 +235,9 @@ def test_bad_images_are_named(folder, tmp_path, capsys):
     (tmp_path / "x.png").write_text("no image", encoding="utf-8")
     assert main(["predict", str(folder / "run"), str(tmp_path / "x.png")]) == 2
     assert "x.png: not a readable image" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\)"):
+    with pytest.raises(
+        UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\)"
+    ):
         load(folder / "run").predict([np.zeros((24, 32, 2), np.uint8)])
 
 
@@ -218,7 +256,9 @@ def test_options_of_the_embeddings_have_their_effect():
         model = build_captioner(config, ImageReader((3, 8, 8), 12), vocab=9).eval()
         ids = torch.tensor([[4, 8]])
         expected = model.writes.inputs.table.weight[ids] * (7**0.5 if scale == "root" else 1)
-        torch.testing.assert_close(model.writes.embed(ids), expected @ model.writes.inputs.projection.weight.T)
+        torch.testing.assert_close(
+            model.writes.embed(ids), expected @ model.writes.inputs.projection.weight.T
+        )
         assert (model.writes.output_table is model.writes.inputs.table) == (tie == "target")
         assert model(torch.rand(1, 3, 8, 8), pad([[BOS, 4, EOS]])).shape == (1, 2, 9)
 
@@ -233,4 +273,7 @@ def test_bleu_of_several_references_is_sacrebleus():
     assert scorer.signature() == str(expected.get_signature())
     assert "nrefs:var" in scorer.signature()
     first = [row[0] for row in references]
-    assert scorer.score(outputs, first) == sacrebleu.BLEU(force=True).corpus_score(outputs, [first]).score
+    assert (
+        scorer.score(outputs, first)
+        == sacrebleu.BLEU(force=True).corpus_score(outputs, [first]).score
+    )

@@ -33,7 +33,8 @@ def test_run_with_sampled_keys_resumes_bit_for_bit(run, tmp_path):
     train(tmp_path / "other", *REINFORCE, steps=8)
     for part in ("model", "optimizer"):
         whole, resumed = (
-            load_file(folder / f"checkpoints/step-00000008/{part}.safetensors") for folder in (run, other)
+            load_file(folder / f"checkpoints/step-00000008/{part}.safetensors")
+            for folder in (run, other)
         )
         assert whole.keys() == resumed.keys()
         for name, tensor in whole.items():
@@ -42,10 +43,16 @@ def test_run_with_sampled_keys_resumes_bit_for_bit(run, tmp_path):
 
 def test_recorded_weights_are_zero_and_one(run):
     (sample,) = load(run).look(SOURCES[:1])
-    assert {attention_map.kind for attention_map in sample.find()} == {"encoder self", "decoder self", "cross"}
+    assert {attention_map.kind for attention_map in sample.find()} == {
+        "encoder self",
+        "decoder self",
+        "cross",
+    }
     for attention_map in sample.find():
         assert set(attention_map.weights.flatten().tolist()) == {0.0, 1.0}
-        assert torch.equal(attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:2]))
+        assert torch.equal(
+            attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:2])
+        )
 
 
 def test_answers_are_the_same_again_and_engines_refuse_with_the_reason(run):
@@ -55,21 +62,27 @@ def test_answers_are_the_same_again_and_engines_refuse_with_the_reason(run):
     assert outputs() == outputs()
     for engine in ("compiled", "ctranslate2"):
         with pytest.raises(
-            UserError, match=r"its core\.encoder\.0\.attention\.read\.choice is a Hard, which only torch"
+            UserError,
+            match=r"its core\.encoder\.0\.attention\.read\.choice is a Hard, which only torch",
         ):
             load(run, engine=engine).predict(SOURCES[:1])
 
 
 DATES = (
-    "--data.locales en de es --data.epoch-size 20000 --data.val-size 500 --data.test-size 1000 --val-sample 500 "
-    "--source-tokenizer.vocab-size 300 --model.core recurrent --model.core.width 64 --model.core.hidden 128 "
-    "--model.core.attention-hidden 64 --train.batch-tokens 2048 --train.warmup 100 --train.device cpu "
+    "--data.locales en de es --data.epoch-size 20000 --data.val-size 500 --data.test-size 1000 "
+    "--val-sample 500 "
+    "--source-tokenizer.vocab-size 300 --model.core recurrent --model.core.width 64 "
+    "--model.core.hidden 128 "
+    "--model.core.attention-hidden 64 --train.batch-tokens 2048 --train.warmup 100 --train.device "
+    "cpu "
     "--train.validate-every 200"
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("estimator", "steps"), [("straight-through", 600), ("gumbel", 600), ("reinforce", 1600)])
+@pytest.mark.parametrize(
+    ("estimator", "steps"), [("straight-through", 600), ("gumbel", 600), ("reinforce", 1600)]
+)
 def test_dates_train_to_ninety_percent_with_hard_attention(estimator, steps, tmp_path):
     """Without attention the same model reaches 11 % in 600 steps (benchmarks/README.md)."""
     options = [*HARD, estimator, "--train.steps", str(steps), "--run", str(tmp_path / "run")]

@@ -24,9 +24,18 @@ from regard.recipes.metrics.vectors import class_scores, class_table, label_tabl
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+)
 
-WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
+WORDS = {
+    "good": ["great", "fine", "lovely"],
+    "bad": ["awful", "dull", "grim"],
+    "odd": ["strange", "queer", "weird"],
+}
 
 
 def make_rows(number: int) -> list[str]:
@@ -44,28 +53,47 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(make_rows(number)), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.jsonl" for name in ("train", "val", "test"))
     small = (
-        "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward 16 "
+        "--model.core transformer --model.core.width 16 --model.core.layers 1 "
+        "--model.core.feedforward 16 "
         "--model.dropout 0 --word-dropout 0.1"
     )
     limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 20 --train.tensorboard false"
-    assert main(f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count 1".split()) == 0
+    assert (
+        main(
+            f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count "
+            f"1".split()
+        )
+        == 0
+    )
     return folder / "run"
 
 
 def test_label_of_test_data_that_is_unknown_is_reported_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, labels in (("train", ("good", "bad")), ("val", ("good", "bad")), ("test", ("good", "nice"))):
-        (tmp_path / f"{name}.tsv").write_text("".join(f"a {label} film\t{label}\n" for label in 4 * labels))
+    for name, labels in (
+        ("train", ("good", "bad")),
+        ("val", ("good", "bad")),
+        ("test", ("good", "nice")),
+    ):
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"a {label} film\t{label}\n" for label in 4 * labels)
+        )
     files = " ".join(f"--data.{name} {tmp_path / name}.tsv" for name in ("train", "val", "test"))
-    assert main(f"train reviews --run {tmp_path / 'run'} {files} --tokenizer.min-count 1".split()) == 2
+    assert (
+        main(f"train reviews --run {tmp_path / 'run'} {files} --tokenizer.min-count 1".split()) == 2
+    )
     error = capsys.readouterr().err
-    assert "test.tsv, line 2: label 'nice' does not occur in the training texts (bad, good)" in error
+    assert (
+        "test.tsv, line 2: label 'nice' does not occur in the training texts (bad, good)" in error
+    )
     assert "step" not in error
     assert not (tmp_path / "run").exists()
 
 
-def check_contributions(run: Any, given: Any, scores: Sequence[float], names: Sequence[str]) -> None:
+def check_contributions(
+    run: Any, given: Any, scores: Sequence[float], names: Sequence[str]
+) -> None:
     """Check that the contributions sum to these scores of these names, the best first."""
     (contributions,) = run.look([given])[0].find(measure="contribution")
     assert contributions.heads == tuple(names)
@@ -82,7 +110,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for i in range(number):
                 pixels = draw.integers(0, 40, (8, 8)).astype(np.uint8)
                 position = int(draw.integers(1, 7))
-                pixels[(position, slice(None)) if kind == "lying" else (slice(None), position)] = 255
+                pixels[(position, slice(None)) if kind == "lying" else (slice(None), position)] = (
+                    255
+                )
                 Image.fromarray(pixels).save(folder / split / kind / f"{i}.png")
     small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
     limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 30 --train.tensorboard false"
@@ -145,19 +175,30 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
         "other.tsv, line 2: label 'nice' does not occur in the training texts (bad, good, odd)"
         in capsys.readouterr().err
     )
-    assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
+    assert (
+        main(
+            ["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
 def test_look_with_a_self_attentive_core_shows_chains(reviews, tmp_path):
-    files = " ".join(f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test"))
+    files = " ".join(
+        f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test")
+    )
     small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
-    limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
+    limits = (
+        "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
+    )
     assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
     (sample_maps,) = check_capture(load(tmp_path / "run"), ["it was awful"])
     chains = sample_maps.find("chain")
     assert {attention_map.direction for attention_map in chains} == {"forward", "backward"}
-    labels = {attention_map.direction: sample_maps.keys(attention_map).labels for attention_map in chains}
+    labels = {
+        attention_map.direction: sample_maps.keys(attention_map).labels for attention_map in chains
+    }
     assert labels == {"forward": ("it", "was", "awful"), "backward": ("awful", "was", "it")}
     assert sample_maps.sample.title.startswith("it was awful -> ")
     for attention_map in chains:
@@ -189,12 +230,19 @@ def test_gradients_are_those_of_the_predicted_class(reviews, pictures):
     check_gradients(trained, ["it was awful", " it was a lovely fine one "])
     for text in ("it was awful", "it was a lovely fine one"):
         ((best,),) = trained.predict([text], n_best=1)
-        assert answer_log_probs(trained, [text])[0]().item() == pytest.approx(np.log(best.score), abs=1e-5)
-    trained, paths = load(pictures / "run"), [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
+        assert answer_log_probs(trained, [text])[0]().item() == pytest.approx(
+            np.log(best.score), abs=1e-5
+        )
+    trained, paths = (
+        load(pictures / "run"),
+        [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")],
+    )
     check_gradients(trained, paths)
     for path in paths:
         ((best,),) = trained.predict([path], n_best=1)
-        assert answer_log_probs(trained, [path])[0]().item() == pytest.approx(np.log(best.score), abs=1e-5)
+        assert answer_log_probs(trained, [path])[0]().item() == pytest.approx(
+            np.log(best.score), abs=1e-5
+        )
 
 
 def test_images_learn_and_answer(pictures, capsys):
@@ -208,14 +256,20 @@ def test_images_learn_and_answer(pictures, capsys):
     lying = str(pictures / "test" / "lying" / "0.png")
     assert main(["predict", str(pictures / "run"), standing, lying]) == 0
     labels = load(pictures / "run").predict([standing, lying])
-    assert capsys.readouterr().out.splitlines() == [f"{standing}\t{labels[0]}", f"{lying}\t{labels[1]}"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{standing}\t{labels[0]}",
+        f"{lying}\t{labels[1]}",
+    ]
     exif = Image.Exif()
     exif[0x0112] = 6
     with Image.open(standing) as image:
         image.transpose(Image.Transpose.ROTATE_90).save(pictures / "turned.png", exif=exif)
     assert load(pictures / "run").predict([pictures / "turned.png"]) == ["standing"]
     (pictures / "train" / "standing" / "a.heic").write_bytes(b"x")
-    assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
+    assert (
+        main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"])
+        == 0
+    )
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 48
     assert "train: skipped 1 file: 1 .heic (convert them to JPEG); first: " in captured.err
@@ -241,16 +295,25 @@ def test_look_at_images_shows_patches_on_the_model_input(pictures):
         )
     test_input = check_test_input(trained)
     assert test_input.size == (8, 8)
-    assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
+    assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith(
+        "test image 0 -> "
+    )
 
 
 def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
     small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
     limits = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
     data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
-    assert main(f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()) == 0
+    assert (
+        main(
+            f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()
+        )
+        == 0
+    )
     trained, path = load(tmp_path / "run"), str(pictures / "test" / "standing" / "0.png")
-    with pytest.warns(UserWarning, match=r"the item '\[class\]' has the whole score, .*--model.pool first"):
+    with pytest.warns(
+        UserWarning, match=r"the item '\[class\]' has the whole score, .*--model.pool first"
+    ):
         (sample_maps,) = check_capture(trained, [path])
     assert sample_maps.find("pooling") == ()
     (attention_map,) = sample_maps.find("encoder self")
@@ -273,7 +336,9 @@ def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path
         image = Image.fromarray(pixels)
         image.save(path := tmp_path / "a.png")
         forms = [path, image, pixels]
-        forms += [pixels[..., None], pixels[None]] if pixels.ndim == 2 else []  # (height, width, 1), (1, height, width)
+        forms += (
+            [pixels[..., None], pixels[None]] if pixels.ndim == 2 else []
+        )  # (height, width, 1), (1, height, width)
         forms += [pixels.transpose(2, 0, 1)] if shape == (12, 20, 3) else []
         rows = trained.recipe.prepare([trained._read_input(form, 1) for form in forms], 1).rows
         assert {row.shape for row in rows} == {trained.recipe.shape}
@@ -286,7 +351,10 @@ def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path
 def test_arrays_that_are_no_images_are_refused(pictures):
     trained = load(pictures / "run")
     for bad, message in [
-        (np.zeros((1, 8, 8)), r"input 1: pixels must be bytes \(uint8\) of .*, got float64 of \(1, 8, 8\)"),
+        (
+            np.zeros((1, 8, 8)),
+            r"input 1: pixels must be bytes \(uint8\) of .*, got float64 of \(1, 8, 8\)",
+        ),
         (np.zeros((8, 8, 5), np.uint8), r"got uint8 of \(8, 8, 5\)"),
         (np.zeros((0, 8), np.uint8), r"got uint8 of \(0, 8\)"),
         (3, r"input 1: expected an image file, a Pillow image or an array, got int"),
@@ -304,10 +372,12 @@ def test_test_images_of_another_size_are_resized_as_inputs_are(pictures, tmp_pat
     Image.fromarray(pixels[:8, :8]).save(tmp_path / "test" / name / "b.png")
     examples = trained.recipe.load("test", OtherLabeledImages(test=(str(tmp_path / "test"),)))
     assert np.array_equal(
-        examples.data.pixels, trained.recipe.prepare([Image.fromarray(pixels), pixels[:8, :8]], 1).rows
+        examples.data.pixels,
+        trained.recipe.prepare([Image.fromarray(pixels), pixels[:8, :8]], 1).rows,
     )
     assert notices[-1] == (
-        f"{tmp_path}/test: resized 1 image to 8 x 8 pixels, the size of the training images; first: "
+        f"{tmp_path}/test: resized 1 image to 8 x 8 pixels, the size of the training images; "
+        f"first: "
         f"{tmp_path}/test/{name}/a.png, 20 x 12."
     )
 
@@ -325,7 +395,9 @@ def test_images_that_cannot_be_read_are_named(pictures, tmp_path):
         trained.predict(["nothing.png"])
     (tmp_path / "crooked").mkdir()
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "crooked" / "a.png")
-    with pytest.raises(UserError, match=r"a.png: class 'crooked' does not occur in the training images"):
+    with pytest.raises(
+        UserError, match=r"a.png: class 'crooked' does not occur in the training images"
+    ):
         trained.evaluate(tmp_path)
 
 
@@ -335,41 +407,59 @@ def test_scores_by_hand():
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
-    assert [answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).rank(probabilities, 2)[3]] == ["b", "c"]
+    assert [
+        answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).rank(probabilities, 2)[3]
+    ] == ["b", "c"]
 
 
 def test_run_without_data_uses_synthetic_reviews(tmp_path):
-    options = (
-        "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8 --model.core.hidden 8"
-    )
+    options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8 --model.core.hidden 8"
     assert main(f"train reviews --run {tmp_path / 'run'} {options}".split()) == 0
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "synthetic reviews, test"
+    assert (
+        json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"]
+        == "synthetic reviews, test"
+    )
 
 
 def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     other = tmp_path / "other.jsonl"
     rows = [{"text": "it was dull", "label": "bad"}, {"text": "", "label": "bad"}]
     other.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
+    assert (
+        main(
+            ["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]
+        )
+        == 0
+    )
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
     assert "skipped 1 bad line:" in captured.err
 
 
-def test_contributions_sum_to_the_scores_of_the_answer(reviews: Path, pictures: Path, tmp_path: Path) -> None:
+def test_contributions_sum_to_the_scores_of_the_answer(
+    reviews: Path, pictures: Path, tmp_path: Path
+) -> None:
     run = load(reviews)
     p = run.compute_answers(["it was lovely 3"])[0].output[0].double().log()
     order = p.argsort(descending=True).tolist()
     names = [run.recipe.target.names[i] for i in order]
-    check_contributions(run, "it was lovely 3", [float(p[i] - (p.sum() - p[i]) / 2) for i in order], names)
+    check_contributions(
+        run, "it was lovely 3", [float(p[i] - (p.sum() - p[i]) / 2) for i in order], names
+    )
     photos = load(pictures / "run")
     photo = sorted((pictures / "test").rglob("*.png"))[0]
     answer = photos.compute_answers([photo])[0]
     odds = float(answer.output.max().logit())
     check_contributions(
-        photos, photo, [odds, -odds], [one.text for one in photos.recipe.target.rank(answer.output, 2)[0]]
+        photos,
+        photo,
+        [odds, -odds],
+        [one.text for one in photos.recipe.target.rank(answer.output, 2)[0]],
     )
-    assert main(f"look {reviews} lovely --view contributions --out {tmp_path / 'why.svg'}".split()) == 0
+    assert (
+        main(f"look {reviews} lovely --view contributions --out {tmp_path / 'why.svg'}".split())
+        == 0
+    )
     assert "bias" in (tmp_path / "why.svg").read_text(encoding="utf-8")
 
 
@@ -386,7 +476,10 @@ def test_classes_are_counted() -> None:
     target, predicted = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 0, 1])
     table = class_table(predicted, target, ("a", "b", "c"))
     assert table["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
-    percent = {name: {key: round(value, 1) for key, value in row.items()} for name, row in table["classes"].items()}
+    percent = {
+        name: {key: round(value, 1) for key, value in row.items()}
+        for name, row in table["classes"].items()
+    }
     assert percent == {
         "a": {"precision": 66.7, "recall": 66.7, "f1": 66.7, "examples": 3},
         "b": {"precision": 33.3, "recall": 50.0, "f1": 40.0, "examples": 2},
@@ -394,7 +487,12 @@ def test_classes_are_counted() -> None:
     }
     present = torch.tensor([[True, False], [True, True]])
     rows = label_table(torch.tensor([[True, False], [False, True]]), present, ("x", "y"))["classes"]
-    assert rows["x"] == {"precision": 100, "recall": 50, "f1": pytest.approx(200 / 3), "examples": 2}
+    assert rows["x"] == {
+        "precision": 100,
+        "recall": 50,
+        "f1": pytest.approx(200 / 3),
+        "examples": 2,
+    }
 
 
 def test_scores_have_no_errors_of_their_computation():
@@ -410,7 +508,9 @@ def test_words_unknown_to_a_model_are_shown_and_counted_as_words(reviews):
     assert trained.recipe.describe().partition(";")[0] == f"{len(trained.recipe.tokenizer)} words"
 
 
-def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_are_written(
+    reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "answers.jsonl"
     assert main(f"evaluate {reviews} --predictions {out}".split()) == 0
     table = capsys.readouterr().out
@@ -419,7 +519,9 @@ def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.C
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert [line["input"] for line in lines] == [*range(1, 10)]
     assert {line["reference"] for line in lines} == {"good", "bad", "odd"}
-    assert [line["label"] for line in lines] == load(reviews).predict([line["source"] for line in lines])
+    assert [line["label"] for line in lines] == load(reviews).predict(
+        [line["source"] for line in lines]
+    )
     assert main(f"evaluate {reviews} --predictions {out}".split()) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
 
@@ -431,23 +533,37 @@ def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
     (tmp_path / "long.tsv").write_text(f"{long}\tbad\nit was great\tgood\n", encoding="utf-8")
     (tmp_path / "lines.txt").write_text(f"{long}\nit was great\n", encoding="utf-8")
     assert main(["predict", str(reviews), long]) == 2
-    assert "input 1 has 513 words, more than the run's --data.max-length 512" in capsys.readouterr().err
+    assert (
+        "input 1 has 513 words, more than the run's --data.max-length 512"
+        in capsys.readouterr().err
+    )
     assert main(["look", str(reviews), long]) == 2
     assert "input 1 has 513 words, more than" in capsys.readouterr().err
     assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "skip"]) == 0
     assert capsys.readouterr().out == "\ngood\n"
-    assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "truncate", "--json"]) == 0
+    assert (
+        main(
+            ["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "truncate", "--json"]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert "truncated: input 1" in err
     answers = [json.loads(line) for line in out.splitlines()]
     assert answers[0]["source"] == "dull " * 511 + "lovely"
     files = {"--data.test": tmp_path / "long.tsv", "--predictions": tmp_path / "answers.jsonl"}
-    assert main(["evaluate", str(reviews), *(str(word) for pair in files.items() for word in pair)]) == 0
     assert (
-        "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
+        main(["evaluate", str(reviews), *(str(word) for pair in files.items() for word in pair)])
+        == 0
+    )
+    assert (
+        "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there"
+        in capsys.readouterr().err
     )
     lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["labels"] for line in lines] == [answer["labels"] for answer in answers]
+    assert [json.loads(line)["labels"] for line in lines] == [
+        answer["labels"] for answer in answers
+    ]
 
 
 def test_contradictions_of_the_data_are_reported(tmp_path: Path) -> None:
@@ -460,10 +576,13 @@ def test_contradictions_of_the_data_are_reported(tmp_path: Path) -> None:
         (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     data = LabeledConfig(**{name: str(tmp_path / f"{name}.tsv") for name in rows})
     notices: list[str] = []
-    create_recipe(Run(recipe="reviews", seed=1, config=ReviewsRunConfig(data=data)), notices.append).check()
+    create_recipe(
+        Run(recipe="reviews", seed=1, config=ReviewsRunConfig(data=data)), notices.append
+    ).check()
     train, val, test = (f"{tmp_path / name}.tsv" for name in rows)
     assert notices == [
-        f"{train}: 2 texts have another label than an equal text before; first: {train}, line 3 ('bad') and line 1 "
+        f"{train}: 2 texts have another label than an equal text before; first: {train}, line 3 "
+        f"('bad') and line 1 "
         "('good')",
         f"{val}: no validation text has the label weird of training",
         f"{val}: 1 of 2 texts also occur in training; first: {val}, line 1",

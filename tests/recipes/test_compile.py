@@ -1,4 +1,5 @@
-"""`run.model` switches to the torch engine, and `compile` freezes the current state of the module."""
+"""`run.model` switches to the torch engine, and `compile` freezes the current state of the
+module."""
 
 import copy
 import pickle
@@ -43,7 +44,9 @@ def scores(run: Any) -> list[tuple[str, float]]:
 
 def are_close(actual: list[tuple[str, float]], expected: list[tuple[str, float]]) -> bool:
     texts = [text for text, _ in actual] == [text for text, _ in expected]
-    return texts and [score for _, score in actual] == pytest.approx([score for _, score in expected], abs=1e-4)
+    return texts and [score for _, score in actual] == pytest.approx(
+        [score for _, score in expected], abs=1e-4
+    )
 
 
 def torch_scores(run: TrainedRun) -> list[tuple[str, float]]:
@@ -93,7 +96,9 @@ def add_hook(model: Any) -> None:
 
 
 def add_and_remove_hook(model: Any) -> None:
-    model.core.decoder[0].feedforward.register_forward_hook(lambda module, inputs, out: 2 * out).remove()
+    model.core.decoder[0].feedforward.register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ).remove()
 
 
 def train_and_eval(model: Any) -> None:
@@ -143,7 +148,9 @@ def test_a_changed_module_gives_the_answers_of_the_torch_engine(run, change) -> 
         warnings.simplefilter("always")
         run.compile()
     assert run.engine.name == engine
-    assert any("engine 'torch' is used" in str(warning.message) for warning in caught) == (engine == "torch")
+    assert any("engine 'torch' is used" in str(warning.message) for warning in caught) == (
+        engine == "torch"
+    )
     assert are_close(scores(run), changed)
 
 
@@ -155,7 +162,9 @@ def test_one_warning_names_the_torch_engine_and_the_solution(run) -> None:
     run.predict(TEXTS, beam=1)
 
 
-def test_no_warning_if_torch_was_requested_or_the_package_itself_reads_the_module(run, folder) -> None:
+def test_no_warning_if_torch_was_requested_or_the_package_itself_reads_the_module(
+    run, folder
+) -> None:
     run.predict(TEXTS[:1], beam=1)
     run.evaluate()
     run.look(TEXTS[:1])
@@ -170,7 +179,11 @@ def test_no_warning_if_torch_was_requested_or_the_package_itself_reads_the_modul
 def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     module = run.model
     run.compile()
-    expected, nll, maps = scores(run), run.evaluate()["nll"], run.look(TEXTS[:1])[0].maps[0].weights.clone()
+    expected, nll, maps = (
+        scores(run),
+        run.evaluate()["nll"],
+        run.look(TEXTS[:1])[0].maps[0].weights.clone(),
+    )
     zero_weights(module)
     module.writes.output_table.weight.data.mul_(0.5)
     with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
@@ -192,7 +205,9 @@ def window_reads(module: nn.Module) -> None:
 
 REPORTED: dict[str, Callable[[Any], Any]] = {
     "mask": window_reads,
-    "attribute of a norm": lambda module: setattr(next(m for m in module.modules() if hasattr(m, "eps")), "eps", 0.1),
+    "attribute of a norm": lambda module: setattr(
+        next(m for m in module.modules() if hasattr(m, "eps")), "eps", 0.1
+    ),
     "hook": lambda module: module.writes.register_forward_hook(lambda *_: None),
     "hook before": lambda module: module.core.register_forward_pre_hook(lambda *_: None),
     "forward of one module": lambda module: setattr(module.reads, "forward", module.reads.forward),

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from regard.data.sound.events import SoundEvent
-from regard.recipes.metrics.detection import Detections, average_precision, average_precision_of_clouds, box_iou
+from regard.recipes.metrics.detection import (
+    Detections,
+    average_precision,
+    average_precision_of_clouds,
+    box_iou,
+)
 from regard.recipes.metrics.events import event_scores, labels_per_second, match_events
 
 NAMES = ("cat", "dog")
@@ -12,7 +17,9 @@ NAMES = ("cat", "dog")
 
 def detections(*rows):
     scores, classes, boxes = zip(*rows, strict=True) if rows else ((), (), ())
-    return Detections(np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4))
+    return Detections(
+        np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4)
+    )
 
 
 def truth(*rows):
@@ -27,18 +34,27 @@ def score(answers, truths, threshold=0.5):
 
 def test_perfect_boxes_have_the_highest_score():
     truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
-    scores = score([detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths)
+    scores = score(
+        [detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths
+    )
     hundred = pytest.approx(100)
     perfect = {"ap50": hundred, "precision": 100, "recall": 100, "f1": 100, "examples": 1}
-    numbers = dict.fromkeys(("ap", "ap50", "ap75", "ar", "ap_small", "ap_medium", "ar_small", "ar_medium"), hundred)
-    assert scores == numbers | {"classes": {"cat": perfect, "dog": perfect}}  # no large box: no such number
+    numbers = dict.fromkeys(
+        ("ap", "ap50", "ap75", "ar", "ap_small", "ap_medium", "ar_small", "ar_medium"), hundred
+    )
+    assert scores == numbers | {
+        "classes": {"cat": perfect, "dog": perfect}
+    }  # no large box: no such number
 
 
 def test_average_precision_by_hand():
-    # One of two cats is detected, at IoU 0.8, ranked after a false positive: precision 1/2 up to recall 1/2.
+    # One of two cats is detected, at IoU 0.8, ranked after a false positive: precision 1/2 up to
+    # recall 1/2.
     truths = [truth((0, (0, 0, 100, 100)), (0, (300, 300, 100, 100)))]
     scores = score([detections((0.9, 0, (600, 0, 50, 50)), (0.5, 0, (0, 0, 100, 80)))], truths)
-    assert scores["ap50"] == pytest.approx(100 * 0.5 * 51 / 101, abs=1e-6)  # 51 of 101 recalls are reached
+    assert scores["ap50"] == pytest.approx(
+        100 * 0.5 * 51 / 101, abs=1e-6
+    )  # 51 of 101 recalls are reached
     assert scores["ap75"] == scores["ap50"]
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
     assert scores["ap"] == pytest.approx(0.7 * scores["ap50"], abs=1e-6)
@@ -67,7 +83,8 @@ def test_second_detection_of_a_box_is_a_false_positive():
 def test_precision_and_recall_of_a_class_at_a_threshold_by_hand():
     truths = [truth((0, (0, 0, 100, 100)), (0, (200, 0, 100, 100)), (1, (400, 0, 50, 50))), truth()]
     answers = [
-        # IoU 0.9 with the first cat; the same cat again (IoU 0.6); a dog in place of a cat; a cat of a low score.
+        # IoU 0.9 with the first cat; the same cat again (IoU 0.6); a dog in place of a cat; a cat
+        # of a low score.
         detections(
             (0.9, 0, (0, 0, 100, 90)),
             (0.8, 0, (0, 0, 100, 60)),
@@ -77,7 +94,10 @@ def test_precision_and_recall_of_a_class_at_a_threshold_by_hand():
         detections((0.6, 1, (0, 0, 9, 9))),
     ]
     rows = score(answers, truths, 0.5)["classes"]
-    found = {name: [row[key] for key in ("precision", "recall", "f1", "examples")] for name, row in rows.items()}
+    found = {
+        name: [row[key] for key in ("precision", "recall", "f1", "examples")]
+        for name, row in rows.items()
+    }
     assert found == {"cat": [50, 50, 50, 2], "dog": [0, 0, 0, 1]}
     lower = score(answers, truths, 0.1)["classes"]["cat"]
     assert (lower["precision"], lower["recall"]) == (pytest.approx(200 / 3), 100)
@@ -97,7 +117,8 @@ def test_no_detections_or_no_boxes_score_zero():
 
 
 def score_clouds(answers, truths):
-    """Return the scores of boxes (score, class, first corner and sizes), in one list for each cloud."""
+    """Return the scores of boxes (score, class, first corner and sizes), in one list for each
+    cloud."""
     found = [
         Detections(
             np.array([row[0] for row in rows], np.float64),
@@ -108,13 +129,18 @@ def score_clouds(answers, truths):
     ]
     boxes = [np.array([box for _, box in rows], np.float64).reshape(-1, 6) for rows in truths]
     return average_precision_of_clouds(
-        found, boxes, [np.array([c for c, _ in rows], np.int64) for rows in truths], NAMES, threshold=0.6
+        found,
+        boxes,
+        [np.array([c for c, _ in rows], np.int64) for rows in truths],
+        NAMES,
+        threshold=0.6,
     )
 
 
 def test_overlap_of_boxes_in_space_by_hand():
     cube = (0, 0, 0, 2, 2, 2)
-    # Shifted by 1 along one axis: 4 of 12; along three: 1 of 15; a smaller one inside: 1 of 8; one that only touches.
+    # Shifted by 1 along one axis: 4 of 12; along three: 1 of 15; a smaller one inside: 1 of 8; one
+    # that only touches.
     others = [
         (1, 0, 0, 2, 2, 2),
         (1, 1, 1, 2, 2, 2),
@@ -134,7 +160,8 @@ def test_average_precision_in_space_by_hand():
         [(0.7, 0, (0, 0, 0.25, 1, 1, 1))],  # IoU 0.6
     ]
     scores = score_clouds(answers, truths)
-    # At 0.25: hit, miss, hit: precision 1 up to recall 1/3, then 2/3 up to 2/3: 34 and 33 of 101 recalls.
+    # At 0.25: hit, miss, hit: precision 1 up to recall 1/3, then 2/3 up to 2/3: 34 and 33 of 101
+    # recalls.
     assert scores["ap25"] == pytest.approx(100 * (34 + 33 * 2 / 3) / 101, abs=1e-6)
     # At 0.5: miss, miss, hit: precision 1/3 up to recall 1/3.
     assert scores["ap50"] == pytest.approx(100 * (34 / 3) / 101, abs=1e-6)
@@ -151,7 +178,8 @@ def test_boxes_in_space_match_within_their_class_and_cloud():
     assert score_clouds([[], [(0.5, 0, box)]], [[(0, box)], []])["ap25"] == 0
     assert score_clouds([[]], [[(0, box)]])["ap25"] == 0
     twice = score_clouds(
-        [[(0.9, 0, box), (0.8, 0, box), (0.7, 0, (5, 0, 0, 1, 2, 3))]], [[(0, box), (0, (5, 0, 0, 1, 2, 3))]]
+        [[(0.9, 0, box), (0.8, 0, box), (0.7, 0, (5, 0, 0, 1, 2, 3))]],
+        [[(0, box), (0, (5, 0, 0, 1, 2, 3))]],
     )
     assert twice["ap25"] == pytest.approx(100 * (51 + 50 * 2 / 3) / 101, abs=1e-6)
 
@@ -181,13 +209,20 @@ def test_offset_counts_if_requested():
 
 def test_event_scores_by_hand():
     reference = [[SoundEvent(0.5, 0.4, "a"), SoundEvent(2.0, 0.5, "b")], []]
-    predicted = [[SoundEvent(0.52, 0.5, "a"), SoundEvent(2.1, 0.5, "b")], [SoundEvent(0.2, 0.3, "a")]]
+    predicted = [
+        [SoundEvent(0.52, 0.5, "a"), SoundEvent(2.1, 0.5, "b")],
+        [SoundEvent(0.2, 0.3, "a")],
+    ]
     scores = event_scores(predicted, reference, 4.0)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
-    found = {name: [row[key] for key in ("precision", "recall", "examples")] for name, row in scores["classes"].items()}
+    found = {
+        name: [row[key] for key in ("precision", "recall", "examples")]
+        for name, row in scores["classes"].items()
+    }
     assert found == {"a": [50, 100, 1], "b": [0, 0, 1]}
-    # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, a false positive.
+    # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, a false
+    # positive.
     assert scores["f1_segments"] == pytest.approx(100 * 2 * 2 / (4 + 2))
     assert scores["onset_ms"] == pytest.approx(20)
     assert scores["duration_ms"] == pytest.approx(100)
@@ -196,4 +231,7 @@ def test_event_scores_by_hand():
 def test_silence_without_detections_has_no_timing_errors():
     scores = event_scores([[]], [[]], 4.0)
     assert scores == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
-    assert [sorted(part) for part in labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0)] == [["a"], ["a"]]
+    assert [sorted(part) for part in labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0)] == [
+        ["a"],
+        ["a"],
+    ]

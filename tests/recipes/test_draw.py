@@ -22,7 +22,12 @@ from regard.recipes.draw.scores import _count_by_class, describe_canvas
 from regard.recipes.draw.stages import CanvasBatches, reconstruct
 from regard.recipes.load import load
 from regard.system.fingerprints import add_checksum
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+)
 
 SMALL = [
     "--autoencoder.channels",
@@ -113,7 +118,10 @@ def test_predict_writes_files_and_replaces_none_without_force(run, tmp_path, cap
     assert main(["predict", str(run), "two sevens", "--force"]) == 0
     capsys.readouterr()
     assert main(["predict", str(run), "a three", "--out", "x.png", "--n-best", "2"]) == 0
-    assert [line.split("\t")[3] for line in capsys.readouterr().out.splitlines()] == ["x-1.png", "x-2.png"]
+    assert [line.split("\t")[3] for line in capsys.readouterr().out.splitlines()] == [
+        "x-1.png",
+        "x-2.png",
+    ]
     Path("lines.txt").write_text("a three\na four\n", encoding="utf-8")
     assert main(["predict", str(run), "lines.txt", "--out", "y.png"]) == 0
     assert capsys.readouterr().out == "y-1.png\ny-2.png\n"
@@ -127,7 +135,9 @@ def test_drawings_depend_on_text_and_draw_alone(run):
     first = model.predict(["a three", "two sevens"], temperature=1.0)
     assert np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0))
     assert np.array_equal(first[:1], model.predict(["a three"], temperature=1.0))
-    assert not np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0, seed=2))
+    assert not np.array_equal(
+        first, model.predict(["a three", "two sevens"], temperature=1.0, seed=2)
+    )
 
 
 def test_bad_inputs_are_named(run, tmp_path, capsys, monkeypatch):
@@ -189,7 +199,9 @@ def test_look_relates_codes_to_words(run):
         assert sample_maps.sample.axes["source"].labels[-1] == "</s>"
         output = sample_maps.sample.axes["output"]
         assert (len(output), output.picture) == (rows * columns, "drawn")
-        assert output.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
+        assert output.places[-1] == pytest.approx(
+            (1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows)
+        )
         codes = torch.tensor([[int(label) for label in output.labels]])
         assert np.array_equal(reconstruct(model.recipe.autoencoder, codes)[0], image)
         (cross,) = sample_maps.find("cross")
@@ -198,20 +210,27 @@ def test_look_relates_codes_to_words(run):
         target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
         with record_weights(model.model) as maps, torch.no_grad():
             model.model(source, target)
-        torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(output)], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            cross.weights, maps[cross.name][0][0][:, : len(output)], atol=1e-5, rtol=0
+        )
     assert isinstance(check_test_input(model), str)
 
 
 def test_gradients_are_those_of_the_sampled_codes(run):
     trained = load(run)
     texts = ["a three left of a seven", "a two"]
-    for log_prob, sample_maps in zip(answer_log_probs(trained, texts), check_gradients(trained, texts), strict=True):
+    for log_prob, sample_maps in zip(
+        answer_log_probs(trained, texts), check_gradients(trained, texts), strict=True
+    ):
         probabilities = [step.probability for step in sample_maps.sample.steps]
         assert log_prob().item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
-def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(run, tmp_path):
-    """Resume a run as if it was killed after step 30: with the first checkpoint and nothing later."""
+def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(
+    run, tmp_path
+):
+    """Resume a run as if it was killed after step 30: with the first checkpoint and nothing
+    later."""
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     (folder / "report.json").unlink()
@@ -219,12 +238,16 @@ def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_au
     assert len(checkpoints) == 2
     shutil.rmtree(checkpoints[1])
     times = {
-        path: path.stat().st_mtime_ns for name in ("autoencoder", "classifier") for path in folder.glob(f"{name}*/*")
+        path: path.stat().st_mtime_ns
+        for name in ("autoencoder", "classifier")
+        for path in folder.glob(f"{name}*/*")
     }
     assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
     assert (folder / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     times_after = {
-        path: path.stat().st_mtime_ns for name in ("autoencoder", "classifier") for path in folder.glob(f"{name}*/*")
+        path: path.stat().st_mtime_ns
+        for name in ("autoencoder", "classifier")
+        for path in folder.glob(f"{name}*/*")
     }
     assert times == times_after
 
@@ -239,14 +262,22 @@ def test_a_run_killed_in_its_first_stage_resumes_to_the_same_autoencoder(run, tm
     last = sorted((folder / "autoencoder" / "checkpoints").glob("step-*"))[-1]
     shutil.rmtree(last)
     assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
-    for name in ("autoencoder/model.safetensors", "classifier/model.safetensors", "model.safetensors"):
+    for name in (
+        "autoencoder/model.safetensors",
+        "classifier/model.safetensors",
+        "model.safetensors",
+    ):
         assert (folder / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_damaged_stages_are_named(run, tmp_path, capsys):
     for name, content, message in [
         ("autoencoder.json", "{", "damaged: not valid JSON"),
-        ("autoencoder.json", json.dumps(add_checksum({"version": 1})), "must hold the shape of the canvases"),
+        (
+            "autoencoder.json",
+            json.dumps(add_checksum({"version": 1})),
+            "must hold the shape of the canvases",
+        ),
         (
             "classifier.json",
             json.dumps(add_checksum({"version": 1})),
@@ -302,12 +333,18 @@ def test_too_few_positions_are_reported_before_training(tmp_path, capsys):
         "model.core.positions.max_length must be at least 33, one more than the codes of a canvas"
         in capsys.readouterr().err
     )
-    assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
+    assert (
+        main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
+    )
     assert "autoencoder.kind must be quantized, got dense" in capsys.readouterr().err
 
 
 def test_items_are_counted_by_class():
-    scenes = [DrawnScene("", (0, 0), (0, 0)), DrawnScene("", (0, 2), (0, 0)), DrawnScene("", (NOTHING, 1), (0, 0))]
+    scenes = [
+        DrawnScene("", (0, 0), (0, 0)),
+        DrawnScene("", (0, 2), (0, 0)),
+        DrawnScene("", (NOTHING, 1), (0, 0)),
+    ]
     predictions = [(0, 1), (2, 0), (1, NOTHING)]
     assert _count_by_class(scenes, predictions) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
     assert describe_canvas((2, NOTHING, 2), ("a", "b", "sandal")) == "two sandals"
@@ -315,9 +352,16 @@ def test_items_are_counted_by_class():
 
 
 def test_paths_of_drawings():
-    assert drawing_paths(["Two ankle boots!"], None, first=1, count=1) == [[Path("Two-ankle-boots.png")]]
-    assert drawing_paths(["a", "a"], Path("d/x.png"), first=3, count=1) == [[Path("d/x-3.png")], [Path("d/x-4.png")]]
-    assert drawing_paths(["?"], None, first=1, count=2) == [[Path("drawing-1.png"), Path("drawing-2.png")]]
+    assert drawing_paths(["Two ankle boots!"], None, first=1, count=1) == [
+        [Path("Two-ankle-boots.png")]
+    ]
+    assert drawing_paths(["a", "a"], Path("d/x.png"), first=3, count=1) == [
+        [Path("d/x-3.png")],
+        [Path("d/x-4.png")],
+    ]
+    assert drawing_paths(["?"], None, first=1, count=2) == [
+        [Path("drawing-1.png"), Path("drawing-2.png")]
+    ]
 
 
 def test_canvases_are_shuffled_in_each_epoch(run):
@@ -356,4 +400,6 @@ def test_a_fraction_of_texts_is_dropped_in_training_only(run):
     assert set(dropped[dropped > 0] - lengths[dropped > 0]) == {0}
     repeated = recipe.encode(drawings, caption_dropout=0.3)
     assert np.array_equal(repeated.sources.lengths, dropped)
-    assert not np.array_equal(recipe.encode(drawings, epoch=1, caption_dropout=0.3).sources.lengths, dropped)
+    assert not np.array_equal(
+        recipe.encode(drawings, epoch=1, caption_dropout=0.3).sources.lengths, dropped
+    )

@@ -32,17 +32,26 @@ def test_same_command_finds_it_finished(small: Path, capsys: pytest.CaptureFixtu
     assert "is finished" in output
     assert f"--init {small}" in output
     assert "--train.steps" not in output
-    assert main(["train", "--run", str(small), "--train.log-every", "3"]) == 0  # affects nothing that is left to do
+    assert (
+        main(["train", "--run", str(small), "--train.log-every", "3"]) == 0
+    )  # affects nothing that is left to do
     assert "is finished" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in small.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_it_is_not_trained_anew(small: Path, is_damaged: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    weights, report = (small / "model.safetensors").read_bytes(), (small / "report.json").read_bytes()
+def test_it_is_not_trained_anew(
+    small: Path, is_damaged: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights, report = (
+        (small / "model.safetensors").read_bytes(),
+        (small / "report.json").read_bytes(),
+    )
     if is_damaged:
         (small / "report.json").write_text("{}")
-    assert main(["train", "--run", str(small), *([] if is_damaged else ["--train.steps", "30"])]) == 2
+    assert (
+        main(["train", "--run", str(small), *([] if is_damaged else ["--train.steps", "30"])]) == 2
+    )
     assert f"--init {small}" in capsys.readouterr().err
     assert (small / "model.safetensors").read_bytes() == weights
     (small / "report.json").write_bytes(report)
@@ -53,7 +62,10 @@ def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(
 ) -> None:
     assert main(["train", *toy_arguments(tmp_path, core="transformer")]) == 0
     run = tmp_path / "run"
-    kept, report = [path.name for path in (run / "checkpoints").iterdir()], (run / "report.json").read_text()
+    kept, report = (
+        [path.name for path in (run / "checkpoints").iterdir()],
+        (run / "report.json").read_text(),
+    )
     weights = (run / "model.safetensors").read_bytes()
     assert len(kept) == 2
     assert main(["evaluate", str(run)]) == 0
@@ -61,7 +73,10 @@ def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(
     (run / "report.json").rename(tmp_path / "report.json")
     assert main(["evaluate", str(run)]) == 0
     steps = int(max(kept).removeprefix("step-"))
-    assert f"has not finished: its last checkpoint is of step {steps:,}; `regard train" in capsys.readouterr().err
+    assert (
+        f"has not finished: its last checkpoint is of step {steps:,}; `regard train"
+        in capsys.readouterr().err
+    )
     (tmp_path / "report.json").rename(run / "report.json")
     assert main(["train", "--run", str(run), "--train.keep-finished", "model"]) == 0
     assert not (run / "checkpoints").exists()
@@ -72,7 +87,11 @@ def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(
 
 
 def test_other_files_are_left(tmp_path: Path) -> None:
-    arguments = [*toy_arguments(tmp_path, core="transformer", steps=4), "--train.keep-finished", "model"]
+    arguments = [
+        *toy_arguments(tmp_path, core="transformer", steps=4),
+        "--train.keep-finished",
+        "model",
+    ]
     mine = tmp_path / "run" / "checkpoints" / "mine.txt"
     assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=4)]) == 0
     mine.write_text("mine")

@@ -1,4 +1,5 @@
-"""Every recipe holds out validation data of its training data if none is given, and says how much."""
+"""Every recipe holds out validation data of its training data if none is given, and says how
+much."""
 
 import dataclasses
 import json
@@ -20,7 +21,8 @@ COUNT = 20
 
 
 def write_data(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
-    """Write training data of each recipe; returns the noun of its items, and the settings that name the data."""
+    """Write training data of each recipe; returns the noun of its items, and the settings that name
+    the data."""
     for i in range(COUNT):
         Image.new("L", (4, 4), i).save(folder / f"{i}.png")
         soundfile.write(folder / f"{i}.wav", np.full(800, i, np.int16), 8000)
@@ -29,10 +31,13 @@ def write_data(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
     boxes = "".join(f"{i}.png,0,0,2,2,{name}\n" for i, name in enumerate(names))
     clouds = "".join(f"{i}.npz,0,0,0,1,1,1,{name}\n" for i, name in enumerate(names))
     events = "".join(f"{i}.wav,0,0.05,{name}\n" for i, name in enumerate(names))
-    tracks = "".join(f"{frame} {agent} {frame} {agent}\n" for frame in range(60) for agent in (1, 2))
+    tracks = "".join(
+        f"{frame} {agent} {frame} {agent}\n" for frame in range(60) for agent in (1, 2)
+    )
     contents = {
         "pairs.tsv": "".join(f"text {i}\tTEXT {i}\n" for i in range(COUNT)),
-        "labels.csv": "text,label\n" + "".join(f"text {i},{name}\n" for i, name in enumerate(names)),
+        "labels.csv": "text,label\n"
+        + "".join(f"text {i},{name}\n" for i, name in enumerate(names)),
         "tags.conll": "".join(f"word{i} {name}\n\n" for i, name in enumerate(names)),
         "text.txt": "a line of text\n" * COUNT,
         "tracks.txt": tracks,
@@ -85,7 +90,10 @@ def test_validation_data_is_held_out(tmp_path, monkeypatch, name):
     if name == "language":
         assert train.data.text() + val.data.text() == "a line of text\n" * COUNT
         return
-    inputs = [[json.dumps(np.asarray(part.input(i)).tolist()) for i in range(len(part))] for part in (train, val)]
+    inputs = [
+        [json.dumps(np.asarray(part.input(i)).tolist()) for i in range(len(part))]
+        for part in (train, val)
+    ]
     assert not set(inputs[0]) & set(inputs[1])
     assert len(inputs[0]) > len(inputs[1]) > 0
     if name in ("boxes", "points", "events"):

@@ -23,13 +23,18 @@ from regard.recipes.run_folder import read_run
 from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, save_weights
 
-MODEL = {"core": {"name": "transformer", "width": 16, "layers": 1, "feedforward": 16}, "dropout": 0.0}
+MODEL = {
+    "core": {"name": "transformer", "width": 16, "layers": 1, "feedforward": 16},
+    "dropout": 0.0,
+}
 SHORT = {"steps": 4, "warmup": 1, "validate_every": 2, "tensorboard": False, "precision": "float32"}
 
 
 def write_texts(path: Path, labels: str) -> Path:
     rows = [
-        f"it was {word} {i}\t{label}\n" for i in range(8) for word, label in zip("abc", labels.split(), strict=True)
+        f"it was {word} {i}\t{label}\n"
+        for i in range(8)
+        for word, label in zip("abc", labels.split(), strict=True)
     ]
     path.write_text("".join(rows), encoding="utf-8")
     return path
@@ -58,7 +63,9 @@ def test_settings_are_checked() -> None:
         regard.train("reviews", "nowhere", model={"depth": 3})
     with pytest.raises(UserError, match="recipe"):
         regard.train("poems", "nowhere")
-    with pytest.raises(TypeError, match=r"train has no argument 'modle' with recipe reviews; did you mean model\?"):
+    with pytest.raises(
+        TypeError, match=r"train has no argument 'modle' with recipe reviews; did you mean model\?"
+    ):
         regard.train("reviews", "nowhere", modle={})
     with pytest.raises(UserError, match=r"seed must be from 0 to .*, got -1"):
         regard.train("reviews", "nowhere", seed=-1)
@@ -70,7 +77,9 @@ def test_settings_are_checked() -> None:
 def start_from(first: Path, folder: Path, labels: str, *more: str) -> int:
     data = write_texts(folder / "other.tsv", labels)
     limits = "--train.steps 1 --train.warmup 1 --train.lr 1e-12 --train.tensorboard false --train.precision float32"
-    words = f"train reviews --run {folder / 'run'} --init {first} --data.train {data} {limits}".split()
+    words = (
+        f"train reviews --run {folder / 'run'} --init {first} --data.train {data} {limits}".split()
+    )
     return main([*words, *more])
 
 
@@ -79,24 +88,40 @@ def test_parameters_and_tokenizer_are_those_of_the_other_run(
 ) -> None:
     assert start_from(first, tmp_path, "good bad odd") == 0
     assert f"parameters of {first}" in capsys.readouterr().err
-    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
+    own, given = (
+        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
+    )
     assert own.keys() == given.keys()
     for name, value in own.items():
         torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (
+        first / "tokenizer.json"
+    ).read_bytes()
     run = read_run(tmp_path / "run")
     assert run.init is not None
     assert (run.init.folder, run.config.model) == (str(first), read_run(first).config.model)
     assert len(run.init.weights) > 8
-    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["init"]["folder"] == str(first)
-    assert main(f"train --run {tmp_path / 'run'}".split()) == 0  # finished: continued with its own settings
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["init"][
+        "folder"
+    ] == str(first)
+    assert (
+        main(f"train --run {tmp_path / 'run'}".split()) == 0
+    )  # finished: continued with its own settings
 
 
-def test_output_of_other_labels_starts_anew(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_other_labels_starts_anew(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert start_from(first, tmp_path, "left right left") == 0
     assert "new: writes.output.weight, writes.output.bias" in capsys.readouterr().err
-    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
-    changed = [n for n in own if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)]
+    own, given = (
+        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
+    )
+    changed = [
+        n
+        for n in own
+        if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)
+    ]
     assert sorted(changed) == ["writes.output.bias", "writes.output.weight"]
 
 
@@ -107,12 +132,20 @@ def test_output_of_the_labels_of_both_runs_is_copied(
     message = capsys.readouterr().err
     assert "; new labels: poor\n" in message
     assert "new: " not in message
-    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
-    names, known = (json.loads((f / "labels.json").read_text())["names"] for f in (tmp_path / "run", first))
+    own, given = (
+        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
+    )
+    names, known = (
+        json.loads((f / "labels.json").read_text())["names"] for f in (tmp_path / "run", first)
+    )
     output = "writes.output.weight"
     for label in ("good", "bad"):
-        assert torch.allclose(own[output][names.index(label)], given[output][known.index(label)], atol=1e-6)
-    assert not torch.allclose(own[output][names.index("poor")], given[output][known.index("odd")], atol=1e-6)
+        assert torch.allclose(
+            own[output][names.index(label)], given[output][known.index(label)], atol=1e-6
+        )
+    assert not torch.allclose(
+        own[output][names.index("poor")], given[output][known.index("odd")], atol=1e-6
+    )
 
 
 def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
@@ -121,7 +154,9 @@ def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         reads = regard.ImageReader((1, 8, 8), 8, patch=4)
-        config = DetectorConfig(core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2)
+        config = DetectorConfig(
+            core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2
+        )
         model = build_detector(config, reads, num_classes=len(names.split()), axes=2)
         for value in model.parameters():
             nn.init.normal_(value)
@@ -147,7 +182,11 @@ def test_a_writer_that_does_not_name_its_labels_takes_none_of_their_parts(
 def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
     before = make_detector(tmp_path / "before", "cat dog owl", 1)
     init = start_of(tmp_path / "before", before)
-    labels = {"writes.class_heads.0.weight": 0, "writes.class_heads.0.bias": 0, "writes.class_embedding.weight": 1}
+    labels = {
+        "writes.class_heads.0.weight": 0,
+        "writes.class_heads.0.bias": 0,
+        "writes.class_embedding.weight": 1,
+    }
     labels |= {"writes.proposal_class_head.weight": 0, "writes.proposal_class_head.bias": 0}
     given, known = dict(before.named_parameters()), ["cat", "dog", "owl"]
     for number, names in enumerate(("owl cat dog", "ant owl", "ant bee owl cat dog")):
@@ -179,7 +218,9 @@ def test_what_does_not_fit_is_refused(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_recipe_or_no_run_is_refused(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(f"train language --run {tmp_path / 'run'} --init {first}".split()) == 2
     assert "is a run of reviews, expected a run of language" in capsys.readouterr().err
     assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
@@ -202,12 +243,18 @@ def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_p
     given = read_tensors(first / "model.safetensors")
     for name, value in run.model.state_dict().items():
         torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
-    again = regard.train(entry, tmp_path / "again", init=tmp_path / "run", quiet=True, data=data, train=short)
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (
+        first / "tokenizer.json"
+    ).read_bytes()
+    again = regard.train(
+        entry, tmp_path / "again", init=tmp_path / "run", quiet=True, data=data, train=short
+    )
     assert again.folder == tmp_path / "again"
     other = replace(get_entry("language"), name="other", recipe=get_entry("language").load_class())
     for refused in (other, replace(entry, name="odd", recipe=get_entry("images").load_class())):
-        with pytest.raises(UserError, match=rf"is a run of reviews, expected a run of {refused.name}"):
+        with pytest.raises(
+            UserError, match=rf"is a run of reviews, expected a run of {refused.name}"
+        ):
             regard.train(refused, tmp_path / "no", init=first, quiet=True, data=data, train=short)
 
 
@@ -217,7 +264,13 @@ def test_score_of_the_test_is_in_the_name_and_a_quiet_run_prints_nothing_and_res
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     run = regard.train(
-        "reviews", tmp_path / "run", quiet=True, threads=threads + 1, data=data, train=SHORT, model=MODEL
+        "reviews",
+        tmp_path / "run",
+        quiet=True,
+        threads=threads + 1,
+        data=data,
+        train=SHORT,
+        model=MODEL,
     )
     regard.load(tmp_path / "run")
     assert torch.get_num_threads() == threads
@@ -234,7 +287,9 @@ def test_a_run_that_started_from_other_parameters_is_another_run(
     assert start_from(first, tmp_path, "good bad odd") == 0
     second = tmp_path / "second"
     second.mkdir()
-    assert start_from(tmp_path / "run", second, "good bad odd") == 0  # its parameters differ from those of `first`
+    assert (
+        start_from(tmp_path / "run", second, "good bad odd") == 0
+    )  # its parameters differ from those of `first`
     (tmp_path / "run").rename(tmp_path / "start")
     (second / "run").rename(tmp_path / "run")
     capsys.readouterr()
@@ -245,5 +300,7 @@ def test_a_run_that_started_from_other_parameters_is_another_run(
 def test_a_recipe_that_trains_other_models_first_is_refused() -> None:
     config, init = get_entry("draw").config(), Init(folder="runs/draw", weights="1")
     recipe = create_recipe(Run(recipe="draw", seed=1, config=config, init=init), print)
-    with pytest.raises(UserError, match="its model reads the codes of models that each run trains first"):
+    with pytest.raises(
+        UserError, match="its model reads the codes of models that each run trains first"
+    ):
         check_init(recipe)

@@ -1,4 +1,5 @@
-"""Trajectories of all people of a scene at once: formula, permutations, padding, and a run from files to answers."""
+"""Trajectories of all people of a scene at once: formula, permutations, padding, and a run from
+files to answers."""
 
 import json
 
@@ -22,7 +23,9 @@ from tests.helpers import close, without_gradient
 from tests.recipes.capture_checks import check_capture, check_test_input
 
 CORES = {
-    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()),
+    "transformer": TransformerConfig(
+        layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()
+    ),
     "recurrent": RecurrentConfig(width=12, hidden=14),
 }
 OBSERVED, PREDICTED = 4, 3
@@ -63,8 +66,12 @@ def test_each_path_is_the_formula_of_its_own_item():
     for agent in range(5):
         track = scenes.items[0, agent]
         angle = torch.atan2(*(track[-1] - track[0]).flip(0))
-        turn = torch.stack((torch.stack((angle.cos(), -angle.sin())), torch.stack((angle.sin(), angle.cos()))))
-        change = (model.writes.output.weight @ items[0, agent] + model.writes.output.bias).reshape(PREDICTED, 2)
+        turn = torch.stack(
+            (torch.stack((angle.cos(), -angle.sin())), torch.stack((angle.sin(), angle.cos())))
+        )
+        change = (model.writes.output.weight @ items[0, agent] + model.writes.output.bias).reshape(
+            PREDICTED, 2
+        )
         ahead = torch.arange(1, PREDICTED + 1)[:, None] * (track[-1] - track[-2])
         close(out[0, agent], track[-1] + ahead + change @ turn.T)
 
@@ -75,7 +82,9 @@ def test_another_order_of_the_agents_is_another_order_of_the_paths():
     close(model(Padded(scenes.items[:1, order], scenes.lengths[:1])), out[:1, order])
     moved = scenes.items.clone()
     moved[0, 4] += 1.0
-    assert (model(scenes._replace(items=moved))[0, 0] - out[0, 0]).abs().max() > 1e-4  # agents attend to one another
+    assert (
+        model(scenes._replace(items=moved))[0, 0] - out[0, 0]
+    ).abs().max() > 1e-4  # agents attend to one another
 
 
 def test_padding_has_no_effect():
@@ -125,10 +134,18 @@ def test_scenes_are_batched_by_their_agents():
     assert batch.source.lengths.tolist() == [4, 2]
     scene = np.concatenate((batch.source.items[0].numpy(), batch.target.items[0].numpy()), 1)
     np.testing.assert_allclose(scene, positions[:4] - positions[:4, 7].mean(0), atol=1e-5)
-    turned = SceneBatches(windows, TracksConfig(), rows=6, seed=0, augment=True).collate(0, (0,)).source.items[0]
-    sides = [np.linalg.norm(np.diff(part, axis=1), axis=-1) for part in (turned.numpy(), scene[:, :8])]
+    turned = (
+        SceneBatches(windows, TracksConfig(), rows=6, seed=0, augment=True)
+        .collate(0, (0,))
+        .source.items[0]
+    )
+    sides = [
+        np.linalg.norm(np.diff(part, axis=1), axis=-1) for part in (turned.numpy(), scene[:, :8])
+    ]
     ratio = sides[0] / sides[1]
-    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)  # turned, mirrored and scaled: shapes are kept
+    np.testing.assert_allclose(
+        ratio, ratio[0, 0], rtol=1e-4
+    )  # turned, mirrored and scaled: shapes are kept
     assert not np.allclose(turned, scene[:, :8])
 
 
@@ -136,7 +153,9 @@ def test_scenes_are_batched_by_their_agents():
 def test_other_sources_are_refused():
     model = make_model()
     with pytest.raises(ValueError, match=r"`source` must be tracks \(batch, agents, observed, 2\)"):
-        SceneTrackWriter(12, 3).read(model.core, model.reads(make_scenes()), source=torch.zeros(2, 5))
+        SceneTrackWriter(12, 3).read(
+            model.core, model.reads(make_scenes()), source=torch.zeros(2, 5)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +175,12 @@ def run(tmp_path_factory):
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
     small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1 --model.dropout 0"
     limits = "--train.steps 200 --train.lr 5e-3 --train.warmup 10 --train.validate-every 100 --train.tensorboard false"
-    assert main(f"train tracks --model.joint true --run {folder / 'run'} {files} {small} {limits}".split()) == 0
+    assert (
+        main(
+            f"train tracks --model.joint true --run {folder / 'run'} {files} {small} {limits}".split()
+        )
+        == 0
+    )
     return folder
 
 
@@ -178,7 +202,11 @@ def test_a_scene_is_answered_as_a_whole(run, capsys, tmp_path):
     np.testing.assert_allclose(other, paths[[2, 0, 1]], atol=1e-5)
     (far,) = trained.predict([tracks[:, :6] + 100])
     np.testing.assert_allclose(far, paths + 100, atol=1e-4)
-    rows = [f"{10 * t} {person} {x} {y}\n" for t in range(6) for person, (x, y) in enumerate(tracks[:, t])]
+    rows = [
+        f"{10 * t} {person} {x} {y}\n"
+        for t in range(6)
+        for person, (x, y) in enumerate(tracks[:, t])
+    ]
     (tmp_path / "now.txt").write_text("".join(rows), encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "now.txt"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -188,9 +216,22 @@ def test_a_scene_is_answered_as_a_whole(run, capsys, tmp_path):
     (maps,) = check_capture(trained, [tmp_path / "now.txt"])
     assert maps.sample.axes["source"].labels == ("0", "1", "2")
     assert maps.sample.axes["source"].places == ((0.0,), (1.0,), (2.0,))
-    assert np.allclose([track.future for track in maps.sample.pictures["plane"].tracks], paths, atol=1e-5)
+    assert np.allclose(
+        [track.future for track in maps.sample.pictures["plane"].tracks], paths, atol=1e-5
+    )
     assert maps.find("encoder self")[0].weights.shape[1:] == (3, 3)
-    assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
+    assert (
+        main(
+            [
+                "look",
+                str(run / "run"),
+                str(tmp_path / "now.txt"),
+                "--out",
+                str(tmp_path / "plane.svg"),
+            ]
+        )
+        == 0
+    )
     check_test_input(trained)
 
 
@@ -199,4 +240,6 @@ def test_neighbors_are_refused_as_they_have_no_effect(run, capsys):
     assert main(arguments.split()) == 2
     assert "--data.neighbors must not be given with --model.joint" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"data.neighbors"):
-        load(run / "run").config.__class__(data=TracksConfig(neighbors=3), model=ForecasterConfig(joint=True))
+        load(run / "run").config.__class__(
+            data=TracksConfig(neighbors=3), model=ForecasterConfig(joint=True)
+        )

@@ -27,11 +27,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     small = {
         "transformer": "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32",
         "recurrent": "--model.core recurrent --model.core.width 32 --model.core.hidden 64",
-        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden 64 "
+        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden "
+        "64 "
         "--model.core.self-attention-recency learned",
     }[request.param]
     limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50 --train.tensorboard false"
-    command = f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
+    command = (
+        f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
+    )
     assert main(command.split()) == 0
     return folder
 
@@ -48,7 +51,20 @@ def test_continues_prompts(run, capsys):
     trained = load(run / "run")
     (continuation,) = trained.predict(["the cat sat on the mat"], length=9, temperature=0)
     assert continuation == " and the "
-    assert main(["predict", str(run / "run"), "the cat sat", "--sample.length", "7", "--sample.temperature", "0"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(run / "run"),
+                "the cat sat",
+                "--sample.length",
+                "7",
+                "--sample.temperature",
+                "0",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == " on the\n"
     long = trained.predict(["the cat"], length=120, temperature=0)[0]
     assert len(long) == 120
@@ -62,21 +78,30 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
     prompt, options = "the cat sat on the mat and the dog", {"length": 20, "temperature": 0}
     (continuation,) = trained.predict([prompt], context="last", **options)
     ids = torch.as_tensor(trained.recipe.encode(prompt + continuation)).long()
-    for end in range(len(ids) - 20, len(ids)):  # each is the most likely one after exactly the last 32
+    for end in range(
+        len(ids) - 20, len(ids)
+    ):  # each is the most likely one after exactly the last 32
         logits = trained.model.next_logits(ids[None, end - 32 : end]).detach()
         assert int(logits[0, len(SPECIALS) :].argmax()) + len(SPECIALS) == ids[end]
     if core == "self-attentive":
         assert len(trained.predict([prompt], context="slide", **options)[0]) == 20
         return
     assert main(["predict", str(run / "run"), prompt, "--sample.context", "slide"]) == 2
-    reason = "learned positions are added" if core == "transformer" else "a recurrent core has no keys and values"
+    reason = (
+        "learned positions are added"
+        if core == "transformer"
+        else "a recurrent core has no keys and values"
+    )
     assert f"sample.context must be restart or last, since {reason}" in capsys.readouterr().err
 
 
 def test_a_context_that_the_model_cannot_slide_is_refused_before_training(tmp_path, capsys):
     command = f"train language --run {tmp_path / 'run'} --sample.context slide"
     assert main(command.split()) == 2
-    assert "sample.context must be restart or last, since learned positions are added" in capsys.readouterr().err
+    assert (
+        "sample.context must be restart or last, since learned positions are added"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -90,9 +115,14 @@ def test_other_text_is_scored(run, tmp_path, capsys):
 
 
 def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
-    command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.positions.max-length 98"
+    command = (
+        f"train language --run {tmp_path / 'run'} --context 99 --model.core.positions.max-length 98"
+    )
     assert main(command.split()) == 2
-    assert "--model.core.positions.max-length must be at least context=99, got 98" in capsys.readouterr().err
+    assert (
+        "--model.core.positions.max-length must be at least context=99, got 98"
+        in capsys.readouterr().err
+    )
 
 
 def test_look_shows_the_attention_of_each_character(run):
@@ -112,10 +142,13 @@ def test_look_shows_the_attention_of_each_character(run):
     assert odd.sample.steps[3].token == odd.sample.axes["output"].labels[3] == "<unk:Z>"
     probabilities = [step.probability for step in first.sample.steps]
     assert all(
-        p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.sample.steps, strict=True)
+        p <= step.alternatives[0].probability + 1e-6
+        for p, step in zip(probabilities, first.sample.steps, strict=True)
     )
     for attention_map in first.find():
-        assert attention_map.kind == ("chain" if trained.config.model.core.name == "self-attentive" else "decoder self")
+        assert attention_map.kind == (
+            "chain" if trained.config.model.core.name == "self-attentive" else "decoder self"
+        )
         assert attention_map.weights.shape[1:] == (7, 7)
         sums = [int(attention_map.kind != "chain"), 1, 1, 1, 1, 1, 1]
         assert attention_map.weights[0].sum(1).tolist() == pytest.approx(sums, abs=1e-5)
@@ -136,12 +169,19 @@ def test_gradients_are_those_of_the_tokens_after_the_first(run):
         assert [gradient_map.name for gradient_map in sample_maps.find(measure=GRADIENT)] == [
             gradient_map.name for gradient_map in plain_maps.find()
         ]
-        for gradient_map, weights_map in zip(sample_maps.find(measure=GRADIENT), plain_maps.find(), strict=True):
-            assert (gradient_map.queries, gradient_map.keys) == (weights_map.queries, weights_map.keys)
+        for gradient_map, weights_map in zip(
+            sample_maps.find(measure=GRADIENT), plain_maps.find(), strict=True
+        ):
+            assert (gradient_map.queries, gradient_map.keys) == (
+                weights_map.queries,
+                weights_map.keys,
+            )
             assert gradient_map.weights.shape == weights_map.weights.shape
             assert gradient_map.weights.any()
             assert not gradient_map.weights[weights_map.weights == 0].any()
-            assert not gradient_map.weights[:, -1].any()  # nothing follows the last token whose log p is counted
+            assert not gradient_map.weights[
+                :, -1
+            ].any()  # nothing follows the last token whose log p is counted
     assert all(weight.grad is None for weight in trained.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(weights, trained.model.parameters(), strict=True))
 
@@ -170,10 +210,15 @@ def test_texts_that_cannot_be_looked_at_are_named(run):
             trained.look(["a" * 33])
     test_input = trained.test_input(2)
     assert (
-        test_input == (TEXT[:32] if trained.config.model.core.name != "recurrent" else TEXT.strip())[: len(test_input)]
+        test_input
+        == (TEXT[:32] if trained.config.model.core.name != "recurrent" else TEXT.strip())[
+            : len(test_input)
+        ]
     )
     assert len(trained.predict([test_input], length=3)[0]) == 3
     if trained.config.model.core.name != "recurrent":
         assert trained.look([test_input])[0].sample.title == test_input.strip()
-    with pytest.raises(UserError, match=r"test\.txt has 6 inputs, from 0 to 5; there is no input 6"):
+    with pytest.raises(
+        UserError, match=r"test\.txt has 6 inputs, from 0 to 5; there is no input 6"
+    ):
         trained.test_input(6)

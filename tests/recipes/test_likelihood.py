@@ -21,7 +21,9 @@ def test_log_prob_of_a_class_is_that_of_its_probability():
 
 def test_log_prob_of_labels_is_that_of_the_predicted_ones():
     target = LabelsTarget(Labels(("a", "b", "c")))
-    assert float(answer_log_prob(target, torch.tensor([[0.5, 0.8, 0.3]]))) == pytest.approx(math.log(0.5 * 0.8))
+    assert float(answer_log_prob(target, torch.tensor([[0.5, 0.8, 0.3]]))) == pytest.approx(
+        math.log(0.5 * 0.8)
+    )
     with pytest.raises(EmptyAnswerError, match="no label is predicted for it"):
         answer_log_prob(target, torch.tensor([[0.4, 0.2, 0.1]]))
 

@@ -11,7 +11,14 @@ from regard.data.config import FeatureKinds
 from regard.errors import UserError
 from regard.recipes.reviews.log_count_ratios import LogCountRatios
 
-SENTENCES = ("a fine film a", "a filmmaker", "fine filmmakers try this", "so", "this a this fine", "a fine")
+SENTENCES = (
+    "a fine film a",
+    "a filmmaker",
+    "fine filmmakers try this",
+    "so",
+    "this a this fine",
+    "a fine",
+)
 TEXTS = [text.split() for text in SENTENCES]
 CLASSES = [0, 1, 2, 2, 1, 0]
 FEATURES: dict[str, list[Callable[[list[str]], set[str]]]] = {
@@ -26,16 +33,23 @@ FEATURES: dict[str, list[Callable[[list[str]], set[str]]]] = {
 """Features of a text, for each kind."""
 
 
-def naive_bayes(rows: list[list[str]], text: list[str], features_of: Callable[[list[str]], set[str]]) -> np.ndarray:
+def naive_bayes(
+    rows: list[list[str]], text: list[str], features_of: Callable[[list[str]], set[str]]
+) -> np.ndarray:
     """Return log p(text | c) by the formula, factor by factor, minus its mean over the classes."""
     all_features = [features_of(row) for row in rows]
     known = set().union(*all_features)
     scores = []
     for c in range(3):
-        in_class = [features for features, label in zip(all_features, CLASSES, strict=True) if label == c]
+        in_class = [
+            features for features, label in zip(all_features, CLASSES, strict=True) if label == c
+        ]
         total = sum(map(len, in_class)) + len(known)
         scores.append(
-            sum(math.log((sum(w in features for features in in_class) + 1) / total) for w in features_of(text) & known)
+            sum(
+                math.log((sum(w in features for features in in_class) + 1) / total)
+                for w in features_of(text) & known
+            )
         )
     return np.array(scores) - np.mean(scores)
 
@@ -45,7 +59,9 @@ def count(rows: list[list[str]], classes: list[int], kinds: FeatureKinds) -> Log
 
 
 @pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
-@pytest.mark.parametrize("text", ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films"])
+@pytest.mark.parametrize(
+    "text", ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films"]
+)
 def test_sum_of_ratios_is_naive_bayes(text, kinds):
     ratios = count(TEXTS, CLASSES, kinds).compute(text.split()).sum(0)
     expected = [naive_bayes(TEXTS, text.split(), features_of) for features_of in FEATURES[kinds]]
@@ -71,7 +87,9 @@ def test_repeated_feature_counts_at_its_first_occurrence():
 
 def test_counts_that_need_too_much_memory_are_refused(monkeypatch):
     monkeypatch.setattr("regard.recipes.reviews.log_count_ratios.file_limit", lambda: 100)
-    with pytest.raises(UserError, match=r"the counts of 8 features in 3 classes take more than 100 bytes"):
+    with pytest.raises(
+        UserError, match=r"the counts of 8 features in 3 classes take more than 100 bytes"
+    ):
         count(TEXTS, CLASSES, "words")
 
 
@@ -80,7 +98,9 @@ def test_saved_counts_are_the_same_and_damaged_ones_are_refused(tmp_path):
     all_counts.save(path)
     again = LogCountRatios.load(path, "bigrams", 3)
     np.testing.assert_array_equal(again.compute(TEXTS[2], 2), all_counts.compute(TEXTS[2], 2))
-    with pytest.raises(UserError, match=r"naive_bayes.npz: damaged, or of another version: .* 2 classes"):
+    with pytest.raises(
+        UserError, match=r"naive_bayes.npz: damaged, or of another version: .* 2 classes"
+    ):
         LogCountRatios.load(path, "bigrams", 2)
     with pytest.raises(UserError, match=r"naive_bayes.npz: damaged"):
         LogCountRatios.load(path, "words", 3)

@@ -19,7 +19,11 @@ WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", 
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     for name, number in (("train", 9), ("val", 3)):
-        rows = [f"it was {WORDS[kind][i % 3]} {i % 4}\t{kind}\n" for i in range(number) for kind in WORDS]
+        rows = [
+            f"it was {WORDS[kind][i % 3]} {i % 4}\t{kind}\n"
+            for i in range(number)
+            for kind in WORDS
+        ]
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
     return folder
 
@@ -57,6 +61,12 @@ def test_no_log_count_ratios_by_default(files):
 
 def test_log_count_ratios_of_other_targets_are_refused(files, capsys):
     data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
-    assert main(f"train reviews --run {files / 'labels'} {data} --data.target labels --naive-bayes words".split()) == 2
+    assert (
+        main(
+            f"train reviews --run {files / 'labels'} {data} --data.target labels --naive-bayes "
+            f"words".split()
+        )
+        == 2
+    )
     assert "naive-bayes must be none for --data.target labels, got words" in capsys.readouterr().err
     assert not (files / "labels").exists()

@@ -15,14 +15,19 @@ from tests.helpers import close, without_gradient
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)
 ROWS = [[4, 5, 6, 7, 8], [9], [4, 10]]
-RATIOS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32) for i, row in enumerate(ROWS)]
+RATIOS = [
+    np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32)
+    for i, row in enumerate(ROWS)
+]
 
 
 def model() -> Model:
     torch.manual_seed(1)
     reads = RatioTextReader(embedding_table(11, CONFIG.core.width))
     classifier = build_classifier(
-        CONFIG, reads, lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=("word", "bigram"), pool=pool)
+        CONFIG,
+        reads,
+        lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=("word", "bigram"), pool=pool),
     )
     return classifier.double().eval()
 
@@ -30,13 +35,17 @@ def model() -> Model:
 def test_untrained_classifier_gives_the_sum_of_ratios():
     untrained = model()
     torch.nn.init.ones_(untrained.writes.ratio_scores.scale)
-    expected = torch.stack([torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]).softmax(-1)
+    expected = torch.stack(
+        [torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]
+    ).softmax(-1)
     close(untrained(attach_ratios(pad(ROWS), RATIOS)).detach(), expected)
 
 
 def test_rows_are_independent_of_their_batch():
     classifier = model()
-    torch.nn.init.normal_(classifier.writes.ratio_scores.query)  # the subwords now have different weights
+    torch.nn.init.normal_(
+        classifier.writes.ratio_scores.query
+    )  # the subwords now have different weights
     batched = classifier(attach_ratios(pad(ROWS), RATIOS))
     for row, (ids, rows) in enumerate(zip(ROWS, RATIOS, strict=True)):
         close(classifier(attach_ratios(pad([ids]), [rows])), batched[row : row + 1])
@@ -56,14 +65,19 @@ def test_attention_weights_the_ratios():
 
 def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero():
     classifier = model()
-    torch.nn.init.normal_(classifier.writes.output.weight)  # layers before it have no gradient while it is zero
+    torch.nn.init.normal_(
+        classifier.writes.output.weight
+    )  # layers before it have no gradient while it is zero
     batch = LabeledBatch(attach_ratios(pad(ROWS), RATIOS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = classifier.loss(batch)
     probabilities = classifier(batch.source)
     close(loss.total.detach(), -probabilities.gather(1, batch.target[:, None]).log().sum().detach())
     loss.total.backward()
     # The bias of the keys adds the same number to all scores.
-    assert without_gradient(classifier) == {"writes.ratio_scores.key.weight", "writes.pool.attention.key.bias"}
+    assert without_gradient(classifier) == {
+        "writes.ratio_scores.key.weight",
+        "writes.pool.attention.key.bias",
+    }
 
 
 def test_contributions_sum_to_the_scores_with_those_of_the_counts():
@@ -72,7 +86,9 @@ def test_contributions_sum_to_the_scores_with_those_of_the_counts():
         torch.nn.init.normal_(parameter)
     source = attach_ratios(pad(ROWS), RATIOS)
     encoded = classifier.encoder(source)
-    found = classifier.writes.explain(classifier.core, encoded, torch.eye(3, dtype=torch.float64), source=source)
+    found = classifier.writes.explain(
+        classifier.core, encoded, torch.eye(3, dtype=torch.float64), source=source
+    )
     hidden = classifier.writes.read(classifier.core, encoded, source=source)
     close(found.total, classifier.writes.scores(hidden))
     assert found.parts == ("counts: word", "counts: bigram", "head 1", "head 2")

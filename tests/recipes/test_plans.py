@@ -1,4 +1,5 @@
-"""Batches of rows that are answered together: every row once and in order, and no batch above the limit."""
+"""Batches of rows that are answered together: every row once and in order, and no batch above the
+limit."""
 
 from itertools import pairwise
 

@@ -12,19 +12,27 @@ from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from tests.data.test_clouds import ply
-from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input, predict_each
+from tests.recipes.capture_checks import (
+    check_capture,
+    check_gradients,
+    check_test_input,
+    predict_each,
+)
 from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
 
-LIMITS = (
-    "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
-)
+LIMITS = "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
 
 
 @pytest.fixture(scope="module")
 def clouds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clouds")
     files = write_clouds(folder)
-    assert main(f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150".split()) == 0
+    assert (
+        main(
+            f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150".split()
+        )
+        == 0
+    )
     return folder
 
 
@@ -47,7 +55,9 @@ def test_boxes_are_detected(clouds, capsys):
         (box.label, *(pytest.approx(number, abs=1e-3) for number in box[1:])) for box in predictions
     ]
     assert main(["predict", str(clouds / "run"), str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["boxes"] == [pytest.approx(box._asdict()) for box in predictions]
+    assert json.loads(capsys.readouterr().out)["boxes"] == [
+        pytest.approx(box._asdict()) for box in predictions
+    ]
 
 
 def test_scores_are_those_of_the_predictions(clouds, capsys):
@@ -89,7 +99,9 @@ def test_queries_and_groups_have_places_on_the_top_view(clouds):
     picture, axes = maps.sample.pictures["image"], maps.sample.axes
     assert picture.pixels.shape == (400, 400, 3)
     (predictions,) = trained.predict([path])
-    assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in predictions]
+    assert [(box.label, box.score) for box in picture.boxes] == [
+        (box.label, box.score) for box in predictions
+    ]
     assert len(axes["source"]) == 32
     assert len(axes["queries"]) == 4
     with np.load(path) as file:
@@ -105,7 +117,11 @@ def test_queries_and_groups_have_places_on_the_top_view(clouds):
     for label in axes["source"].labels:  # each group stands at a point of the cloud
         words = label.replace(",", "").split()
         assert (
-            min(np.abs(np.subtract(center, [float(words[i]) for i in (1, 3, 5)])).max() for center in centers) < 0.011
+            min(
+                np.abs(np.subtract(center, [float(words[i]) for i in (1, 3, 5)])).max()
+                for center in centers
+            )
+            < 0.011
         )
     cross = maps.find("cross")[0].weights
     assert cross.shape[1:] == (4, 32)
@@ -113,7 +129,10 @@ def test_queries_and_groups_have_places_on_the_top_view(clouds):
 
 def test_detections_are_drawn(clouds):
     out = clouds / "seen.png"
-    assert main(["look", str(clouds / "run"), str(clouds / with_boxes(clouds)), "--out", str(out)]) == 0
+    assert (
+        main(["look", str(clouds / "run"), str(clouds / with_boxes(clouds)), "--out", str(out)])
+        == 0
+    )
     with Image.open(out) as figure:
         assert figure.size[0] > 300
 
@@ -125,7 +144,9 @@ def test_top_view_shows_x_to_the_right_and_y_upward():
     low, high = np.argwhere((image < 255).any(-1)), np.argwhere((image < 150).all(-1))
     assert low.tolist()[0] == [round(0.25 * 198), round(0.75 * 398)]
     assert high.tolist()[0] == [round(0.75 * 198), round(0.25 * 398)]  # the higher point is darker
-    assert place_on_top_view(np.array([0.75, 0.75]), np.array([0.5, 0.1])) == pytest.approx((0.5, 0.2, 0.5, 0.1))
+    assert place_on_top_view(np.array([0.75, 0.75]), np.array([0.5, 0.1])) == pytest.approx(
+        (0.5, 0.2, 0.5, 0.1)
+    )
 
 
 def test_gradients_are_those_of_the_detected_boxes(clouds):
@@ -138,8 +159,16 @@ def test_clouds_are_accepted_as_arrays(clouds):
     assert test_input.shape[1] == 4
     few = np.array([[0.0, 0, 0, 100], [1, 1, 0.5, 20]])
     assert len(trained.predict([few, few[:1]])) == 2
-    for bad in (test_input[:, :3], test_input[0], test_input.astype(str), np.zeros((2, 4), complex), [[1], [1, 2]]):
-        with pytest.raises(UserError, match=r"input 1: points must be numbers \(points, 4\): x, y, z and features"):
+    for bad in (
+        test_input[:, :3],
+        test_input[0],
+        test_input.astype(str),
+        np.zeros((2, 4), complex),
+        [[1], [1, 2]],
+    ):
+        with pytest.raises(
+            UserError, match=r"input 1: points must be numbers \(points, 4\): x, y, z and features"
+        ):
             trained.predict([bad])
     with pytest.raises(UserError, match="input 2: contains no point"):
         trained.predict([few, few[:0]])
@@ -174,7 +203,9 @@ def test_data_that_does_not_fit_is_refused_before_training(clouds, tmp_path, cap
 
 def test_rooms_are_made_if_no_data_is_given(monkeypatch, tmp_path):
     monkeypatch.setattr("regard.data.embedded.rooms._COUNT", {"train": 4, "val": 2, "test": 2})
-    small = SMALL.replace(" --data.features intensity", "").replace("--data.points 160", "--data.points 200")
+    small = SMALL.replace(" --data.features intensity", "").replace(
+        "--data.points 160", "--data.points 200"
+    )
     arguments = f"train points --run {tmp_path / 'run'} {small} {LIMITS} --train.steps 2 --model.num-queries 16"
     assert main(arguments.split()) == 0
     trained = load(tmp_path / "run")

@@ -85,7 +85,9 @@ def test_vit_is_the_base_model_but_for_its_positions() -> None:
     config = PRESETS["vit"].model()
     with torch.device("meta"):
         reader = ImageReader((3, 224, 224), 768, patch=16)
-        model = build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 1000, pool=pool))
+        model = build_classifier(
+            config, reader, lambda dim, pool: ClassWriter(dim, 1000, pool=pool)
+        )
     published = 86_567_656  # ViT-B/16 for 1,000 classes
     positions = 197 * 768
     by_row_and_column = (14 + 14) * 768
@@ -107,7 +109,9 @@ def test_bahdanau_has_the_sizes_of_rnnsearch() -> None:
 def test_luong_is_four_layers_of_a_thousand() -> None:
     model = built("luong", vocab=VOCAB)
     encoder = 4 * (4 * 1000 * 2000 + 2 * 4 * 1000)
-    decoder = 4 * (4 * 1000 * 2000 + 4 * 1000) + 4 * 1000 * 1000  # the lowest layer reads the context, too
+    decoder = (
+        4 * (4 * 1000 * 2000 + 4 * 1000) + 4 * 1000 * 1000
+    )  # the lowest layer reads the context, too
     readout = linear(1000 + 1000 + 1000, 1000)
     assert size(model.core) == encoder + decoder + readout
 
@@ -120,7 +124,9 @@ def test_lstmn_is_a_layer_of_three_hundred() -> None:
     assert size(model) == size(model.core) + VOCAB * 150
 
 
-@pytest.mark.parametrize(("name", "recipe"), [(name, recipe) for name in PRESETS for recipe in PRESETS[name].recipes])
+@pytest.mark.parametrize(
+    ("name", "recipe"), [(name, recipe) for name in PRESETS for recipe in PRESETS[name].recipes]
+)
 def test_every_recipe_of_a_preset_takes_it(name: str, recipe: str) -> None:
     config = apply_preset(name, recipe, RECIPES[recipe].config())
     assert config.model == PRESETS[name].model()
@@ -128,7 +134,8 @@ def test_every_recipe_of_a_preset_takes_it(name: str, recipe: str) -> None:
 
 def test_other_recipes_and_names_are_refused() -> None:
     with pytest.raises(
-        UserError, match="preset vit is for images, not dates; the presets of dates are bahdanau, luong"
+        UserError,
+        match="preset vit is for images, not dates; the presets of dates are bahdanau, luong",
     ):
         apply_preset("vit", "dates", RECIPES["dates"].config())
     with pytest.raises(UserError, match="preset gpt is for language, not tags; tags has no preset"):

@@ -30,7 +30,12 @@ def test_pca_keeps_what_varies_most():
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rebuild")
     limits = "--train.steps 250 --train.lr 3e-3 --train.warmup 10 --train.validate-every 125 --train.tensorboard false"
-    assert main(f"train rebuild --run {folder / 'run'} --model.code-dim 12 --model.hidden 96 {limits}".split()) == 0
+    assert (
+        main(
+            f"train rebuild --run {folder / 'run'} --model.code-dim 12 --model.hidden 96 {limits}".split()
+        )
+        == 0
+    )
     return folder / "run"
 
 
@@ -42,7 +47,9 @@ def test_error_is_below_that_of_pca(run):
 
 def test_codes_and_pictures_of_files(run, tmp_path, capsys):
     with np.load(Path(__file__).parents[2] / "regard/data/embedded/digits.npz") as content:
-        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
+        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(
+            tmp_path / "one.png"
+        )
     path = str(tmp_path / "one.png")
     codes = load(run).predict([path])
     assert codes.shape == (1, 12)
@@ -77,7 +84,9 @@ def test_energy_is_that_of_the_model_for_each_image(run, tmp_path, capsys):
     with torch.no_grad():
         expected = trained.model.energy(torch.from_numpy(pixels)[None].float() / 255).item()
     # The loss is the squared error alone, whose mean over the pixels is the error that is reported.
-    assert expected == pytest.approx(trained.compute_answers([pixels])[0].error * pixels.size, rel=1e-5)
+    assert expected == pytest.approx(
+        trained.compute_answers([pixels])[0].error * pixels.size, rel=1e-5
+    )
     assert trained.predict([pixels], energy=True) == pytest.approx([expected])
     assert main(["predict", str(run), str(tmp_path / "one.png"), "--energy"]) == 0
     assert float(capsys.readouterr().out) == pytest.approx(expected, rel=1e-5)
@@ -93,10 +102,14 @@ def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
     test_input.save(tmp_path / "one.png")
     assert np.array_equal(trained.predict([test_input]), trained.predict([tmp_path / "one.png"]))
     for index in (-1, 297):
-        with pytest.raises(UserError, match=rf"has 297 inputs, from 0 to 296; there is no input {index}"):
+        with pytest.raises(
+            UserError, match=rf"has 297 inputs, from 0 to 296; there is no input {index}"
+        ):
             trained.test_input(index)
     assert np.array_equal(trained.predict([test_input]), trained.predict([np.asarray(test_input)]))
-    with pytest.raises(UserError, match=r"this model does not attend: .*; --out FILE.png shows .* --view manifold"):
+    with pytest.raises(
+        UserError, match=r"this model does not attend: .*; --out FILE.png shows .* --view manifold"
+    ):
         trained.look([test_input])
 
 
@@ -126,13 +139,26 @@ def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys)
     assert 4 < test["codes_used"] <= 32
     assert 1 < test["code_perplexity"] <= test["codes_used"]
     with np.load(Path(__file__).parents[2] / "regard/data/embedded/digits.npz") as content:
-        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(tmp_path / "one.png")
+        Image.fromarray(np.minimum(content["pixels"][1600] * 16.0, 255).astype(np.uint8)).save(
+            tmp_path / "one.png"
+        )
     codes = load(tmp_path / "run").predict([str(tmp_path / "one.png")])
     assert codes.shape == (1, 2, 2)
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "one.png")]) == 0
     assert [int(word) for word in capsys.readouterr().out.split()] == codes.flatten().tolist()
-    assert main(["look", str(tmp_path / "run"), str(tmp_path / "one.png"), "--out", str(tmp_path / "both.png")]) == 0
+    assert (
+        main(
+            [
+                "look",
+                str(tmp_path / "run"),
+                str(tmp_path / "one.png"),
+                "--out",
+                str(tmp_path / "both.png"),
+            ]
+        )
+        == 0
+    )
     # Killed after its first checkpoint, it resumes to the same weights: the codebook is saved, too.
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     (tmp_path / "run" / "report.json").unlink()

@@ -36,11 +36,14 @@ def test_the_manifold_follows_the_data_and_has_low_energy(run):
     # The ends of the curve are the reconstructions of the smallest and the largest code.
     with torch.no_grad():
         codes = trained.model.encode(torch.from_numpy(data))[:, 0]
-        ends = trained.model(torch.from_numpy(data[[int(codes.argmin()), int(codes.argmax())]])).numpy()
+        ends = trained.model(
+            torch.from_numpy(data[[int(codes.argmin()), int(codes.argmax())]])
+        ).numpy()
     assert curve[[0, -1]] == pytest.approx(ends, abs=1e-5)
     radius = np.hypot(curve[:, 0] / 2, curve[:, 1] / 1.5)
     assert np.abs(radius - 1).mean() < 0.2
-    # Energies: the grid is F itself, rows along the second number; the middle of the ellipse is far from the manifold.
+    # Energies: the grid is F itself, rows along the second number; the middle of the ellipse is far
+    # from the manifold.
     (x, y), energy = plane(data), map_energy(trained.model, data)
     assert energy.shape == (CELLS, CELLS)
     expected = trained.predict([[float(x[5]), float(y[70])]], energy=True)
@@ -95,19 +98,31 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     data = f"--data vectors --data.train {tmp_path}/train.npy --data.test {tmp_path}/test.csv"
     formula = "--model.layers 1 --model.code-activation sigmoid --model.output-activation sigmoid"
     assert (
-        train(tmp_path, f"{data} {formula} --model.cost cross-entropy --model.regularizer kl --model.code-dim 2") == 0
+        train(
+            tmp_path,
+            f"{data} {formula} --model.cost cross-entropy --model.regularizer kl --model.code-dim "
+            f"2",
+        )
+        == 0
     )
     folder = str(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["examples"] == 2
     capsys.readouterr()
     assert main(["look", folder, "--view", "manifold", "--out", str(tmp_path / "m.png")]) == 2
-    assert "the picture of the manifold needs vectors of 2 numbers, but this run has 3" in capsys.readouterr().err
+    assert (
+        "the picture of the manifold needs vectors of 2 numbers, but this run has 3"
+        in capsys.readouterr().err
+    )
     assert main(["predict", folder, "0.1 0.2 0.3", "--energy"]) == 2
     assert (
-        "regularizer must be none, l1, l2 or contractive for the energy of one input, got kl" in capsys.readouterr().err
+        "regularizer must be none, l1, l2 or contractive for the energy of one input, got kl"
+        in capsys.readouterr().err
     )
     assert main(["predict", folder, "0.1 0.2 1.5"]) == 2
-    assert "input 1: numbers must be from 0 to 1 with --model.cost cross-entropy" in capsys.readouterr().err
+    assert (
+        "input 1: numbers must be from 0 to 1 with --model.cost cross-entropy"
+        in capsys.readouterr().err
+    )
     model = load(run).model
     assert map_energy(load(folder).model, np.zeros((3, 2), np.float32)) is None
     two = model.__class__(load(run).config.model.__class__(code_dim=2), (2,))
@@ -120,13 +135,20 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data vectors --model.kind quantized", "model.kind must be dense with data=vectors, got quantized"),
-        ("--model.regularizer kl --model.code-activation relu", "code-activation must be sigmoid with regularizer=kl"),
+        (
+            "--data vectors --model.kind quantized",
+            "model.kind must be dense with data=vectors, got quantized",
+        ),
+        (
+            "--model.regularizer kl --model.code-activation relu",
+            "code-activation must be sigmoid with regularizer=kl",
+        ),
         ("--data vectors --data.train {}/one.csv", "1 vectors are too few to hold out"),
         ("--data vectors --data.train {}/two.csv --data.test {}/one.csv", "expected 2 numbers"),
         (
             "--data vectors --model.output-activation sigmoid --model.cost cross-entropy",
-            "a synthetic ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy, got -",
+            "a synthetic ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy, got "
+            "-",
         ),
     ],
 )
@@ -139,7 +161,10 @@ def test_data_that_cannot_be_used_is_named_before_training(words, message, tmp_p
 
 
 def test_runs_of_images_and_other_recipes_have_no_manifold(finished_run, tmp_path, capsys):
-    assert main(["look", str(finished_run), "--view", "manifold", "--out", str(tmp_path / "m.png")]) == 2
+    assert (
+        main(["look", str(finished_run), "--view", "manifold", "--out", str(tmp_path / "m.png")])
+        == 2
+    )
     error = capsys.readouterr().err
     assert "the recipe translate has no manifold of reconstructions" in error
     assert "for runs of rebuild with --data vectors of two numbers" in error

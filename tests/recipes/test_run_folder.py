@@ -31,25 +31,38 @@ def learn_nothing(_stage: Path) -> None:
 
 def claim(folder: Path, run: Run, learn: Callable[[Path], object] = learn_nothing) -> bool:
     """Claim a folder as training does; return True if it already held the run."""
-    with open_run_folder(folder, run, resolve=lambda: (run.config.train.precision, ""), notify=print) as own:
+    with open_run_folder(
+        folder, run, resolve=lambda: (run.config.train.precision, ""), notify=print
+    ) as own:
         own.claim(lambda stage: learn(stage) and None, {}, print)
         return own.is_resumed
 
 
 def test_saved_run_is_read_unchanged(tmp_path: Path) -> None:
-    run = make_run(model={"core": {"name": "recurrent", "cell": "lstm"}}, data={"locales": ["nl", "pl"]})
+    run = make_run(
+        model={"core": {"name": "recurrent", "cell": "lstm"}}, data={"locales": ["nl", "pl"]}
+    )
     assert claim(tmp_path / "a" / "b", run) is False
     assert read_run(tmp_path / "a" / "b") == run
 
 
 def test_files_of_a_run_are_not_those_of_one_that_starts_from_it(tmp_path: Path) -> None:
-    changes = {"train": "a.en", "train_target": "a.de", "val": "b.en", "val_target": "b.de", "val_share": 0.3}
+    changes = {
+        "train": "a.en",
+        "train_target": "a.de",
+        "val": "b.en",
+        "val_target": "b.de",
+        "val_share": 0.3,
+    }
     config = apply_changes(TranslateRunConfig(), {"data": changes}, called=str)
     claim(tmp_path / "run", Run(recipe="translate", seed=1, config=config))
     (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     _, taken = read_init(tmp_path / "run", "translate")
     assert taken.data.val_share == 0.3
-    assert dataclasses.replace(taken.data, val_share=TranslateRunConfig().data.val_share) == TranslateRunConfig().data
+    assert (
+        dataclasses.replace(taken.data, val_share=TranslateRunConfig().data.val_share)
+        == TranslateRunConfig().data
+    )
 
 
 def test_claim_recognizes_its_run(tmp_path: Path) -> None:
@@ -75,14 +88,18 @@ DECISIVE = [
 
 
 @pytest.mark.parametrize("changes", FREE)
-def test_claim_accepts_settings_that_do_not_affect_the_parameters(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_claim_accepts_settings_that_do_not_affect_the_parameters(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     claim(tmp_path, make_run())
     assert claim(tmp_path, make_run(**changes)) is True
     assert read_run(tmp_path).config == make_run(**changes).config
 
 
 @pytest.mark.parametrize(("changes", "message"), DECISIVE)
-def test_claim_refuses_another_run_naming_the_difference(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_claim_refuses_another_run_naming_the_difference(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     claim(tmp_path, make_run())
     begin(tmp_path)
     content = (tmp_path / "run.json").read_bytes()
@@ -106,7 +123,11 @@ def test_claim_replaces_a_run_without_a_checkpoint(tmp_path: Path) -> None:
     other = make_run(train={"lr": 0.5})
     assert claim(tmp_path, other) is False
     assert read_run(tmp_path) == other
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["learned.json", "log.jsonl", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "learned.json",
+        "log.jsonl",
+        "run.json",
+    ]
 
 
 def test_claim_refuses_another_run_beside_files_that_are_not_its_own(tmp_path: Path) -> None:
@@ -122,7 +143,9 @@ def test_read_run_refuses_a_setting_that_was_altered(tmp_path: Path) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     content["config"]["decode"]["beam"] = 7
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=r"run\.json: damaged, or edited by hand.*set 'checksum' to") as error:
+    with pytest.raises(
+        UserError, match=r"run\.json: damaged, or edited by hand.*set 'checksum' to"
+    ) as error:
         read_run(tmp_path)
     content["checksum"] = str(error.value).split("'")[-2]
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -163,7 +186,11 @@ DAMAGE = [
     (("config",), [], "damaged: config must be dict"),
     (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
     (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
-    (("config", "model", "core", "layers"), 0, "config.model.core.layers must be from 1 to 1,000, got 0"),
+    (
+        ("config", "model", "core", "layers"),
+        0,
+        "config.model.core.layers must be from 1 to 1,000, got 0",
+    ),
     (
         ("config", "model", "core", "name"),
         "os.system",
@@ -174,12 +201,14 @@ DAMAGE = [
     (
         ("format_version",),
         FORMAT_VERSION + 1,
-        rf"by a newer version of regard \(format {FORMAT_VERSION + 1}, this one reads {FORMAT_VERSION}\): update",
+        rf"by a newer version of regard \(format {FORMAT_VERSION + 1}, this one reads "
+        rf"{FORMAT_VERSION}\): update",
     ),
     (
         ("format_version",),
         1,
-        rf"by an older version of regard \(format 1, this one reads {FORMAT_VERSION}\): train it again",
+        rf"by an older version of regard \(format 1, this one reads {FORMAT_VERSION}\): train it "
+        rf"again",
     ),
 ]
 
@@ -219,7 +248,11 @@ def test_read_run_suggests_the_runs_in_a_folder_and_those_of_similar_names(
         (tmp_path / name / "run.json").touch()
         os.utime(tmp_path / name / "run.json", (time, time))
     (tmp_path / "runs/olds").mkdir()
-    for name, near in (("runs", "runs/new or runs/old"), ("olds", "runs/old"), ("runs/olds", "runs/old")):
+    for name, near in (
+        ("runs", "runs/new or runs/old"),
+        ("olds", "runs/old"),
+        ("runs/olds", "runs/old"),
+    ):
         with pytest.raises(UserError, match=rf"^{name} .*\. Did you mean {near}\?$"):
             read_run(name)
 
@@ -236,7 +269,9 @@ def test_hidden_files_are_ignored(tmp_path: Path) -> None:
 def test_folder_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to("gone")
     for folder in (tmp_path / "current", tmp_path / "current" / "run"):
-        with pytest.raises(UserError, match="current is a symbolic link to gone, which does not exist"):
+        with pytest.raises(
+            UserError, match="current is a symbolic link to gone, which does not exist"
+        ):
             claim(folder, make_run())
 
 
@@ -293,7 +328,10 @@ def test_folder_is_read_once_under_the_lock(tmp_path: Path) -> None:
     with open_folder(make_run()) as own:
         assert not own.is_resumed
         own.claim(learn_nothing, {}, print)
-        with pytest.raises(UserError, match="trains in this folder"), open_folder(make_run(train={"lr": 0.5})):
+        with (
+            pytest.raises(UserError, match="trains in this folder"),
+            open_folder(make_run(train={"lr": 0.5})),
+        ):
             pass
         other = copy.deepcopy(own)  # as sent to the other processes
         assert (other.run, other.fingerprint) == (own.run, own.fingerprint)

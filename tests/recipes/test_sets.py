@@ -32,9 +32,7 @@ from tests.recipes.capture_checks import (
 )
 
 _BEST = SetPredictions.best
-LIMITS = (
-    "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
-)
+LIMITS = "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
 SMALL = (
     "--model.nms-threshold 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 "
     "--model.core.feedforward 32 "
@@ -65,7 +63,10 @@ def boxes(tmp_path_factory):
             for i in range(count):
                 image, image_boxes = picture(draw)
                 image.save(folder / split / f"{i}.png")
-                writer.writerows([(f"{i}.png", *box) for box in image_boxes] or [(f"{i}.png", "", "", "", "", "")])
+                writer.writerows(
+                    [(f"{i}.png", *box) for box in image_boxes]
+                    or [(f"{i}.png", "", "", "", "", "")]
+                )
     files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
     size = "--data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 4 --batch 16 --train.steps 300"
     assert main(f"train boxes --run {folder / 'run'} {files} {size} {SMALL} {LIMITS}".split()) == 0
@@ -85,20 +86,29 @@ def test_boxes_are_detected(boxes, capsys):
 
 
 def check_references(run, found, tmp_path):
-    """Check that references of evaluated sets are those of test.csv, with the keys of predictions."""
+    """Check that references of evaluated sets are those of test.csv, with the keys of
+    predictions."""
     out = tmp_path / "answers.jsonl"
     assert main(["evaluate", str(run / "run"), "--predictions", str(out)]) == 0
     answers = [json.loads(line) for line in out.read_text().splitlines()]
     with (run / "test.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["label"]]
-    references = [(item["label"], *item.values()) for answer in answers for item in answer["reference"]]
+    references = [
+        (item["label"], *item.values()) for answer in answers for item in answer["reference"]
+    ]
     names = [name for name in rows[0] if name not in ("file", "label")]
     assert [reference[2:] for reference in references] == [
         tuple(pytest.approx(float(row[name]), abs=1e-3) for name in names) for row in rows
     ]
     assert [reference[0] for reference in references] == [row["label"] for row in rows]
-    keys = {tuple(key for key in item if key != "score") for answer in answers for item in answer[found]}
-    assert keys == {tuple(item) for answer in answers for item in answer["reference"]} == {("label", *names)}
+    keys = {
+        tuple(key for key in item if key != "score") for answer in answers for item in answer[found]
+    }
+    assert (
+        keys
+        == {tuple(item) for answer in answers for item in answer["reference"]}
+        == {("label", *names)}
+    )
 
 
 def test_references_of_boxes_have_the_form_of_predictions(boxes, tmp_path):
@@ -115,7 +125,9 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["evaluate", str(boxes / "run")]) == 0
     output = capsys.readouterr().out
     assert re.search(rf"AP50, % +{scores['ap50']:.4g}\n", output)
-    assert re.search(r"classes +AP50, % +precision, % +recall, % +F1, % +examples\n +green +\d", output)
+    assert re.search(
+        r"classes +AP50, % +precision, % +recall, % +F1, % +examples\n +green +\d", output
+    )
     arguments = ["--data.test", str(boxes / "test.csv"), "--data.images", str(boxes / "test")]
     assert main(["evaluate", str(boxes / "run"), "--json", *arguments]) == 0
     assert json.loads(capsys.readouterr().out) == scores
@@ -139,16 +151,25 @@ def test_threshold_of_evaluate_and_look(boxes, capsys):
     assert recalls[-1] == 0
     assert run.evaluate()["classes"] == rows["0.4"]["classes"]  # the run's own threshold
     image = str(boxes / "test" / "0.png")
-    assert main(["look", folder, image, "--threshold", "0", "--out", str(boxes / "all.html"), "--force"]) == 0
+    assert (
+        main(
+            ["look", folder, image, "--threshold", "0", "--out", str(boxes / "all.html"), "--force"]
+        )
+        == 0
+    )
     title = capsys.readouterr().out.splitlines()[0]
-    assert sum(int(number) for number in re.findall(r"(?:red|green) (\d+)", title)) == 4  # every query
+    assert (
+        sum(int(number) for number in re.findall(r"(?:red|green) (\d+)", title)) == 4
+    )  # every query
     assert run.look([image], threshold=1.0)[0].sample.title.endswith("nothing")
 
 
 def test_boxes_are_clipped_to_the_image(boxes, monkeypatch):
     run = load(boxes / "run")
     image = Image.new("RGB", (64, 24))  # scaled by 1/2: 32 x 12, and padding below
-    monkeypatch.setattr(SetPredictions, "best", _best_at([[0.9, 0.45, 0.6, 0.4], [0.0, 0.0, 0.1, 0.1]]))
+    monkeypatch.setattr(
+        SetPredictions, "best", _best_at([[0.9, 0.45, 0.6, 0.4], [0.0, 0.0, 0.1, 0.1]])
+    )
     found = run.predict([image], threshold=0.0)[0]
     assert all(box.x >= 0 and box.y >= 0 for box in found)
     assert all(box.x + box.width <= 64 and box.y + box.height <= 24 for box in found)
@@ -181,13 +202,20 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     assert main(["predict", str(boxes / "run"), str(file), "--coco", "--out", str(out)]) == 0
     results = json.loads(out.read_text())
     found = load(boxes / "run").predict([tmp_path / "a.png"], threshold=0.0)[0]
-    assert len(found) > len(load(boxes / "run").predict([tmp_path / "a.png"])[0])  # all, not those above the threshold
+    assert len(found) > len(
+        load(boxes / "run").predict([tmp_path / "a.png"])[0]
+    )  # all, not those above the threshold
     assert [row["image_id"] for row in results] == [77] * len(found) != []
-    assert [row["category_id"] for row in results] == [{"red": 5, "green": 9}[box.label] for box in found]
+    assert [row["category_id"] for row in results] == [
+        {"red": 5, "green": 9}[box.label] for box in found
+    ]
     assert [row["bbox"] for row in results] == [
         pytest.approx([box.x, box.y, box.width, box.height], abs=1e-3) for box in found
     ]
-    assert main(["predict", str(boxes / "run"), str(tmp_path / "a.png"), "--coco", "--threshold", "1"]) == 0
+    assert (
+        main(["predict", str(boxes / "run"), str(tmp_path / "a.png"), "--coco", "--threshold", "1"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out) == []
     content["categories"] = [{"id": 5, "name": "red"}]
     file.write_text(json.dumps(content))
@@ -195,12 +223,16 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     assert "has no category 'green'" in capsys.readouterr().err
 
 
-def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(boxes, capsys, tmp_path):
+def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(
+    boxes, capsys, tmp_path
+):
     with Image.open(boxes / "test" / "0.png") as image:
         image.save(tmp_path / "a.png")
     images = [{"id": i, "file_name": f"{name}.png"} for i, name in enumerate("ab")]
     categories = [{"id": 5, "name": "red"}, {"id": 9, "name": "green"}]
-    (tmp_path / "test.json").write_text(json.dumps({"images": images, "categories": categories, "annotations": []}))
+    (tmp_path / "test.json").write_text(
+        json.dumps({"images": images, "categories": categories, "annotations": []})
+    )
     command = ["predict", str(boxes / "run"), str(tmp_path / "test.json"), "--json"]
     assert main(command) == 2
     assert "With --on-bad skip, such" in capsys.readouterr().err
@@ -216,7 +248,9 @@ def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(boxe
 def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):
     with Image.open(boxes / "test" / "1.png") as image:
         image.resize((128, 96), Image.Resampling.NEAREST).save(tmp_path / "large.png")
-    small, large = load(boxes / "run").predict([boxes / "test" / "1.png", tmp_path / "large.png"], threshold=0.3)
+    small, large = load(boxes / "run").predict(
+        [boxes / "test" / "1.png", tmp_path / "large.png"], threshold=0.3
+    )
     assert len(small) == len(large) > 0
     for a, b in zip(small, large, strict=True):
         assert [4 * number for number in a[2:]] == pytest.approx(list(b[2:]), abs=4)
@@ -231,19 +265,30 @@ def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, caps
     trained = load(boxes / "run")
     with Image.open(tmp_path / "1.png") as image:
         assert image.size == (24, 32)
-        upright, rotated, from_image = predict_each(trained, [path, tmp_path / "1.png", image], threshold=0.3)
+        upright, rotated, from_image = predict_each(
+            trained, [path, tmp_path / "1.png", image], threshold=0.3
+        )
     assert upright == rotated == from_image != []
-    assert np.array_equal(trained.look([tmp_path / "1.png"])[0].sample.pictures["image"].pixels, pixels)
-    (tmp_path / "one.csv").write_text("file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n")
+    assert np.array_equal(
+        trained.look([tmp_path / "1.png"])[0].sample.pictures["image"].pixels, pixels
+    )
+    (tmp_path / "one.csv").write_text(
+        "file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n"
+    )
     arguments = ["--data.test", str(tmp_path / "one.csv"), "--data.on-bad", "skip"]
     assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
     output = capsys.readouterr().err
-    assert "one.csv: 1 image with an EXIF orientation, and the file does not tell whether boxes refer to" in output
+    assert (
+        "one.csv: 1 image with an EXIF orientation, and the file does not tell whether boxes refer "
+        "to" in output
+    )
     assert "one.csv: skipped 1 of the images or boxes; first: " in output
 
 
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
-    arguments = f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
+    arguments = (
+        f"train boxes --run {boxes / 'no'} --data.train {boxes / 'train.csv'} --model.num-queries 1"
+    )
     assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2
     assert "1.png has 2 boxes, but the model detects at most 1" in capsys.readouterr().err
 
@@ -263,7 +308,9 @@ def test_boxes_name_the_queries_that_predicted_them(boxes):
     assert picture.labels == trained.recipe.labels.names
     assert np.array_equal(picture.pixels, pixels)  # they have the input size of the model
     (predictions,) = trained.predict([path])
-    assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in predictions]
+    assert [(box.label, box.score) for box in picture.boxes] == [
+        (box.label, box.score) for box in predictions
+    ]
     source = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
     with record_weights(trained.model) as maps, torch.no_grad():
         outputs: SetPredictions = trained.model(source)
@@ -273,9 +320,9 @@ def test_boxes_name_the_queries_that_predicted_them(boxes):
         assert box.label == trained.recipe.labels.names[labels[box.query]]
         x, y, width, height = outputs.regions[0, box.query].tolist()
         assert box.place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
-        assert [side * scale for side, scale in zip(box.place, (32, 24, 32, 24), strict=True)] == pytest.approx(
-            list(answer[2:]), abs=1e-3
-        )
+        assert [
+            side * scale for side, scale in zip(box.place, (32, 24, 32, 24), strict=True)
+        ] == pytest.approx(list(answer[2:]), abs=1e-3)
     for number, (label, region) in enumerate(zip(queries.labels, queries.places, strict=True)):
         assert label == f"{trained.recipe.labels.names[labels[number]]} {scores[number]:.2f}"
         x, y, width, height = outputs.regions[0, number].tolist()
@@ -349,9 +396,12 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
     assert titles == ["1.png", "image 2", "image 3"]
     test_input = check_test_input(trained)
     assert test_input.size == (32, 24)
-    assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
+    assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith(
+        "test image 0 -> "
+    )
     with pytest.raises(
-        UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\) or \(height, width"
+        UserError,
+        match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\) or \(height, width",
     ):
         trained.predict([pixels.astype(float)])
 
@@ -364,7 +414,9 @@ def test_figures_show_boxes_on_the_image_at_its_own_size(boxes, tmp_path, monkey
     )
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
-        large = image.convert("RGB").resize((image.width * 4, image.height * 6))  # padded on the right
+        large = image.convert("RGB").resize(
+            (image.width * 4, image.height * 6)
+        )  # padded on the right
     trained.look([large], threshold=0.0).plot(tmp_path / "a.png")
     ((pixels, found),) = drawn
     assert np.array_equal(pixels, np.asarray(large))
@@ -396,15 +448,25 @@ def events(tmp_path_factory):
                     onset = first + draw.uniform(0, 0.45 - duration)
                     time = np.arange(round(duration * 2000)) / 2000
                     start = round(onset * 2000)
-                    sound[start : start + len(time)] += 0.5 * np.sin(2 * np.pi * (600 if high else 200) * time)
+                    sound[start : start + len(time)] += 0.5 * np.sin(
+                        2 * np.pi * (600 if high else 200) * time
+                    )
                     rows.append((f"{split}{i}.wav", onset, duration, "high" if high else "low"))
             wavfile.write(folder / f"{split}{i}.wav", 2000, (sound * 32767).astype(np.int16))
-            rows += [(f"{split}{i}.wav", "", "", "")] * (not rows or rows[-1][0] != f"{split}{i}.wav")
+            rows += [(f"{split}{i}.wav", "", "", "")] * (
+                not rows or rows[-1][0] != f"{split}{i}.wav"
+            )
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("file", "onset", "duration", "label"), *rows])
     files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
     size = "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels 16 --model.num-queries 4 --batch 16"
-    assert main(f"train events --run {folder / 'run'} {files} {size} --train.steps 300 {SMALL} {LIMITS}".split()) == 0
+    assert (
+        main(
+            f"train events --run {folder / 'run'} {files} {size} --train.steps 300 {SMALL} "
+            f"{LIMITS}".split()
+        )
+        == 0
+    )
     return folder
 
 
@@ -422,14 +484,22 @@ def test_events_are_detected(events, capsys):
 
 
 def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
-    """A perfect detector finds each event once, however the file is segmented: samples encode their own time."""
+    """A perfect detector finds each event once, however the file is segmented: samples encode their
+    own time."""
     true_events = [SoundEvent(0.25 * i, 0.2, f"e{i}") for i in range(18)]
 
     def detect(_model, source):
         rows = []
         for start in (source[:, 0].double() * 32768 / 2000).tolist():
-            inside = [event for event in true_events if start <= event.onset and event.offset <= start + 1]
-            rows.append([EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside])
+            inside = [
+                event for event in true_events if start <= event.onset and event.offset <= start + 1
+            ]
+            rows.append(
+                [
+                    EventPrediction(replace(event, onset=event.onset - start), 0.9)
+                    for event in inside
+                ]
+            )
         return rows
 
     run = load(events / "run")
@@ -439,17 +509,24 @@ def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
         (predictions,) = run.predict([tmp_path / "long.wav"])
         expected = [event for event in true_events if event.offset <= seconds]
         assert [event.label for event in predictions] == [event.label for event in expected]
-        assert [event.onset for event in predictions] == pytest.approx([event.onset for event in expected], abs=1e-3)
+        assert [event.onset for event in predictions] == pytest.approx(
+            [event.onset for event in expected], abs=1e-3
+        )
 
 
 def test_events_are_clipped_to_the_sound(events, monkeypatch):
     run = load(events / "run")
     found = [SoundEvent(-0.1, 0.4, "a"), SoundEvent(0.3, 0.6, "b"), SoundEvent(0.7, 0.2, "c")]
-    monkeypatch.setattr(run.recipe, "detect", lambda *_: [[EventPrediction(event, 0.9) for event in found]])
+    monkeypatch.setattr(
+        run.recipe, "detect", lambda *_: [[EventPrediction(event, 0.9) for event in found]]
+    )
     rate = run.config.data.sample_rate
     (predictions,) = run.predict([np.zeros(round(0.75 * rate), np.int16)])
     times = [(event.label, event.onset, event.duration) for event in predictions]
-    assert times == [("a", 0, pytest.approx(0.3)), ("b", 0.3, pytest.approx(0.45))]  # the middle of c is after the end
+    assert times == [
+        ("a", 0, pytest.approx(0.3)),
+        ("b", 0.3, pytest.approx(0.45)),
+    ]  # the middle of c is after the end
 
 
 def test_truncated_sounds_are_read_as_far_as_possible_and_reported(events, tmp_path, capsys):
@@ -457,7 +534,10 @@ def test_truncated_sounds_are_read_as_far_as_possible_and_reported(events, tmp_p
     (tmp_path / "cut.wav").write_bytes(content[:-1000])
     assert main(["predict", str(events / "run"), str(tmp_path / "cut.wav")]) == 0
     captured = capsys.readouterr()
-    assert "cut.wav: truncated: its header states 4,000 bytes of samples, but the file has 3,000." in captured.err
+    assert (
+        "cut.wav: truncated: its header states 4,000 bytes of samples, but the file has 3,000."
+        in captured.err
+    )
     wavfile.write(tmp_path / "short.wav", 2000, wavfile.read(events / "test0.wav")[1][:1500])
     assert main(["predict", str(events / "run"), str(tmp_path / "short.wav")]) == 0
     assert capsys.readouterr().out == captured.out
@@ -493,24 +573,39 @@ def test_events_name_the_queries_that_predicted_them(events):
         middle, duration = outputs.regions[0, event.query].tolist()
         assert event.score == pytest.approx(float(scores[event.query]), abs=1e-6)
         assert event.label == trained.recipe.labels.names[labels[event.query]]
-        assert (event.onset, event.duration) == pytest.approx((middle - duration / 2, duration), abs=1e-5)
+        assert (event.onset, event.duration) == pytest.approx(
+            (middle - duration / 2, duration), abs=1e-5
+        )
     for number, (start, stop) in enumerate(queries.places):
         middle, duration = outputs.regions[0, number].tolist()
-        assert (start, stop) == pytest.approx((middle - duration / 2, middle + duration / 2), abs=1e-5)
+        assert (start, stop) == pytest.approx(
+            (middle - duration / 2, middle + duration / 2), abs=1e-5
+        )
     source = sample_maps.sample.axes["source"]
     assert len(source) == 25
-    assert source.places[0] == pytest.approx((0, 0.035))  # four frames, the first of which is cut in half
+    assert source.places[0] == pytest.approx(
+        (0, 0.035)
+    )  # four frames, the first of which is cut in half
     assert source.places[10] == pytest.approx((0.395, 0.435), abs=1e-6)
     assert sample_maps.find("cross")[0].weights.shape == (2, len(queries), 25)
 
 
 def test_files_of_a_table_are_inputs_by_their_names(events, capsys):
-    assert main(["predict", str(events / "run"), str(events / "test.csv"), "--json", "--threshold", "0"]) == 0
+    assert (
+        main(
+            ["predict", str(events / "run"), str(events / "test.csv"), "--json", "--threshold", "0"]
+        )
+        == 0
+    )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    files = dict.fromkeys(line.partition(",")[0] for line in (events / "test.csv").read_text().splitlines()[1:])
+    files = dict.fromkeys(
+        line.partition(",")[0] for line in (events / "test.csv").read_text().splitlines()[1:]
+    )
     assert [row["file"] for row in rows] == [str(events / file) for file in files]
     (expected,) = load(events / "run").predict([events / next(iter(files))], threshold=0.0)
-    assert [event["onset"] for event in rows[0]["events"]] == [pytest.approx(event.onset) for event in expected]
+    assert [event["onset"] for event in rows[0]["events"]] == [
+        pytest.approx(event.onset) for event in expected
+    ]
 
 
 def test_long_sounds_have_several_samples(events):
@@ -520,9 +615,14 @@ def test_long_sounds_have_several_samples(events):
     names = [sample_maps.sample.title.partition(" -> ")[0] for sample_maps in capture]
     assert names == ["sound 1, 0 to 1 s", "sound 1, 0.5 to 1.5 s", "sound 1, 1 to 2 s", "sound 2"]
     sounds = [sample_maps.sample.pictures["sound"] for sample_maps in capture[:3]]
-    detected = [(0.5 * i + event.onset, event.label) for i, sound in enumerate(sounds) for event in sound.events]
+    detected = [
+        (0.5 * i + event.onset, event.label)
+        for i, sound in enumerate(sounds)
+        for event in sound.events
+    ]
     assert sorted(detected) == [
-        (pytest.approx(event.onset, abs=1e-6), event.label) for event in trained.predict([samples])[0]
+        (pytest.approx(event.onset, abs=1e-6), event.label)
+        for event in trained.predict([samples])[0]
     ]
 
 
@@ -530,7 +630,13 @@ def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
     trained = load(events / "run")
     long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
     capture = trained.look([long])
-    assert [sample_maps.sample.pictures["sound"].begin for sample_maps in capture] == [0, 0.5, 1, 1.5, 2]
+    assert [sample_maps.sample.pictures["sound"].begin for sample_maps in capture] == [
+        0,
+        0.5,
+        1,
+        1.5,
+        2,
+    ]
     path = capture.plot(tmp_path / "long.svg")
     labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert "sound 1" in labels
@@ -545,7 +651,11 @@ def test_gradients_are_those_of_the_events_of_each_segment(events):
     trained = load(events / "run")
     sounds = [wavfile.read(events / f"test{i}.wav")[1] for i in range(6)]
     long = np.concatenate(
-        [sound for sound, with_events in zip(sounds, trained.predict(sounds), strict=True) if with_events][:2]
+        [
+            sound
+            for sound, with_events in zip(sounds, trained.predict(sounds), strict=True)
+            if with_events
+        ][:2]
     )
     capture = trained.look([long], gradients=True)
     parts = answer_log_probs(trained, [long])
@@ -562,7 +672,9 @@ def test_gradients_are_those_of_the_events_of_each_segment(events):
     for sample_maps in capture:
         weights, changed = sample_maps.find(), sample_maps.find(measure=GRADIENT)
         expected = (
-            [attention_map.name for attention_map in weights] if sample_maps.sample.pictures["sound"].events else []
+            [attention_map.name for attention_map in weights]
+            if sample_maps.sample.pictures["sound"].events
+            else []
         )
         assert [attention_map.name for attention_map in changed] == expected
     check_gradients(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
@@ -577,7 +689,9 @@ def test_samples_are_accepted_as_integers_and_floats(events):
     assert trained.predict([samples / 32767]) == trained.predict([samples])
     test_input = check_test_input(trained)
     assert np.array_equal(test_input, samples)
-    assert trained.look([test_input], names=["test sound 0"])[0].sample.title.startswith("test sound 0 -> ")
+    assert trained.look([test_input], names=["test sound 0"])[0].sample.title.startswith(
+        "test sound 0 -> "
+    )
     for bad, message in [
         (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
         (samples[:0], "samples must be one row"),
@@ -590,11 +704,16 @@ def test_samples_are_accepted_as_integers_and_floats(events):
 
 
 def test_events_are_scored_on_other_files_and_drawn(events, capsys):
-    assert main(["evaluate", str(events / "run"), "--json", "--data.test", str(events / "test.csv")]) == 0
+    assert (
+        main(["evaluate", str(events / "run"), "--json", "--data.test", str(events / "test.csv")])
+        == 0
+    )
     test = json.loads((events / "run" / "report.json").read_text())["test"]
     assert json.loads(capsys.readouterr().out)["f1"] == test["f1"]
     assert main(["evaluate", str(events / "run")]) == 0
-    assert re.search(rf"F1 of events, onset within 50 ms, % +{test['f1']:.4g}\n", capsys.readouterr().out)
+    assert re.search(
+        rf"F1 of events, onset within 50 ms, % +{test['f1']:.4g}\n", capsys.readouterr().out
+    )
     out = events / "events.png"
     assert main(["look", str(events / "run"), str(events / "test1.wav"), "--out", str(out)]) == 0
     with Image.open(out) as figure:
@@ -611,7 +730,8 @@ def test_file_that_is_not_a_sound_is_named(events, capsys, tmp_path):
     "arguments",
     [
         "train boxes --data.width 32 --data.height 24 --downsampling-layers 2",
-        "train events --data.seconds 2 --data.bands 12 --data.epoch-size 8 --data.val-size 4 --data.test-size 4",
+        "train events --data.seconds 2 --data.bands 12 --data.epoch-size 8 --data.val-size 4 "
+        "--data.test-size 4",
     ],
 )
 def test_runs_without_any_data(arguments, tmp_path):

@@ -14,11 +14,20 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+)
 
 
 def test_entities_by_hand():
-    assert get_entities(["B-A", "I-A", "O", "B-A", "B-A"]) == {(0, 2, "A"), (3, 4, "A"), (4, 5, "A")}
+    assert get_entities(["B-A", "I-A", "O", "B-A", "B-A"]) == {
+        (0, 2, "A"),
+        (3, 4, "A"),
+        (4, 5, "A"),
+    }
     assert get_entities(["I-A", "I-B", "I-B"]) == {(0, 1, "A"), (1, 3, "B")}
     assert get_entities(["O", "X", "B-A-B"]) == {(2, 3, "A-B")}
     assert get_entities([]) == set()
@@ -51,16 +60,29 @@ def test_tags_of_entities_are_recognized_by_their_form():
 
 
 def conlleval(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Return the chunks of conlleval.pl, by its two tables of transitions, with L and U as E and S."""
-    parts = [("O", "")] + [tuple(tag.split("-")) if "-" in tag else ("O", "") for tag in tags] + [("O", "")]
+    """Return the chunks of conlleval.pl, by its two tables of transitions, with L and U as E and
+    S."""
+    parts = (
+        [("O", "")]
+        + [tuple(tag.split("-")) if "-" in tag else ("O", "") for tag in tags]
+        + [("O", "")]
+    )
     parts = [({"L": "E", "U": "S"}.get(mark, mark), kind) for mark, kind in parts]
     chunks, begin = set(), 0
     for i in range(1, len(parts)):
         (before, kind_before), (mark, kind) = parts[i - 1], parts[i]
         is_other = kind != kind_before
-        if before + mark in {"BB", "BS", "BO", "IB", "IS", "IO"} or before in "ES" or (before != "O" and is_other):
+        if (
+            before + mark in {"BB", "BS", "BO", "IB", "IS", "IO"}
+            or before in "ES"
+            or (before != "O" and is_other)
+        ):
             chunks.add((begin, i - 1, kind_before))
-        if mark in "BS" or before + mark in {"EE", "EI", "SE", "SI", "OE", "OI"} or (mark != "O" and is_other):
+        if (
+            mark in "BS"
+            or before + mark in {"EE", "EI", "SE", "SI", "OE", "OI"}
+            or (mark != "O" and is_other)
+        ):
             begin = i - 1
     return chunks
 
@@ -79,7 +101,10 @@ def test_scores_by_hand():
     scores = tag_scores(predictions, references, has_entities=True)
     assert scores["accuracy"] == 75
     assert scores["entity_f1"] == scores["entity_precision"] == scores["entity_recall"] == 50
-    rows = {kind: [row[key] for key in ("precision", "recall", "examples")] for kind, row in scores["classes"].items()}
+    rows = {
+        kind: [row[key] for key in ("precision", "recall", "examples")]
+        for kind, row in scores["classes"].items()
+    }
     assert rows == {"A": [0, 0, 1], "B": [100, 100, 1]}
     assert tag_scores([["O", "O", "O"], ["O"]], references, has_entities=True)["entity_f1"] == 0
     assert set(tag_scores([["noun"]], [["verb"]], has_entities=False)) == {"accuracy", "classes"}
@@ -94,8 +119,13 @@ def test_sentences_without_entities_have_the_same_scores_as_others():
 
 def test_columns_and_json_lists_are_equivalent(tmp_path):
     columns, lists = tmp_path / "a.conll", tmp_path / "a.jsonl"
-    columns.write_text("-DOCSTART- -X- O\n\nNew NNP B-LOC\nYork NNP I-LOC\n \n\nyes\tO\r\n", encoding="utf-8")
-    rows = [{"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, {"tokens": ["yes"], "tags": ["O"]}]
+    columns.write_text(
+        "-DOCSTART- -X- O\n\nNew NNP B-LOC\nYork NNP I-LOC\n \n\nyes\tO\r\n", encoding="utf-8"
+    )
+    rows = [
+        {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]},
+        {"tokens": ["yes"], "tags": ["O"]},
+    ]
     lists.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     from_columns, from_lists = (read_tagged(path, TaggedConfig()) for path in (columns, lists))
     assert (
@@ -115,7 +145,8 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
         (
             "a.jsonl",
             b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n',
-            r"line 2: no field 'tags'; expected tokens, a list of strings, and tags, .*; the fields are 'tokens'\.",
+            r"line 2: no field 'tags'; expected tokens, a list of strings, and tags, .*; the "
+            r"fields are 'tokens'\.",
         ),
         (
             "a.jsonl",
@@ -125,7 +156,8 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
         (
             "a.jsonl",
             b'{"tokens": ["a"], "tags": ["O"]}\n{"text": "a", "spans": [{"start": 0, "end": 1}]}\n',
-            r"line 2: no field 'tokens'; expected tokens, a list .*; the fields are 'text', 'spans'\.",
+            r"line 2: no field 'tokens'; expected tokens, a list .*; the fields are 'text', "
+            r"'spans'\.",
         ),
         (
             "a.jsonl",
@@ -162,7 +194,10 @@ def test_synthetic_sentences_share_no_date_between_splits_and_are_reproducible()
     train, test = (make_sentences(split, 1) for split in ("train", "test"))
     assert make_sentences("test", 1) == test
     dates = [
-        {tuple(zip(*pair, strict=True)) for pair in zip(sentences.tokens, sentences.tags, strict=True)}
+        {
+            tuple(zip(*pair, strict=True))
+            for pair in zip(sentences.tokens, sentences.tags, strict=True)
+        }
         for sentences in (train, test)
     ]
     assert not dates[0] & dates[1]
@@ -186,9 +221,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines.append(sentence[i % 3] + "\n")
         (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = (
-        "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16 --model.dropout 0"
-    )
+    small = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16 --model.dropout 0"
     limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false"
     more = "--model.dropout 0 --train.batch-tokens 200"
     assert main(f"train tags --run {folder / 'run'} {files} {small} {limits} {more}".split()) == 0
@@ -205,8 +238,14 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     with pytest.warns(UserWarning, match="inputs 1 and 2 are empty: they have no tokens to tag"):
         assert trained.predict(["", " "]) == [[], []]
     assert answers == [["O", "B-NAME", "O"], ["O"] * 3, []]
-    for bad, found in ((None, "NoneType"), ([["the"]], "list with list"), (("the", None), "tuple with NoneType")):
-        with pytest.raises(UserError, match=f"input 1 must be a text or a list of tokens, got {found}$"):
+    for bad, found in (
+        (None, "NoneType"),
+        ([["the"]], "list with list"),
+        (("the", None), "tuple with NoneType"),
+    ):
+        with pytest.raises(
+            UserError, match=f"input 1 must be a text or a list of tokens, got {found}$"
+        ):
             trained.predict([bad])
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"
@@ -236,18 +275,37 @@ def test_gradients_are_those_of_the_predicted_tags(run):
     check_gradients(trained, inputs)
     for sentence in inputs:
         tokens = sentence.split() if isinstance(sentence, str) else sentence
-        sentences = TaggedSentences((tuple(tokens),), (tuple(trained.predict([sentence])[0]),), (1,), "these")
+        sentences = TaggedSentences(
+            (tuple(tokens),), (tuple(trained.predict([sentence])[0]),), (1,), "these"
+        )
         _, likely = trained.recipe.predict_tags(trained.model, sentences)
         assert len(likely) == 3
-        assert answer_log_probs(trained, [sentence])[0]().item() == pytest.approx(sum(likely), abs=1e-5)
+        assert answer_log_probs(trained, [sentence])[0]().item() == pytest.approx(
+            sum(likely), abs=1e-5
+        )
 
 
 def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("mister O\nhill B-NAME\n\nthe B-PLACE\n", encoding="utf-8")
     assert main(["evaluate", str(run / "run"), "--data.test", str(other)]) == 2
-    assert "other.txt, line 4: tag 'B-PLACE' does not occur in the training" in capsys.readouterr().err
-    assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
+    assert (
+        "other.txt, line 4: tag 'B-PLACE' does not occur in the training" in capsys.readouterr().err
+    )
+    assert (
+        main(
+            [
+                "evaluate",
+                str(run / "run"),
+                "--data.test",
+                str(other),
+                "--data.on-bad",
+                "skip",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["examples"] == 1
     with pytest.raises(UserError, match=r"more than the run's --data.max-length 256"):
         load(run / "run").predict(["lake " * 300])
@@ -277,9 +335,13 @@ def test_texts_are_cut_after_a_whole_word(run, capsys):
 def test_punctuation_that_training_had_as_a_token_is_reported_once(run):
     recipe = load(run / "run").recipe
     recipe.prepare(["mister hill."], 1)
-    recipe.tokenizer = Tokenizer.train(["mister hill , saw ."] * 3, TokenizerConfig(kind="bpe", joint=False))
+    recipe.tokenizer = Tokenizer.train(
+        ["mister hill , saw ."] * 3, TokenizerConfig(kind="bpe", joint=False)
+    )
     recipe.prepare(["mister hill saw .", ["hill."], "hill; U.S."], 1)
-    with pytest.warns(UserWarning, match=r"input 8: 'hill,' is one token.* write 'hill ,'") as found:
+    with pytest.warns(
+        UserWarning, match=r"input 8: 'hill,' is one token.* write 'hill ,'"
+    ) as found:
         recipe.prepare(["mister hill", "mister hill, saw", "the hill."], 7)
     assert len(found) == 1
     recipe.prepare(["the hill."], 1)
@@ -296,25 +358,40 @@ def test_references_have_the_form_of_predictions(run, tmp_path):
 
 def test_training_tags_decide_what_is_scored(run, capsys, tmp_path):
     (tmp_path / "none.txt").write_text("the O\nlake O\nsaw O\n", encoding="utf-8")
-    assert main(["evaluate", str(run / "run"), "--data.test", str(tmp_path / "none.txt"), "--json"]) == 0
+    assert (
+        main(["evaluate", str(run / "run"), "--data.test", str(tmp_path / "none.txt"), "--json"])
+        == 0
+    )
     scores = json.loads(capsys.readouterr().out)
     assert scores["entity_f1"] == 0
     assert (
         scores["signature"]
-        == "3 tags: B-NAME, I-NAME, O; entities are exact spans of BIO tags, of which the data have none"
+        == "3 tags: B-NAME, I-NAME, O; entities are exact spans of BIO tags, of which the data "
+        "have none"
     )
     (tmp_path / "train.txt").write_text("on O\n5 I-DAY\n6 B-DAY\n\n" * 3, encoding="utf-8")
     files = f"--data.train {tmp_path / 'train.txt'} --data.val {tmp_path / 'none.txt'} --tokenizer.kind char"
     limits = "--train.steps 1 --train.validate-every 1 --train.tensorboard false"
-    assert main(f"train tags --run {tmp_path / 'run'} {files} {limits} --model.core.layers 1".split()) == 0
-    assert "none.txt: no validation sentence has an entity, so that entity F1 is 0" in capsys.readouterr().err
+    assert (
+        main(f"train tags --run {tmp_path / 'run'} {files} {limits} --model.core.layers 1".split())
+        == 0
+    )
+    assert (
+        "none.txt: no validation sentence has an entity, so that entity F1 is 0"
+        in capsys.readouterr().err
+    )
 
 
 def test_run_without_data_and_a_recurrent_core(tmp_path):
-    options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core recurrent"
+    options = (
+        "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core recurrent"
+    )
     small = "--model.core.width 8 --model.core.hidden 8"
     assert main(f"train tags --run {tmp_path / 'run'} {options} {small}".split()) == 0
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"] == "synthetic sentences, test"
+    assert (
+        json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"]
+        == "synthetic sentences, test"
+    )
     with pytest.raises(UserError, match="this model does not attend"):
         load(tmp_path / "run").look(["on 3 May 2001"])
     assert load(tmp_path / "run").test_input(3)

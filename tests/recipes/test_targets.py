@@ -24,8 +24,10 @@ from regard.recipes.targets.numbers import NumberTarget
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients
 
 SMALL = (
-    "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward 16 "
-    "--model.dropout 0 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false "
+    "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.feedforward "
+    "16 "
+    "--model.dropout 0 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 "
+    "--train.tensorboard false "
     "--train.label-smoothing 0 --seed 2"
 )
 DATA = LabeledConfig()
@@ -38,9 +40,13 @@ def raw_targets(*texts: str, on_bad: OnBad = "error") -> RawTargets:
 def test_labels_of_two_unicode_spellings_are_one():
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     with pytest.warns(UserWarning, match="a.tsv: two Unicode spellings of a label"):
-        target = LabelsTarget.fit(raw_targets(composed, f"b,{decomposed}", f"[{json.dumps(decomposed)}]"), DATA)
+        target = LabelsTarget.fit(
+            raw_targets(composed, f"b,{decomposed}", f"[{json.dumps(decomposed)}]"), DATA
+        )
     assert target.names == ("b", composed)
-    np.testing.assert_array_equal(target.encode(raw_targets(decomposed, json.dumps([decomposed])))[1], [[0, 1], [0, 1]])
+    np.testing.assert_array_equal(
+        target.encode(raw_targets(decomposed, json.dumps([decomposed])))[1], [[0, 1], [0, 1]]
+    )
 
 
 def test_labels_are_listed_in_json_or_between_separators():
@@ -71,7 +77,8 @@ def test_malformed_labels_are_named_with_their_line_or_left_out(text, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "three", "nan", "1e999", "1e16", "1_0", f"[{10**400}]", "1,2", "[1, null]", "[true]"]
+    "text",
+    ["", "three", "nan", "1e999", "1e16", "1_0", f"[{10**400}]", "1,2", "[1, null]", "[true]"],
 )
 def test_malformed_numbers_are_named_with_their_line_or_left_out(text):
     target = NumberTarget.fit(raw_targets("1", "2.5"), DATA)
@@ -89,13 +96,24 @@ def test_count_of_numbers_is_that_of_the_first_and_they_must_vary(tmp_path):
         target.encode(raw_targets("5"))
     with pytest.raises(UserError, match="number 2 of each is 4 everywhere"):
         NumberTarget.fit(raw_targets("1,4", "2,4"), DATA)
-    for close in (("0", "1e-320"), ("1000000000", "1000000001"), ("0", "1e-20")):  # apart for float64 alone
-        with pytest.raises(UserError, match=r"a.tsv: the number varies by only .* too little for float32"):
+    for close in (
+        ("0", "1e-320"),
+        ("1000000000", "1000000001"),
+        ("0", "1e-20"),
+    ):  # apart for float64 alone
+        with pytest.raises(
+            UserError, match=r"a.tsv: the number varies by only .* too little for float32"
+        ):
             NumberTarget.fit(raw_targets(*close), DATA)
     target.save(tmp_path)
     loaded = NumberTarget.load(tmp_path, DATA)
     assert (loaded.means, loaded.deviations) == (target.means, target.deviations)
-    for damaged in ("", "[]", '{"means": [1], "deviations": [0], "version": 1}', '{"means": 1, "deviations": 1}'):
+    for damaged in (
+        "",
+        "[]",
+        '{"means": [1], "deviations": [0], "version": 1}',
+        '{"means": 1, "deviations": 1}',
+    ):
         (tmp_path / "numbers.json").write_text(damaged)
         with pytest.raises(UserError, match=r"numbers.json: damaged"):
             NumberTarget.load(tmp_path, DATA)
@@ -130,7 +148,8 @@ def test_label_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.2, 0.1], [0.6, 0.7, 0.1], [0.3, 0.6, 0.2]])
     targets = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 0]])
     scores = label_scores(probabilities, targets)
-    # Label 0: a true positive, a false positive, a false negative. Label 1: two true positives. Label 2: none.
+    # Label 0: a true positive, a false positive, a false negative. Label 1: two true positives.
+    # Label 2: none.
     assert scores["micro_f1"] == pytest.approx(100 * 6 / 8)
     assert scores["macro_f1"] == pytest.approx(100 * (1 / 2 + 1) / 2)
     assert scores["exact_match"] == pytest.approx(100 / 3)
@@ -142,7 +161,9 @@ def test_label_scores_by_hand():
 
 def test_equal_scores_are_one_threshold():
     for targets in ([True, False, False, True], [False, True, True, False]):
-        assert average_precision(torch.tensor([0.5] * 4), torch.tensor(targets)) == pytest.approx(50)
+        assert average_precision(torch.tensor([0.5] * 4), torch.tensor(targets)) == pytest.approx(
+            50
+        )
 
 
 def test_number_scores_by_hand():
@@ -154,12 +175,17 @@ def test_number_scores_by_hand():
 @pytest.fixture(scope="module")
 def label_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train on texts of fruits, labeled with the color of each fruit that occurs."""
-    folder, fruits = tmp_path_factory.mktemp("labels"), {"lime": "green", "cherry": "red", "plum": "blue"}
+    folder, fruits = (
+        tmp_path_factory.mktemp("labels"),
+        {"lime": "green", "cherry": "red", "plum": "blue"},
+    )
     for name, number in (("train", 40), ("val", 10), ("test", 10)):
         rows = []
         for i in range(number):
             words = [word for bit, word in enumerate(fruits) if (i >> bit) % 2]
-            rows.append(f"a bowl of {' and '.join(words)} .\t{'|'.join(fruits[word] for word in words)}\n")
+            rows.append(
+                f"a bowl of {' and '.join(words)} .\t{'|'.join(fruits[word] for word in words)}\n"
+            )
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
     options = "--data.target labels --data.separator | --word-dropout 0 --tokenizer.min-count 1 --train.steps 120"
@@ -194,7 +220,10 @@ def test_labels_of_texts_are_learned_predicted_and_drawn(label_run, capsys, tmp_
     other = tmp_path / "other.tsv"
     other.write_text("a bowl of lime .\tgreen\na bowl of plum .\tpink|blue\n", encoding="utf-8")
     assert main(["evaluate", str(label_run), "--data.test", str(other)]) == 2
-    assert "other.tsv, line 2: label 'pink' does not occur in the training texts" in capsys.readouterr().err
+    assert (
+        "other.tsv, line 2: label 'pink' does not occur in the training texts"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +255,9 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
     assert 95 < position < 112
     assert -0.3 < length < 1.2
     assert main(["predict", str(number_folder / "run"), picture]) == 0
-    assert [float(part) for part in capsys.readouterr().out.split(",")] == pytest.approx([position, length], rel=1e-3)
+    assert [float(part) for part in capsys.readouterr().out.split(",")] == pytest.approx(
+        [position, length], rel=1e-3
+    )
     assert main(["predict", str(number_folder / "run"), picture, "--n-best", "2"]) == 2
     assert "--n-best must be 1 for a run that predicts numbers, got 2" in capsys.readouterr().err
     (sample_maps,) = check_capture(load(number_folder / "run"), [picture])
@@ -234,7 +265,17 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
     with pytest.raises(UserError, match="this run predicts numbers, which have no probability"):
         load(number_folder / "run").look([picture], gradients=True)
     assert (
-        main(["look", str(number_folder / "run"), picture, "--gradients", "--out", str(number_folder / "a.html")]) == 2
+        main(
+            [
+                "look",
+                str(number_folder / "run"),
+                picture,
+                "--gradients",
+                "--out",
+                str(number_folder / "a.html"),
+            ]
+        )
+        == 2
     )
     assert "which have no probability" in capsys.readouterr().err
     assert not (number_folder / "a.html").exists()
@@ -265,25 +306,39 @@ def test_bad_lines_of_a_list_are_named(number_folder, line, message):
 
 @pytest.mark.parametrize("target", ["labels", "number"])
 def test_synthetic_reviews_have_every_target(target, tmp_path):
-    options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8"
+    options = (
+        "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8"
+    )
     words = f"train reviews --run {tmp_path / 'run'} --data.target {target} --model.core.hidden 8 {options}".split()
     assert main(words) == 0
     test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]
-    assert {"micro_f1", "average_precision"} <= set(test) if target == "labels" else {"mae", "r2"} <= set(test)
+    assert (
+        {"micro_f1", "average_precision"} <= set(test)
+        if target == "labels"
+        else {"mae", "r2"} <= set(test)
+    )
 
 
 def test_separator_that_the_cells_seem_to_have_is_named():
     several = raw_targets("a;b", "b", "c;a")
-    with pytest.warns(UserWarning, match=r"a.tsv, line 1: 'a;b' is one label.*','; --data.separator ';' separates it"):
+    with pytest.warns(
+        UserWarning,
+        match=r"a.tsv, line 1: 'a;b' is one label.*','; --data.separator ';' separates it",
+    ):
         LabelsTarget.fit(several, LabeledConfig(target="labels"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for right in (several._replace(texts=("a;b", "c,d")), several._replace(texts=("a", "b"))):
             LabelsTarget.fit(right, LabeledConfig(target="labels"))
         ClassTarget.fit(raw_targets("bed, sofa", "sofa", "a,b"), LabeledConfig())
-    with pytest.warns(UserWarning, match=r"a.tsv: 'a;b' is one class; .* --data.target labels --data.separator ';'"):
+    with pytest.warns(
+        UserWarning,
+        match=r"a.tsv: 'a;b' is one class; .* --data.target labels --data.separator ';'",
+    ):
         ClassTarget.fit(several, LabeledConfig())
-    with pytest.raises(UserError, match=r"line 1: expected a number .*--data.separator , separates several"):
+    with pytest.raises(
+        UserError, match=r"line 1: expected a number .*--data.separator , separates several"
+    ):
         NumberTarget.fit(raw_targets("1,2", "3,4"), LabeledConfig(target="number", separator=";"))
     with pytest.warns(UserWarning, match=r"data.separator .* has no effect with data.target class"):
         ClassTarget.fit(raw_targets("a", "b"), LabeledConfig(separator=";"))
@@ -324,11 +379,16 @@ def test_the_run_uses_the_class_weights_with_and_without_naive_bayes(tmp_path: P
     rows = ["fine\tgood\n", "grand\tgood\n", "nice\tgood\n", "dull\tbad\n"]
     (tmp_path / "a.tsv").write_text("".join(rows))
     files = f"--data.train {tmp_path / 'a.tsv'} --data.val {tmp_path / 'a.tsv'} --data.class-weights balanced"
-    limits = "--train.steps 1 --train.validate-every 1 --train.tensorboard false --tokenizer.min-count 1"
+    limits = (
+        "--train.steps 1 --train.validate-every 1 --train.tensorboard false --tokenizer.min-count 1"
+    )
     small = "--model.core.width 4 --model.core.hidden 4"
     for kind in ("none", "words"):
         run = tmp_path / kind
-        assert main(f"train reviews --run {run} {files} {limits} {small} --naive-bayes {kind}".split()) == 0
+        assert (
+            main(f"train reviews --run {run} {files} {limits} {small} --naive-bayes {kind}".split())
+            == 0
+        )
         trained = load(run)
         assert trained.recipe.metric == "macro_f1"
         assert torch.equal(trained.model.writes.class_weights, torch.tensor([4 / 2, 4 / 6]))

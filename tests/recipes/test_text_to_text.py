@@ -19,7 +19,8 @@ from tests.recipes.toy import SMALL, toy_arguments
 ROOT = Path(__file__).parents[2]
 DATES = (
     "dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
-    "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 --train.batch-tokens 300 "
+    "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 "
+    "--train.batch-tokens 300 "
     "--train.warmup 2 --train.tensorboard false"
 )
 
@@ -34,13 +35,20 @@ def test_finished_run_holds_its_report_and_log(finished_run: Path) -> None:
     assert report["training"]["stop_reason"] == "steps"
     assert report["test"]["examples"] == 5
     assert {"bleu", "nll", "perplexity"} <= set(report["validation"])
-    assert report["parameters"] == sum(value.numel() for value in load(finished_run).model.parameters())
-    kinds = [json.loads(line)["kind"] for line in (finished_run / "log.jsonl").read_text().splitlines()]
+    assert report["parameters"] == sum(
+        value.numel() for value in load(finished_run).model.parameters()
+    )
+    kinds = [
+        json.loads(line)["kind"] for line in (finished_run / "log.jsonl").read_text().splitlines()
+    ]
     assert kinds.count("validation") == 3
 
 
 def test_interrupted_and_resumed_ends_with_the_same_parameters(
-    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = toy_arguments(tmp_path, core=load(finished_run).config.model.core.name)
     score, calls = Bleu.score, []
@@ -71,13 +79,17 @@ def test_finished_run_is_reported_and_continues_with_more_steps(
     output = capsys.readouterr().out
     assert "is finished: it stopped by" in output
     assert "--train.steps" in output
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
+    } == files
     assert train(arguments, "--train.steps", "6") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 6
 
 
-def test_another_run_is_refused_and_the_first_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_run_is_refused_and_the_first_is_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=2)
     assert train(arguments) == 0
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
@@ -88,7 +100,9 @@ def test_another_run_is_refused_and_the_first_is_unchanged(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("attention", ["none", "general"])
-def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dates_run_from_training_to_report(
+    tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     core = f"{SMALL['recurrent']} --model.core.attention {attention}"
     assert train([*DATES.split(), "--run", str(tmp_path / "run"), *core.split()]) == 0
     assert "exact match, %" in capsys.readouterr().out
@@ -96,13 +110,17 @@ def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsy
     assert 90 < report["test"]["upper_bound"] <= 100
     run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
-    assert ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]]) == pytest.approx(200 / 3)
+    assert ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]]) == pytest.approx(
+        200 / 3
+    )
     if attention == "none":
         with pytest.raises(UserError, match="this model does not attend"):
             run.look(["3 maart 2019"])
 
 
-def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_test_data_has_no_test_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = toy_arguments(tmp_path, core="transformer", steps=2)
     at = arguments.index("--data.test")
     del arguments[at : at + 2]
@@ -113,20 +131,42 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
     assert main(["look", str(tmp_path / "run"), "--test", "0"]) == 2
     assert "has no test data: name an input in place of its number" in capsys.readouterr().err
     out, test = tmp_path / "answers.jsonl", tmp_path / "test.tsv"
-    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", "answers.csv"]) == 2
+    assert (
+        main(
+            [
+                "evaluate",
+                str(tmp_path / "run"),
+                "--data.test",
+                str(test),
+                "--predictions",
+                "answers.csv",
+            ]
+        )
+        == 2
+    )
     assert "the suffix must be .jsonl or .ndjson, got answers.csv" in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", str(out)]) == 0
+    assert (
+        main(
+            ["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", str(out)]
+        )
+        == 0
+    )
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [f"{line['source']}\t{line['reference']}" for line in lines] == test.read_text().splitlines()
+    assert [
+        f"{line['source']}\t{line['reference']}" for line in lines
+    ] == test.read_text().splitlines()
 
 
 BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
-    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than --data.max-length 3",
+    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than "
+    "--data.max-length 3",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
-    "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
-    "--tokenizer.joint false": "model.tie must be target or none if --tokenizer.joint is false, got all",
+    "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to "
+    "65,536",
+    "--tokenizer.joint false": "model.tie must be target or none if --tokenizer.joint is false, "
+    "got all",
 }
 
 
@@ -144,7 +184,14 @@ def test_unusable_data_is_reported_before_training(
 def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=3)
     # Without the two dashes torchrun takes --run for a short form of its own --run-path.
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     result = subprocess.run(
         [*launcher, "-m", "regard", "--", "train", *arguments],
         capture_output=True,
@@ -159,7 +206,9 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     assert report["training"]["steps"] == 3
 
 
-def test_several_references_are_scored_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_references_are_scored_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = toy_arguments(tmp_path, core="transformer", steps=4)
     assert train(arguments) == 0
     run, test = tmp_path / "run", tmp_path / "test.tsv"
@@ -183,7 +232,9 @@ def test_several_references_are_scored_together(tmp_path: Path, capsys: pytest.C
     assert "test must name one file" in capsys.readouterr().err
 
 
-def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(finished_run: Path, tmp_path: Path) -> None:
+def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(
+    finished_run: Path, tmp_path: Path
+) -> None:
     run = load(finished_run)
     capture = run.look(["bob hal", "ada"])
     if run.config.model.core.name != "transformer":
@@ -194,7 +245,11 @@ def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(finished_run
         assert maps.keys(found).labels == tuple(step.token for step in maps.sample.steps)
         numbers = found.head(0)
         torch.testing.assert_close(numbers[1:].sum(0), numbers[0])
-        assert maps.queries(found).labels[:3] == ("all parts", "embedding", "layer 1: self-attention")
+        assert maps.queries(found).labels[:3] == (
+            "all parts",
+            "embedding",
+            "layer 1: self-attention",
+        )
         # Logits minus their mean differ from log-probabilities by one number per step.
         for number, step in zip(numbers[0], maps.sample.steps, strict=True):
             assert number > 0 or step.probability < 0.9
@@ -202,7 +257,9 @@ def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(finished_run
     assert "layer 1: cross-attention" in (tmp_path / "why.svg").read_text()
 
 
-def test_missing_test_data_of_a_run_is_said_to_be_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_test_data_of_a_run_is_said_to_be_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert train(toy_arguments(tmp_path, core="transformer", steps=2)) == 0
     (tmp_path / "test.tsv").rename(tmp_path / "moved.tsv")
     capsys.readouterr()
@@ -211,6 +268,8 @@ def test_missing_test_data_of_a_run_is_said_to_be_its_own(tmp_path: Path, capsys
     assert "test.tsv: no such file" in error
     assert f"the test data of the run {tmp_path / 'run'}" in error
     assert "name the file with --data.test" in error
-    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "moved.tsv")]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "moved.tsv")]) == 0
+    )
     assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "none.tsv")]) == 2
     assert "of the run" not in capsys.readouterr().err

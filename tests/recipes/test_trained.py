@@ -18,7 +18,12 @@ from regard.recipes.base.recipe import Ranked
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.system.fingerprints import add_checksum, file_fingerprint
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+)
 from tests.recipes.toy import SOURCES, toy_arguments, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -55,7 +60,9 @@ def test_model_in_training_mode_is_set_to_eval_mode_with_a_warning(finished_run:
 
 
 def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> None:
-    (predictions,) = trained_run.predict(["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5)
+    (predictions,) = trained_run.predict(
+        ["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5
+    )
     assert [type(prediction) for prediction in predictions] == [Ranked] * 4
     scores = [prediction.score for prediction in predictions]
     assert scores == sorted(scores, reverse=True)
@@ -93,9 +100,19 @@ def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
         (["bob"], {"beam": "x"}, UserError, "beam must be from 1 to 1,000, got 'x'"),
         (["bob"], {"n_best": 3, "beam": 2}, UserError, r"n_best must be at most beam \(2\)"),
         (["bob"], {"decode": {"bem": 3}}, UserError, r"decode\.bem is not a setting"),
-        (["bob"], {"decode": {"beam": 4}, "beam": 1}, TypeError, "'beam' is given twice: as an option and in decode"),
+        (
+            ["bob"],
+            {"decode": {"beam": 4}, "beam": 1},
+            TypeError,
+            "'beam' is given twice: as an option and in decode",
+        ),
         (["bob"], {"decode": 3}, UserError, "decode must hold settings by name, got 3"),
-        (["bob"], {"on_bad": "truncate"}, UserError, "on_bad must be error or skip, got 'truncate'"),
+        (
+            ["bob"],
+            {"on_bad": "truncate"},
+            UserError,
+            "on_bad must be error or skip, got 'truncate'",
+        ),
     ],
 )
 def test_predict_raises_type_error_for_names_and_kinds_of_arguments_and_user_error_for_values(
@@ -112,12 +129,16 @@ def test_an_input_of_another_type_is_skipped_as_a_bad_input(finished_run: Path) 
     bad = [None, 5, ["bob"], [], ("bob",), "\udc80"]
     assert run.predict(["bob", *bad], on_bad="skip") == [*run.predict(["bob"]), *[None] * len(bad)]
     kinds = ["NoneType", "int", "list", "list", "tuple"]
-    expected = [f"input {number} must be a text, got {kind}" for number, kind in enumerate(kinds, start=2)]
+    expected = [
+        f"input {number} must be a text, got {kind}" for number, kind in enumerate(kinds, start=2)
+    ]
     expected.append(r"input 7 is not valid Unicode: '\udc80' (surrogates not allowed)")
     assert notes == [f"skipped: {message}" for message in expected]
 
 
-def test_answers_are_those_of_the_command_line(finished_run: Path, capsys: pytest.CaptureFixture) -> None:
+def test_answers_are_those_of_the_command_line(
+    finished_run: Path, capsys: pytest.CaptureFixture
+) -> None:
     run = load(finished_run, notify=[].append)
     inputs = ["bob sees", "bob " * 13, "ada sees"]
     options = ["--decode.beam", "3", "--decode.n-best", "2", "--on-bad", "skip"]
@@ -142,7 +163,9 @@ def test_n_best_in_a_dictionary_is_that_of_the_keyword(trained_run: TrainedRun, 
     assert len(expected) == count
     assert trained_run.predict(["bob"], decode={"beam": 3, "n_best": count}) == [expected]
     whole = dataclasses.replace(trained_run.options.decode, beam=3, n_best=count)
-    assert trained_run.predict(["bob"], decode=whole) == [expected if count > 1 else expected[0].text]
+    assert trained_run.predict(["bob"], decode=whole) == [
+        expected if count > 1 else expected[0].text
+    ]
 
 
 def test_number_of_workers_is_checked(finished_run: Path) -> None:
@@ -151,7 +174,9 @@ def test_number_of_workers_is_checked(finished_run: Path) -> None:
 
 
 def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:
-    with pytest.warns(UserWarning, match="inputs 1 and 3 are empty, and so are their outputs") as found:
+    with pytest.warns(
+        UserWarning, match="inputs 1 and 3 are empty, and so are their outputs"
+    ) as found:
         outputs = trained_run.predict([" ", "bob", ""])
     assert Path(regard.__file__).parent not in Path(found[0].filename).parents  # the caller's
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
@@ -163,9 +188,15 @@ def test_unseen_word_is_read_as_unknown_with_a_warning(trained_run: TrainedRun) 
     assert isinstance(outputs[1], str)
 
 
-@pytest.mark.parametrize(("text", "size"), [("bob " * 13, "13 tokens"), ("x" * 100_000, "100,000 characters")])
-def test_too_long_text_is_refused_with_the_limit(trained_run: TrainedRun, text: str, size: str) -> None:
-    with pytest.raises(UserError, match=f"input 2 is too long: {size}; the limit is 12 tokens .--data.max-length"):
+@pytest.mark.parametrize(
+    ("text", "size"), [("bob " * 13, "13 tokens"), ("x" * 100_000, "100,000 characters")]
+)
+def test_too_long_text_is_refused_with_the_limit(
+    trained_run: TrainedRun, text: str, size: str
+) -> None:
+    with pytest.raises(
+        UserError, match=f"input 2 is too long: {size}; the limit is 12 tokens .--data.max-length"
+    ):
         trained_run.predict(["bob", text])
 
 
@@ -193,7 +224,10 @@ def test_evaluate_scores_other_pairs(trained_run: TrainedRun, tmp_path: Path) ->
     bad = tmp_path / "bad.tsv"
     bad.write_text("bob\tBOB\nada\n", encoding="utf-8")
     assert trained_run.evaluate(bad, on_bad="skip", notify=messages.append)["examples"] == 1
-    assert [str(path) in message for path, message in zip((long, bad), messages, strict=True)] == [True, True]
+    assert [str(path) in message for path, message in zip((long, bad), messages, strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_outputs_end_at_the_last_learned_position(tmp_path: Path) -> None:
@@ -206,7 +240,9 @@ def test_outputs_end_at_the_last_learned_position(tmp_path: Path) -> None:
         run.predict(["ada bob cleo dan eve finn"])
 
 
-def test_evaluation_equals_that_of_one_pair_at_a_time(trained_run: TrainedRun, tmp_path: Path) -> None:
+def test_evaluation_equals_that_of_one_pair_at_a_time(
+    trained_run: TrainedRun, tmp_path: Path
+) -> None:
     total, count = 0.0, 0
     for number, source in enumerate(SOURCES[7:12]):
         results = trained_run.evaluate(write_pairs(tmp_path / f"{number}.tsv", [source]))
@@ -222,7 +258,8 @@ def test_look_relates_output_to_input(trained_run: TrainedRun) -> None:
     for sample_maps, text in ((first, "bob sees ada"), (second, "gus")):
         assert sample_maps.sample.title == f"{text} -> {trained_run.predict([text])[0]}".strip()
         assert any(
-            (attention_map.queries, attention_map.keys) == ("output", "source") for attention_map in sample_maps.maps
+            (attention_map.queries, attention_map.keys) == ("output", "source")
+            for attention_map in sample_maps.maps
         )
         assert len(sample_maps.sample.steps) == len(sample_maps.sample.axes["output"])
     assert check_test_input(trained_run) == SOURCES[7]
@@ -240,7 +277,9 @@ def test_gradients_are_those_of_the_output_text(trained_run: TrainedRun) -> None
 
 
 def copy_run(finished_run: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(finished_run, folder / "copy", ignore=shutil.ignore_patterns("checkpoints")))
+    return Path(
+        shutil.copytree(finished_run, folder / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    )
 
 
 @pytest.mark.parametrize("name", ["run.json", "tokenizer.json", "model.safetensors"])
@@ -286,7 +325,11 @@ def test_a_dictionary_changes_fields_of_an_option(finished_run: Path) -> None:
     def scores(**options: object) -> list[float]:
         return [best.score for best, *_ in trained_run.predict(MIXED, n_best=1, **options)]
 
-    assert scores(decode={"length_penalty": 0, "beam": 1}) == scores(length_penalty=0, beam=1) != scores()
+    assert (
+        scores(decode={"length_penalty": 0, "beam": 1})
+        == scores(length_penalty=0, beam=1)
+        != scores()
+    )
     assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(
         decode=dataclasses.replace(trained_run.config.decode, beam=1)
     )
@@ -311,6 +354,12 @@ def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
     assert run.predict([long], on_bad="skip") == [None]
     run.predict([long, "bob", "zoe"], on_bad="skip")
     assert "in input 3" in messages[-1]  # "zoe" was never seen in training
-    assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [False, True, True, False, True]
+    assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
     with pytest.raises(ValueError, match="on_bad must be error or skip, got 'drop'"):
         run.predict(["bob"], on_bad="drop")

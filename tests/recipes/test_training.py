@@ -20,7 +20,13 @@ from tests.recipes.toy import toy_arguments
 
 
 def train_arguments(folder: Path, *more: str, steps: int = 2) -> list[str]:
-    return ["train", *toy_arguments(folder, core="transformer", steps=steps), "--train.validate-every", "1", *more]
+    return [
+        "train",
+        *toy_arguments(folder, core="transformer", steps=steps),
+        "--train.validate-every",
+        "1",
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,10 @@ def test_first_command_that_fails_leaves_no_folder_and_the_corrected_one_succeed
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nested = ["--run", str(tmp_path / "a" / "b")]
-    for options in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokenizer.min-count", "1000"]):
+    for options in (
+        ["--data.train", str(tmp_path / "nowhere.tsv")],
+        ["--tokenizer.min-count", "1000"],
+    ):
         assert "regard: " in last_error(capsys, train_arguments(tmp_path, *options, *nested))
         assert not (tmp_path / "a").exists()
     assert main(train_arguments(tmp_path, *nested)) == 0
@@ -61,7 +70,9 @@ def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_setting
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("regard.training.loop.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
+        patch.setattr(
+            "regard.training.loop.learning_rate", lambda *_, **__: 1e38
+        )  # far beyond what a setting may be
         message = last_error(capsys, train_arguments(tmp_path, "--train.validate-every", "0"))
     assert "There is no checkpoint yet" in message
     assert (tmp_path / "run" / "log.jsonl").exists()
@@ -83,7 +94,9 @@ def test_second_training_in_a_folder_is_refused_and_reading_is_not(
 ) -> None:
     codes: list[int] = []
     with lock_directory(run):
-        other = threading.Thread(target=lambda: codes.append(main(resume_arguments(run, data_folder, steps=3))))
+        other = threading.Thread(
+            target=lambda: codes.append(main(resume_arguments(run, data_folder, steps=3)))
+        )
         other.start()
         other.join()
         assert codes == [2]
@@ -92,7 +105,10 @@ def test_second_training_in_a_folder_is_refused_and_reading_is_not(
 
 
 def test_data_that_was_edited_is_noticed(
-    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path,
+    data_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = [b"as it was"]
     original = text_to_text.TextToTextRecipe.check
@@ -113,7 +129,11 @@ def test_data_that_was_edited_is_noticed(
 
 
 def test_training_continues_with_data_that_moved_unchanged(
-    run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path,
+    data_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = (data_folder / "train.tsv").read_bytes()
@@ -123,14 +143,26 @@ def test_training_continues_with_data_that_moved_unchanged(
     Path("d2/train.tsv.gz").write_bytes(gzip.compress(content))
     Path("d2/train.tab").write_bytes(content)
     for steps, name in enumerate(
-        ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv"), "d2/train.tab"), 3
+        (
+            "d2/train.tsv",
+            "./d2/train.tsv",
+            "d2/train.tsv.gz",
+            str(tmp_path / "d2/train.tsv"),
+            "d2/train.tab",
+        ),
+        3,
     ):
         assert main([*resume_arguments(run, data_folder, steps=steps), "--data.train", name]) == 0
         assert "data.train has moved from " in (messages := capsys.readouterr().err)
         assert f" to {name}; its content is the same" in messages
-        assert json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]["data"]["train"] == name
+        assert (
+            json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]["data"]["train"]
+            == name
+        )
         assert main(resume_arguments(unmoved, data_folder, steps=steps)) == 0
-        assert (unmoved / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+        assert (unmoved / "model.safetensors").read_bytes() == (
+            run / "model.safetensors"
+        ).read_bytes()
 
 
 def test_data_that_moved_and_was_edited_is_refused_by_name(
@@ -141,15 +173,26 @@ def test_data_that_moved_and_was_edited_is_refused_by_name(
     edited.write_bytes(content + b"a\tA\n")
     other.write_bytes(content)
     record = (run / "run.json").read_bytes()
-    message = last_error(capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited)])
+    message = last_error(
+        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited)]
+    )
     assert f"{edited}: its content has changed since the run started, so" in message
-    message = last_error(capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(other)])
+    message = last_error(
+        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(other)]
+    )
     assert (
-        f"{other}: is read as CSV because of its name, but was read as text in columns when the run started, so"
-        in message
+        f"{other}: is read as CSV because of its name, but was read as text in columns when the "
+        f"run started, so" in message
     )
     message = last_error(
-        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
+        capsys,
+        [
+            *resume_arguments(run, data_folder, steps=3),
+            "--data.train",
+            str(edited),
+            "--train.lr",
+            "0.5",
+        ],
     )
     assert "a run of translate with other settings: --train.lr is" in message
     assert "data.train" not in message
@@ -164,9 +207,13 @@ def test_another_path_is_another_run_without_a_digest(
     del learned["checksum"], learned["data"]["data.train:"]
     (run / "learned.json").write_text(json.dumps(add_checksum(learned)), encoding="utf-8")
     message = last_error(
-        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(tmp_path / "train.tsv")]
+        capsys,
+        [*resume_arguments(run, data_folder, steps=3), "--data.train", str(tmp_path / "train.tsv")],
     )
-    assert f"--data.train is '{data_folder / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
+    assert (
+        f"--data.train is '{data_folder / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here"
+        in message
+    )
 
 
 def test_damaged_report_is_named_and_written_again(
@@ -182,7 +229,10 @@ def test_damaged_report_is_named_and_written_again(
 
 
 def test_finished_run_in_a_read_only_folder_is_reported(
-    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path,
+    data_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Path, "mkdir", lambda *args, **kwargs: pytest.fail("nothing is written"))
     monkeypatch.setattr(Path, "replace", lambda *args, **kwargs: pytest.fail("nothing is written"))
@@ -209,19 +259,43 @@ def test_other_data_of_a_finished_run_is_refused(
     assert f"with --init {run} to start from its parameters" in message
 
 
-def test_few_examples_for_validation_are_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "six.tsv").write_text("".join(f"{a}{b}\t{a}\n" for a in "xy" for b in "abc"), encoding="utf-8")
+def test_few_examples_for_validation_are_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "six.tsv").write_text(
+        "".join(f"{a}{b}\t{a}\n" for a in "xy" for b in "abc"), encoding="utf-8"
+    )
     options = "--train.steps 1 --train.warmup 1 --train.tensorboard false --tokenizer.min-count 1 --tokenizer.kind char"
     for name, data, count in (("a", ["--data.train", str(tmp_path / "six.tsv")], 1), ("b", [], 0)):
-        words = ["--run", str(tmp_path / name), *options.split(), "--model.core.width", "8", "--model.core.hidden", "8"]
+        words = [
+            "--run",
+            str(tmp_path / name),
+            *options.split(),
+            "--model.core.width",
+            "8",
+            "--model.core.hidden",
+            "8",
+        ]
         assert main(["train", "reviews", *data, *words]) == 0
-        assert capsys.readouterr().err.count("six.tsv: the size of the validation set is only 1, too few") == count
+        assert (
+            capsys.readouterr().err.count(
+                "six.tsv: the size of the validation set is only 1, too few"
+            )
+            == count
+        )
 
 
 def test_a_kernel_without_gradient_is_refused_before_data_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--model.core", "transformer", "--model.core.kernel", "flex", "--run", str(tmp_path / "run")]
+    words = [
+        "--model.core",
+        "transformer",
+        "--model.core.kernel",
+        "flex",
+        "--run",
+        str(tmp_path / "run"),
+    ]
     assert main(["train", "reviews", *words]) == 2
     err = capsys.readouterr().err
     assert "--model.core.kernel flex has no gradient on a CPU" in err
@@ -244,7 +318,10 @@ def test_edited_data_of_a_finished_run_is_detected(
         message = last_error(capsys, arguments)
     finally:
         path.write_bytes(content)
-    assert f"{path}: its content has changed since the run started, but the run in {run} is finished" in message
+    assert (
+        f"{path}: its content has changed since the run started, but the run in {run} is finished"
+        in message
+    )
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(
@@ -262,7 +339,9 @@ def test_pipe_in_the_place_of_a_file_is_refused_at_once(
     for name in ("log.jsonl", "report.json", "model.safetensors"):
         (run / name).unlink()
         os.mkfifo(run / name)
-        assert f"{name}: is a named pipe" in last_error(capsys, resume_arguments(run, data_folder, steps=3))
+        assert f"{name}: is a named pipe" in last_error(
+            capsys, resume_arguments(run, data_folder, steps=3)
+        )
         (run / name).unlink()
 
 
@@ -275,7 +354,10 @@ def test_learned_files_must_be_unmodified(tmp_path: Path) -> None:
     )
     check_learned(tmp_path)
     (tmp_path / "labels.json").write_text("[2]")
-    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*the new value in .*learned\.json"):
+    with pytest.raises(
+        UserError,
+        match=r"labels\.json: damaged, or edited by hand.*the new value in .*learned\.json",
+    ):
         check_learned(tmp_path)
     (tmp_path / "labels.json").unlink()
     with pytest.raises(UserError, match=r"labels\.json is missing"):
@@ -301,17 +383,29 @@ def test_damaged_record_of_learned_files_is_named(tmp_path: Path, content: str) 
 
 def test_record_of_learned_files_of_another_version_is_refused(tmp_path: Path) -> None:
     for version, age in ((1, "an older"), (3, "a newer")):
-        (tmp_path / "learned.json").write_text(json.dumps({"format": "regard-learned", "version": version}))
+        (tmp_path / "learned.json").write_text(
+            json.dumps({"format": "regard-learned", "version": version})
+        )
         with pytest.raises(
-            UserError, match=rf"was written by {age} regard: its version is {version}, this one reads 2"
+            UserError,
+            match=rf"was written by {age} regard: its version is {version}, this one reads 2",
         ):
             check_learned(tmp_path)
 
 
-def test_record_of_a_file_outside_the_folder_or_without_a_fingerprint_is_damaged(tmp_path: Path) -> None:
+def test_record_of_a_file_outside_the_folder_or_without_a_fingerprint_is_damaged(
+    tmp_path: Path,
+) -> None:
     whole = {"format": "regard-learned", "version": 2, "data": {}}
     good = "1:00112233445566778899aabbccddeeff"
-    for files in ({"../x": good}, {"x": [1, 2]}, {"x": "1"}, {"x": f"-{good}"}, {"x": good.upper()}, {"x": f"{good}0"}):
+    for files in (
+        {"../x": good},
+        {"x": [1, 2]},
+        {"x": "1"},
+        {"x": f"-{good}"},
+        {"x": good.upper()},
+        {"x": f"{good}0"},
+    ):
         (tmp_path / "learned.json").write_text(json.dumps(add_checksum({**whole, "files": files})))
         with pytest.raises(UserError, match="must hold the fingerprints of files"):
             check_learned(tmp_path)

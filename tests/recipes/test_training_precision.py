@@ -36,7 +36,14 @@ def choice(monkeypatch: pytest.MonkeyPatch) -> Choice:
 
 def train_arguments(folder: Path, run: str, *more: str, steps: int) -> list[str]:
     plain = toy_arguments(folder, core="transformer", steps=steps)
-    ending = ["--train.precision", "auto", "--train.validate-every", "2", "--train.schedule", "constant"]
+    ending = [
+        "--train.precision",
+        "auto",
+        "--train.validate-every",
+        "2",
+        "--train.schedule",
+        "constant",
+    ]
     return ["train", *plain, *ending, "--run", str(folder / run), *more]
 
 
@@ -58,7 +65,12 @@ def test_run_continues_in_the_precision_that_it_began_in(
     assert weights(tmp_path / "other", 4) != weights(tmp_path / "whole", 4)
     for name, precision in (("whole", "bfloat16"), ("parts", "bfloat16"), ("other", "float32")):
         assert read_run(tmp_path / name).config.train.precision == precision
-        assert json.loads((tmp_path / name / "report.json").read_text())["config"]["train"]["precision"] == precision
+        assert (
+            json.loads((tmp_path / name / "report.json").read_text())["config"]["train"][
+                "precision"
+            ]
+            == precision
+        )
 
 
 def test_precision_of_a_run_may_be_given_and_another_is_refused(
@@ -93,9 +105,22 @@ def test_run_without_a_checkpoint_restarts_in_its_precision_and_other_settings_i
 
 
 def test_all_processes_compute_in_the_precision_of_the_main_one(tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     result = subprocess.run(
-        [*launch, "-m", "tests.recipes.precision_together", "--", *train_arguments(tmp_path, "run", steps=2)[1:]],
+        [
+            *launch,
+            "-m",
+            "tests.recipes.precision_together",
+            "--",
+            *train_arguments(tmp_path, "run", steps=2)[1:],
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,4 +1,5 @@
-"""Threads that share a run: many predict at once, and a recording contains the predictions of its own thread only."""
+"""Threads that share a run: many predict at once, and a recording contains the predictions of its
+own thread only."""
 
 import copy
 import threading

@@ -16,16 +16,22 @@ CASES = {
     "images --model.core.decoder-layers 5": "its model has no decoder",
     "reviews --model.core transformer --model.core.window 3": "its model has no decoder",
     "tags --model.core recurrent --model.core.attention none": "its model has no decoder",
-    "language --model.core recurrent --model.core.attention none": "there is no source to attend to",
+    "language --model.core recurrent --model.core.attention none": "there is no source to attend "
+    "to",
     "boxes --train.label-smoothing 0.3": "its loss has no smoothed labels",
 }
 
 
 @pytest.mark.parametrize("words", CASES)
-def test_an_option_without_effect_is_refused(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_without_effect_is_refused(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", *words.split(), "--run", str(tmp_path / "run")]) == 2
     option = words.split()[-2]
-    assert f"{option} has no effect in {words.split(maxsplit=1)[0]}, since {CASES[words]}" in capsys.readouterr().err
+    assert (
+        f"{option} has no effect in {words.split(maxsplit=1)[0]}, since {CASES[words]}"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -35,7 +41,9 @@ def test_it_is_refused_in_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_it_is_not_in_the_help_and_the_defaults_pass(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_not_in_the_help_and_the_defaults_pass(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     entry = RECIPES[recipe]
     assert main(["train", recipe, "--help"]) == 0
     options = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))

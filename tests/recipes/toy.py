@@ -3,7 +3,9 @@
 from pathlib import Path
 
 _WORDS = ["ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hal"]
-SOURCES = [f"{_WORDS[i % 8]} {_WORDS[(3 * i + 1) % 8]} sees {_WORDS[(5 * i) % 7]}" for i in range(20)]
+SOURCES = [
+    f"{_WORDS[i % 8]} {_WORDS[(3 * i + 1) % 8]} sees {_WORDS[(5 * i) % 7]}" for i in range(20)
+]
 
 SMALL = {
     "transformer": (
@@ -11,10 +13,12 @@ SMALL = {
         "--model.core.feedforward 24"
     ),
     "recurrent": (
-        "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
+        "--model.core recurrent --model.core.width 16 --model.core.hidden 18 "
+        "--model.core.attention-hidden 11"
     ),
     "self-attentive": (
-        "--model.core self-attentive --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11 "
+        "--model.core self-attentive --model.core.width 16 --model.core.hidden 18 "
+        "--model.core.attention-hidden 11 "
         "--model.core.self-attention-hidden 7"
     ),
 }
@@ -29,13 +33,16 @@ def write_pairs(path: Path, sources: list[str]) -> Path:
 
 
 def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
-    """Return the arguments of `regard train` for a run in `folder`/run, and write its pairs to `folder`."""
+    """Return the arguments of `regard train` for a run in `folder`/run, and write its pairs to
+    `folder`."""
     train = write_pairs(folder / "train.tsv", SOURCES)
     val = write_pairs(folder / "val.tsv", SOURCES[:7])
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])
     return (
-        f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test {test} "
-        f"--data.max-length 12 --tokenizer.kind word --train.steps {steps} --train.validate-every 8 "
+        f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test "
+        f"{test} "
+        f"--data.max-length 12 --tokenizer.kind word --train.steps {steps} --train.validate-every "
+        f"8 "
         "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
         f"--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3 {SMALL[core]}"
     ).split()

@@ -1,4 +1,5 @@
-"""Small point clouds with boxes, as files of all formats, and options of a model that learns them in seconds."""
+"""Small point clouds with boxes, as files of all formats, and options of a model that learns them
+in seconds."""
 
 import csv
 from pathlib import Path
@@ -8,20 +9,25 @@ import numpy as np
 from tests.data.test_clouds import npz, pcd, ply
 
 SMALL = (
-    "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
-    "--model.core.feedforward 32 --model.dropout 0 --model.num-queries 4 --groups 32 --neighbors 6 --radius 0.4 "
+    "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads "
+    "2 "
+    "--model.core.feedforward 32 --model.dropout 0 --model.num-queries 4 --groups 32 --neighbors 6 "
+    "--radius 0.4 "
     "--threshold 0.01 --batch 8 --data.points 160 --data.features intensity"
 )
 FORMATS = {
     "npz": lambda points: npz(points=points[:, :3], intensity=points[:, 3]),
-    "csv": lambda points: b"x,y,z,intensity\n" + b"\n".join(b"%f,%f,%f,%f" % tuple(row) for row in points.tolist()),
+    "csv": lambda points: (
+        b"x,y,z,intensity\n" + b"\n".join(b"%f,%f,%f,%f" % tuple(row) for row in points.tolist())
+    ),
     "ply": lambda points: ply("binary_little_endian", points),
     "pcd": lambda points: pcd("binary", points),
 }
 
 
 def scene(draw: np.random.Generator) -> tuple[np.ndarray, list[tuple]]:
-    """Return a floor with up to two cuboids, dark low ones and bright tall ones, and their boxes."""
+    """Return a floor with up to two cuboids, dark low ones and bright tall ones, and their
+    boxes."""
     floor = np.column_stack((draw.uniform(-1, 1, (60, 2)), np.zeros(60), np.full(60, 100.0)))
     parts, boxes = [floor], []
     for offset in (-0.5, 0.5):

@@ -26,7 +26,13 @@ class Outer:
     facts: dict[str, Inner] = field(default_factory=dict)
 
 
-GOOD = {"share": 1, "inner": [{"number": 2}], "facts": {"a": {"number": 3, "text": "b"}}, "pair": [1, 2], "maybe": None}
+GOOD = {
+    "share": 1,
+    "inner": [{"number": 2}],
+    "facts": {"a": {"number": 3, "text": "b"}},
+    "pair": [1, 2],
+    "maybe": None,
+}
 
 
 def test_dataclass_is_parsed_from_json() -> None:
@@ -62,8 +68,15 @@ def test_invalid_fields_are_named(change: dict[str, Any], message: str) -> None:
 
 
 def test_parts_of_samples_are_parsed() -> None:
-    assert parse_dataclass(Axis, {"labels": ["a"], "places": [None]}, "axis") == Axis(labels=("a",), places=(None,))
+    assert parse_dataclass(Axis, {"labels": ["a"], "places": [None]}, "axis") == Axis(
+        labels=("a",), places=(None,)
+    )
     box = {"label": "a", "score": 1, "place": [0, 0, 1, 1], "query": 0}
     assert parse_dataclass(DetectedBox, box, "box").place == (0.0, 0.0, 1.0, 1.0)
-    step = {"token": "a", "probability": 0.5, "alternatives": [{"token": "b", "probability": 0.25}], "beams": []}
+    step = {
+        "token": "a",
+        "probability": 0.5,
+        "alternatives": [{"token": "b", "probability": 0.25}],
+        "beams": [],
+    }
     assert parse_dataclass(DecodingStep, step, "step").alternatives[0].token == "b"

@@ -41,28 +41,50 @@ def test_page_of_a_recipe_explains_every_setting(
         config = apply_changes(config, {"model": {"core": core}}, called=str)
         assert f"Shown here: {core};" in " ".join(page.split())
     unused = RECIPES[recipe].unused
-    settings = [setting for group in collect_groups(config) for setting in group.settings if setting.path not in unused]
+    settings = [
+        setting
+        for group in collect_groups(config)
+        for setting in group.settings
+        if setting.path not in unused
+    ]
     names = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
     assert sorted(name.replace("-", "_") for name in names) == sorted(
-        [*(setting.path for setting in settings), "run", "seed", "threads", "init", "preset", "config", "print_config"]
+        [
+            *(setting.path for setting in settings),
+            "run",
+            "seed",
+            "threads",
+            "init",
+            "preset",
+            "config",
+            "print_config",
+        ]
     )
     assert [setting.path for setting in settings if not setting.doc] == []
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_page_names_the_option_that_turns_a_switch_off(capsys: pytest.CaptureFixture[str], recipe: str) -> None:
+def test_page_names_the_option_that_turns_a_switch_off(
+    capsys: pytest.CaptureFixture[str], recipe: str
+) -> None:
     page = " ".join(help_of(capsys, "train", recipe).split())
     config = RECIPES[recipe].config()
     own = {path for path, setting in settings_by_path(config).items() if setting.value is True}
     named = re.findall(r"\[on; (--[\w.-]+): off\]", page)
     assert len(named) == len(own - RECIPES[recipe].unused.keys())
     words = [*named, *(["--model.tie", "none"] if "--tokenizer.no-joint" in named else [])]
-    changed = settings_by_path(parse(words, NoSettings(), config, max_positionals=0, expected="").config)
-    assert {path for path, setting in changed.items() if setting.value is True} <= {*RECIPES[recipe].unused}
+    changed = settings_by_path(
+        parse(words, NoSettings(), config, max_positionals=0, expected="").config
+    )
+    assert {path for path, setting in changed.items() if setting.value is True} <= {
+        *RECIPES[recipe].unused
+    }
     assert "[not given]" not in page
 
 
-def test_page_is_as_wide_as_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert max(map(len, help_of(capsys, "train", "dates").splitlines())) <= 72
 

@@ -30,12 +30,16 @@ class CommandOptions:
 class RecipeSettings:
     """Settings of a recipe."""
 
-    model: ModelConfig = field(default_factory=lambda: ModelConfig(core=TransformerConfig(layers=5)))
+    model: ModelConfig = field(
+        default_factory=lambda: ModelConfig(core=TransformerConfig(layers=5))
+    )
     """Model."""
 
 
 def read(*argv: str, most: int = 1) -> Parsed[CommandOptions, RecipeSettings]:
-    return parse(argv, CommandOptions(), RecipeSettings(), max_positionals=most, expected="one thing")
+    return parse(
+        argv, CommandOptions(), RecipeSettings(), max_positionals=most, expected="one thing"
+    )
 
 
 def test_parse_gives_defaults_without_options() -> None:
@@ -91,14 +95,18 @@ def test_variant_adds_its_options_at_any_position(order: int) -> None:
 
 
 BAD = {
-    "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean --model.core.layers\\?$",
+    "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean "
+    "--model.core.layers\\?$",
     "--width 3": "unknown option --width; did you mean --model.core.width\\?$",
     "--layers 3": "unknown option --layers; did you mean --model.core.layers\\?$",
     "--see 3": "unknown option --see; did you mean --seed\\?$",
     "--zzz": "unknown option --zzz; --help lists all",
-    "--model.core.cell lstm": "cell needs --model.core recurrent or --model.core self-attentive, which is not selected",
-    "--model.core.form paper": "--model.core.form needs --model.core self-attentive, which is not selected",
-    "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive.*did you mean recurrent",
+    "--model.core.cell lstm": "cell needs --model.core recurrent or --model.core self-attentive, "
+    "which is not selected",
+    "--model.core.form paper": "--model.core.form needs --model.core self-attentive, which is not "
+    "selected",
+    "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive.*did "
+    "you mean recurrent",
     "--seed": "--seed needs a value: INT",
     "--seed --loud": "--seed needs a value",
     "--files": "--files needs a value: TEXT ...",

@@ -56,7 +56,10 @@ def test_range_holds_both_ends(change: dict[str, Any]) -> None:
         ({"width": 0}, "width must be from 1 to 65,536, got 0"),
         ({"width": 65_537}, "width must be from 1 to 65,536, got 65537"),
         ({"width": 10**400}, r"width must be from 1 to 65,536, got 1000000000.*\.\.\.$"),
-        ({"width": 10**5000}, "width must be from 1 to 65,536, got a number of thousands of digits"),
+        (
+            {"width": 10**5000},
+            "width must be from 1 to 65,536, got a number of thousands of digits",
+        ),
         ({"width": True}, "width must be from 1 to 65,536, got True"),
         ({"width": 2.5}, "width must be a whole number from 1 to 65,536, got 2.5"),
         ({"rate": math.nan}, "rate must be from 1e-12 to 100, got nan"),
@@ -67,12 +70,16 @@ def test_range_holds_both_ends(change: dict[str, Any]) -> None:
         ({"column": 0}, "column must be from 1 to 10, got 0"),
     ],
 )
-def test_value_out_of_its_range_is_refused(no_shape_checks: Any, change: dict[str, Any], message: str) -> None:
+def test_value_out_of_its_range_is_refused(
+    no_shape_checks: Any, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         RangedSettings(**change)
 
 
-@pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
+@pytest.mark.parametrize(
+    "name", ["auto", "cpu", "cpu:0", "cuda", "cuda:0", "cuda:15", "mps", "xpu"]
+)
 def test_valid_device_names_are_accepted(name: str) -> None:
     check_device(name)
 
@@ -81,25 +88,33 @@ def test_valid_device_names_are_accepted(name: str) -> None:
     "name", ["", "meta", "CPU", "cuda:", "cuda:-1", "cuda:1000", "cpu\n", "cuda:\u0663", "x" * 500]
 )
 def test_device_of_another_name_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got '"):
+    with pytest.raises(
+        UserError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got '"
+    ):
         check_device(name)
 
 
 def test_short_repr_is_short_for_any_value() -> None:
     assert short_repr("a") == "'a'"
-    assert all(len(short_repr(value)) <= 60 for value in ("x" * 10_000, 10**4000, 10**5000, [1] * 1000))
+    assert all(
+        len(short_repr(value)) <= 60 for value in ("x" * 10_000, 10**4000, 10**5000, [1] * 1000)
+    )
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *_OPTIONS])
 def test_every_numeric_setting_has_a_finite_range_in_the_help(name: str) -> None:
-    every = _with_all_variants(collect_groups(RECIPES[name].config() if name in RECIPES else _OPTIONS[name]()))
+    every = _with_all_variants(
+        collect_groups(RECIPES[name].config() if name in RECIPES else _OPTIONS[name]())
+    )
     for group in every:
         for setting in group.settings:
             if {int, float} & set(setting.kind.bases) and not setting.kind.choices:
                 assert setting.kind.within is not None, setting.path
                 assert math.isfinite(setting.kind.within.least)
                 assert math.isfinite(setting.kind.within.most)
-                assert str(setting.kind.within).capitalize() in " ".join(page("", "", [group]).split()), setting.path
+                assert str(setting.kind.within).capitalize() in " ".join(
+                    page("", "", [group]).split()
+                ), setting.path
 
 
 def _with_all_variants(selected: list[Group]) -> list[Group]:

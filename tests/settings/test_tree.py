@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.settings.tree import apply_changes, collect_groups, find_differences, to_plain, variants_of
+from regard.settings.tree import (
+    apply_changes,
+    collect_groups,
+    find_differences,
+    to_plain,
+    variants_of,
+)
 from regard.settings.values import kind_of
 
 
@@ -100,8 +106,14 @@ BAD = [
     ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
     ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
     ({"tile": {"shape": 3}}, "<tile.shape> must be round or square, got 3"),
-    ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
-    ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, got 'wide'"),
+    (
+        {"tile": {"shape": {"name": {"__class__": "os.system"}}}},
+        "<tile.shape> must be round or square",
+    ),
+    (
+        {"tile": {"shape": {"radius": "wide"}}},
+        "<tile.shape.radius> must be a whole number, got 'wide'",
+    ),
     ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),
     ({"tile": {"label": "bad"}}, "<tile.label> must not be bad"),
     ({"rooms": [1]}, "<rooms> must be text, got 1"),
@@ -138,7 +150,9 @@ def test_all_settings_are_written() -> None:
 
 @pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
 def test_complete_settings_have_every_field(wall: Wall) -> None:
-    assert apply_changes(wall, {"height": 5, "color": None}, called=format_path, complete=True) == Wall(height=5)
+    assert apply_changes(
+        wall, {"height": 5, "color": None}, called=format_path, complete=True
+    ) == Wall(height=5)
     with pytest.raises(UserError, match="<color> is missing"):
         apply_changes(wall, {"height": 5}, called=format_path, complete=True)
     assert apply_changes(Wall(), to_plain(wall), called=format_path, complete=True) == wall
@@ -147,13 +161,17 @@ def test_complete_settings_have_every_field(wall: Wall) -> None:
 
 
 def test_changes_leave_other_settings_alone() -> None:
-    assert apply_changes(Wall(color="red"), {"height": 5}, called=format_path) == Wall(height=5, color="red")
+    assert apply_changes(Wall(color="red"), {"height": 5}, called=format_path) == Wall(
+        height=5, color="red"
+    )
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(
     Square, side=st.floats(allow_nan=False), radius=st.integers()
 )
-tiles = st.builds(Tile, shape=shapes, label=st.none() | st.text().filter(lambda text: text != "bad"))
+tiles = st.builds(
+    Tile, shape=shapes, label=st.none() | st.text().filter(lambda text: text != "bad")
+)
 
 
 @given(st.builds(Floor, tile=tiles, rooms=st.lists(st.text()).map(tuple)))

@@ -42,7 +42,11 @@ BAD = [
     (str, 3, "must be text, got 3"),
     (Path, "", "must be a path"),
     (Literal["post", "pre"], "pots", "must be post or pre, got 'pots'; did you mean post"),
-    (Literal["none", "additive", "dot"], "addtive", "must be none, additive or dot.*did you mean additive"),
+    (
+        Literal["none", "additive", "dot"],
+        "addtive",
+        "must be none, additive or dot.*did you mean additive",
+    ),
     (Literal[1, 2], True, "must be 1 or 2"),
     (int | str | None, 2.5, "must be a whole number or text"),
     (tuple[float, float], ["0.9"], "must be 2 values"),
@@ -63,7 +67,9 @@ def test_kind_refuses_value_naming_the_rule(annotation: Any, value: object, mess
         kind_of(annotation).convert(value)
 
 
-@pytest.mark.parametrize("annotation", [dict[int, int], int | list[int], int | tuple[int, ...], object, type])
+@pytest.mark.parametrize(
+    "annotation", [dict[int, int], int | list[int], int | tuple[int, ...], object, type]
+)
 def test_kind_of_refuses_unsupported_annotations(annotation: Any) -> None:
     with pytest.raises(TypeError, match="cannot be annotated"):
         kind_of(annotation)

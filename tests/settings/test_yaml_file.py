@@ -26,7 +26,21 @@ SAME = {
     "'010'": "010",
     "text": "text",
 }
-TEXT = ["1:30", "-1:30", "1:30.5", "1_000", "0b11", "0o17", "-0x10", "1e-3", "yes", "No", "on", "OFF", "2001-01-01"]
+TEXT = [
+    "1:30",
+    "-1:30",
+    "1:30.5",
+    "1_000",
+    "0b11",
+    "0o17",
+    "-0x10",
+    "1e-3",
+    "yes",
+    "No",
+    "on",
+    "OFF",
+    "2001-01-01",
+]
 
 
 def read(tmp_path: Path, value: str) -> Any:
@@ -36,7 +50,9 @@ def read(tmp_path: Path, value: str) -> Any:
 
 
 @pytest.mark.parametrize("value", SAME)
-def test_scalar_that_all_versions_of_yaml_read_alike_is_that_value(value: str, tmp_path: Path) -> None:
+def test_scalar_that_all_versions_of_yaml_read_alike_is_that_value(
+    value: str, tmp_path: Path
+) -> None:
     value_read = read(tmp_path, value)
     assert value_read == SAME[value]
     assert type(value_read) is type(SAME[value])
@@ -71,7 +87,9 @@ def test_setting_is_never_another_number(
     assert message in capsys.readouterr().err
 
 
-def test_text_of_a_file_is_read_as_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_file_is_read_as_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = "train: {steps: 1_000, lr: 1e-3, tensorboard: no}\ndata: {locales: [nl, no]}\n"
     (tmp_path / "a.yaml").write_text(content, encoding="utf-8")
     assert main(["train", "dates", "--config", str(tmp_path / "a.yaml"), "--print-config"]) == 0

@@ -11,10 +11,13 @@ def test_freed_memory_is_kept_with_glibc() -> None:
     # In a separate process, as the setting cannot be undone.
     code = (
         "import platform, sys, regard.system.allocator as a; "
-        "print(a.keep_freed_memory() == (platform.libc_ver()[0] == 'glibc'), 'torch' in sys.modules)"
+        "print(a.keep_freed_memory() == (platform.libc_ver()[0] == 'glibc'), 'torch' in "
+        "sys.modules)"
     )
     root = Path(__file__).parents[2]
-    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
+    )
     assert result.stdout.split() == ["True", "False"], result.stderr
 
 

@@ -30,18 +30,29 @@ def test_pipe_in_the_place_of_a_file_of_a_run_is_refused_without_waiting(tmp_pat
 
 
 def test_closed_pipe_is_reported() -> None:
-    with pytest.raises(UserError, match=r"/dev/fd/987: no such file. The pipe of an earlier command is gone"):
+    with pytest.raises(
+        UserError, match=r"/dev/fd/987: no such file. The pipe of an earlier command is gone"
+    ):
         read_bytes(Path("/dev/fd/987"))
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
-def test_compressed_files_are_detected_by_content(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_files_are_detected_by_content(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
     content = bytes(range(256)) * 3_000
-    for name, packed in ((f"a.{ending}", pack(content)), ("b", pack(content[:7]) + pack(content[7:])), ("c", content)):
+    for name, packed in (
+        (f"a.{ending}", pack(content)),
+        ("b", pack(content[:7]) + pack(content[7:])),
+        ("c", content),
+    ):
         (tmp_path / name).write_bytes(packed)
         assert read_unpacked(tmp_path / name) == content
-    for damaged, problem in ((pack(content)[:-4], "cut off"), (pack(content)[:30] + b"x" * 30, "damaged|cut off")):
+    for damaged, problem in (
+        (pack(content)[:-4], "cut off"),
+        (pack(content)[:30] + b"x" * 30, "damaged|cut off"),
+    ):
         (tmp_path / "d").write_bytes(damaged)
         with pytest.raises(UserError, match=rf"d: the \w+ file is ({problem})"):
             read_unpacked(tmp_path / "d")
@@ -87,7 +98,9 @@ def test_file_over_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "9" * 30])
-def test_limit_that_is_not_a_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_limit_that_is_not_a_number_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", value)
     (tmp_path / "small").write_bytes(b"")
     with pytest.raises(UserError, match="REGARD_MAX_FILE_MIB must be a whole number"):
@@ -112,7 +125,9 @@ def test_json_that_is_damaged_names_the_file(tmp_path: Path, content: bytes, pro
 
 
 def test_data_may_give_a_key_twice_and_values_that_differ_are_none() -> None:
-    content = parse_data('{"a": 1, "a": 1, "b": 1, "b": true, "c": [{"d": 2, "d": 3, "d": 4}]}', origin="x.json")
+    content = parse_data(
+        '{"a": 1, "a": 1, "b": 1, "b": true, "c": [{"d": 2, "d": 3, "d": 4}]}', origin="x.json"
+    )
     assert content["a"] == 1
     assert isinstance(content["b"], DifferentValues)
     assert repr(content["c"]) == "[{'d': a key given twice, as 2 and 3}]"
@@ -126,20 +141,27 @@ def test_text_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(tmp_p
     assert (tmp_path / "a").read_text() == "before"
 
 
-def test_unpacking_is_counted_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacking_is_counted_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = gzip.compress(bytes(1 << 24))
     (tmp_path / "bomb.gz").write_bytes(part * 200)  # 3.2 GB of zeros
-    (tmp_path / "good.gz").write_bytes(part * 8)  # a thousand times its size, as lines that are all alike
+    (tmp_path / "good.gz").write_bytes(
+        part * 8
+    )  # a thousand times its size, as lines that are all alike
     assert len(read_unpacked(tmp_path / "good.gz")) == 1 << 27
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "31")
     for name in ("bomb.gz", "good.gz"):
         with pytest.raises(
-            UserError, match=rf"{name}: its first [\d,]+ bytes of gzip unpack to more than the 32,505,856 "
+            UserError,
+            match=rf"{name}: its first [\d,]+ bytes of gzip unpack to more than the 32,505,856 ",
         ):
             read_unpacked(tmp_path / name)
 
 
-def test_memory_limits_a_file_whose_size_is_as_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limits_a_file_whose_size_is_as_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regard.system.files._DEFAULT_MIB", 1)
     monkeypatch.setattr("regard.system.files._MOST_RATIO", 2)
     (tmp_path / "large").write_bytes(bytes((2 << 20) + 1))
@@ -148,7 +170,9 @@ def test_memory_limits_a_file_whose_size_is_as_stated(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match="more than the 1,048,576 that are read"):
         read_unpacked(tmp_path / "large.gz")
     monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "2")
-    with pytest.raises(UserError, match="more than the 2,097,152 that are read, since no more memory is available"):
+    with pytest.raises(
+        UserError, match="more than the 2,097,152 that are read, since no more memory is available"
+    ):
         read_bytes(tmp_path / "large")
 
 
@@ -174,7 +198,9 @@ def test_write_atomically_replaces_no_file_unasked(tmp_path: Path) -> None:
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.bin", "three")]
 
 
-def test_write_atomically_leaves_nothing_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_atomically_leaves_nothing_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -185,14 +211,18 @@ def test_write_atomically_leaves_nothing_when_the_disk_is_full(tmp_path: Path, m
 
 
 def test_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    (tmp_path / "a.tsv").write_bytes(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n"
+    )
     with pytest.raises(UserError, match=r"a.tsv: is a pointer of git-lfs .* `git lfs pull`"):
         read_unpacked(tmp_path / "a.tsv")
     with pytest.raises(UserError, match=r"a.tsv: is a pointer of git-lfs"):
         read_tensors(tmp_path / "a.tsv")
 
 
-def test_unpacked_content_is_limited_by_its_ratio_and_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacked_content_is_limited_by_its_ratio_and_by_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("regard.system.files.available_memory", lambda: 40 << 30)
     gib = 1 << 30
     assert unpacked_limit(1000) == gib  # a bomb
@@ -213,5 +243,7 @@ def test_zeros_after_a_compressed_stream_are_padding(tmp_path):
 
 def test_dangling_link_is_named(tmp_path):
     (tmp_path / "dead.png").symlink_to("gone.png")
-    with pytest.raises(UserError, match=r"dead.png: is a link to a file that does not exist: gone.png"):
+    with pytest.raises(
+        UserError, match=r"dead.png: is a link to a file that does not exist: gone.png"
+    ):
         check_readable(tmp_path / "dead.png")

@@ -62,8 +62,12 @@ def find_edits(
     current: Mapping[str, str],
     moved_roles: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the paths of contents that differ between two records, or the keys of those that are no longer read."""
-    saved_contents, contents = summarize(record(saved), roles), summarize(record(current), moved_roles or roles)
+    """Return the paths of contents that differ between two records, or the keys of those that are
+    no longer read."""
+    saved_contents, contents = (
+        summarize(record(saved), roles),
+        summarize(record(current), moved_roles or roles),
+    )
     keys = find_changes({key: content.digest for key, content in saved_contents.items()}, contents)
     return [contents[key].path if key in contents else key for key in keys]
 
@@ -82,7 +86,9 @@ def test_data_that_moved_with_the_same_content_is_the_same() -> None:
         moved_roles = {"data.train": train, "data.val": "val.tsv"}
         current = {str(PurePath(train)): "1", "val.tsv": "2"}
         assert find_edits(saved, roles, current, moved_roles) == []
-        assert find_edits(saved, roles, current | {str(PurePath(train)): "3"}, moved_roles) == [str(PurePath(train))]
+        assert find_edits(saved, roles, current | {str(PurePath(train)): "3"}, moved_roles) == [
+            str(PurePath(train))
+        ]
     swapped = {"data.train": "val.tsv", "data.val": "d/train.tsv"}
     assert find_edits(saved, roles, saved, swapped) == ["val.tsv", "d/train.tsv"]
 
@@ -97,12 +103,16 @@ def test_ending_that_decides_how_a_file_is_read_is_part_of_its_role() -> None:
 
 def test_endings_of_text_in_columns_and_of_pipes_are_one() -> None:
     for name in ("a.txt", "a.tab", "fd/63"):
-        assert find_edits({"a.tsv": "1"}, {"data.train": "a.tsv"}, {name: "1"}, {"data.train": name}) == []
+        assert (
+            find_edits({"a.tsv": "1"}, {"data.train": "a.tsv"}, {name: "1"}, {"data.train": name})
+            == []
+        )
 
 
 def test_ending_is_no_part_of_the_role_where_the_settings_give_the_format() -> None:
     keys = [
-        set(summarize({name: "1"}, {"data.train": name}, by_ending=False)) for name in ("a.tsv", "a.jsonl", "fd/63")
+        set(summarize({name: "1"}, {"data.train": name}, by_ending=False))
+        for name in ("a.tsv", "a.jsonl", "fd/63")
     ]
     assert keys == [{"data.train:"}] * 3
 
@@ -110,32 +120,53 @@ def test_ending_is_no_part_of_the_role_where_the_settings_give_the_format() -> N
 def test_folder_that_moved_is_the_same_unless_a_name_below_it_differs() -> None:
     saved = {"pets/cat/0.png": "0", "pets/dog/0.png": "1"}
     for folder in ("/else/pets", ".", "x/y"):
-        current = {str(PurePath(folder) / name.removeprefix("pets/")): content for name, content in saved.items()}
+        current = {
+            str(PurePath(folder) / name.removeprefix("pets/")): content
+            for name, content in saved.items()
+        }
         assert find_edits(saved, {"data.train": "pets"}, current, {"data.train": folder}) == []
     current = {"x/cat/0.png": "1", "x/dog/0.png": "0"}
-    assert find_edits(saved, {"data.train": "pets"}, current, {"data.train": "x"}) == ["x/cat/0.png", "x/dog/0.png"]
+    assert find_edits(saved, {"data.train": "pets"}, current, {"data.train": "x"}) == [
+        "x/cat/0.png",
+        "x/dog/0.png",
+    ]
 
 
 def test_files_that_another_lists_are_known_by_their_order() -> None:
     saved = {"d/list.csv": "a,b", "d/a.png": "0", "d/b.png": "1"}
     roles, moved_roles = {"data.train": "d/list.csv"}, {"data.train": "e/list.csv"}
-    assert find_edits(saved, roles, {"e/list.csv": "a,b", "e/a.png": "0", "e/b.png": "1"}, moved_roles) == []
-    assert find_edits(saved, roles, {"e/list.csv": "a,b", "e/a.png": "1", "e/b.png": "0"}, moved_roles) == [
+    assert (
+        find_edits(saved, roles, {"e/list.csv": "a,b", "e/a.png": "0", "e/b.png": "1"}, moved_roles)
+        == []
+    )
+    assert find_edits(
+        saved, roles, {"e/list.csv": "a,b", "e/a.png": "1", "e/b.png": "0"}, moved_roles
+    ) == [
         "e/a.png",
         "e/b.png",
     ]
-    assert find_edits(saved, roles, {"e/list.csv": "a", "e/a.png": "0"}, moved_roles) == ["e/list.csv", "listed:000001"]
+    assert find_edits(saved, roles, {"e/list.csv": "a", "e/a.png": "0"}, moved_roles) == [
+        "e/list.csv",
+        "listed:000001",
+    ]
 
 
 def test_file_of_two_roles_may_become_two_files() -> None:
     both = {"data.train": "a.tsv", "data.val": "a.tsv"}
     assert (
-        find_edits({"a.tsv": "1"}, both, {"a.tsv": "1", "b.tsv": "1"}, {"data.train": "a.tsv", "data.val": "b.tsv"})
+        find_edits(
+            {"a.tsv": "1"},
+            both,
+            {"a.tsv": "1", "b.tsv": "1"},
+            {"data.train": "a.tsv", "data.val": "b.tsv"},
+        )
         == []
     )
 
 
-def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_content_and_name() -> None:
+def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_content_and_name() -> (
+    None
+):
     def many_files(folder: str, change: Mapping[str, str] | None = None) -> dict[str, str]:
         files = {f"{folder}/{'cat' if i % 2 == 0 else 'dog'}/{i}.png": str(i) for i in range(300)}
         return {f"{folder}/list.tsv": "list"} | files | dict(change or {})
@@ -147,8 +178,13 @@ def test_summary_of_many_files_is_one_entry_a_folder_and_changes_with_each_conte
         "data.train:list.tsv",
     }
     assert find_edits(many_files("a"), a, many_files("b"), b) == []
-    assert find_edits(many_files("a"), a, many_files("b", {"b/dog/17.png": "other"}), b) == ["b/dog/*.png"]
-    renamed = {name.replace("cat/0.png", "cat/zero.png"): content for name, content in many_files("b").items()}
+    assert find_edits(many_files("a"), a, many_files("b", {"b/dog/17.png": "other"}), b) == [
+        "b/dog/*.png"
+    ]
+    renamed = {
+        name.replace("cat/0.png", "cat/zero.png"): content
+        for name, content in many_files("b").items()
+    }
     assert find_edits(many_files("a"), a, renamed, b) == ["b/cat/*.png"]
 
 

@@ -35,7 +35,9 @@ def test_signal_interrupts_a_command(number: signal.Signals) -> None:
         send(number)
 
 
-def test_signal_within_an_import_ends_the_process_even_if_the_import_catches_errors(tmp_path: Path) -> None:
+def test_signal_within_an_import_ends_the_process_even_if_the_import_catches_errors(
+    tmp_path: Path,
+) -> None:
     kill = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
     (tmp_path / "inner.py").write_text(kill)
     (tmp_path / "outer.py").write_text("try:\n    import inner\nexcept BaseException:\n    pass\n")
@@ -109,7 +111,11 @@ def test_signal_interrupts_a_validation_and_the_resumed_run_repeats_it(tmp_path:
 
     result = train(tmp_path / "interrupted", config, validate=validate_and_interrupt)
     assert result.is_interrupted
-    assert (result.stop_reason, result.selected, result.progress.last_validation) == ("interrupted", "ema", 4)
+    assert (result.stop_reason, result.selected, result.progress.last_validation) == (
+        "interrupted",
+        "ema",
+        4,
+    )
     assert result.metrics == validate_weights(tmp_path / "interrupted")
     resumed = train(tmp_path / "interrupted", config)
     uninterrupted = train(tmp_path / "whole", config)

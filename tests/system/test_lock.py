@@ -1,4 +1,5 @@
-"""Directory of a run: locked by one process at a time, found after a move; the lock ends with the process."""
+"""Directory of a run: locked by one process at a time, found after a move; the lock ends with the
+process."""
 
 import os
 import signal
@@ -91,7 +92,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_path_is_as_given_or_resolved_behind_a_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_as_given_or_resolved_behind_a_link(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     assert RunDirectory(Path("a")).path == Path("a")
     assert RunDirectory(Path("link")).path == folder / "a"
@@ -104,7 +107,8 @@ def test_directory_is_found_after_a_move(folder: Path) -> None:
     assert directory.path == folder / "b"
     assert directory.write(lambda root: [path.name for path in root.iterdir()]) == ["file"]
     with pytest.raises(
-        DirectoryChangedError, match=rf"link is no longer the directory.*now {folder / 'b'}; all is safe"
+        DirectoryChangedError,
+        match=rf"link is no longer the directory.*now {folder / 'b'}; all is safe",
     ):
         directory.check("all is safe")
     (folder / "a").rmdir()
@@ -118,7 +122,9 @@ def test_redirected_link_is_detected(folder: Path) -> None:
     (folder / "link").unlink()
     (folder / "link").symlink_to("other")
     assert directory.path == folder / "a"
-    with pytest.raises(DirectoryChangedError, match="is no longer the directory this training started in"):
+    with pytest.raises(
+        DirectoryChangedError, match="is no longer the directory this training started in"
+    ):
         directory.check("")
 
 
@@ -129,18 +135,23 @@ def test_directory_that_was_removed_cannot_be_written(folder: Path) -> None:
     for name in ("nothing", "a"):  # another of the same name changes nothing
         (folder / name).mkdir()
         with pytest.raises(
-            DirectoryChangedError, match="was removed, or can no longer be found; nothing more was saved"
+            DirectoryChangedError,
+            match="was removed, or can no longer be found; nothing more was saved",
         ):
             directory.path  # noqa: B018
 
 
 @pytest.mark.parametrize("is_linux", [True, False])
-def test_work_interrupted_by_a_move_is_completed(folder: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool) -> None:
+def test_work_interrupted_by_a_move_is_completed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool
+) -> None:
     directory, roots = RunDirectory(folder / "a"), []
     if not is_linux:
         real = RunDirectory._is
         monkeypatch.setattr(
-            RunDirectory, "_is", lambda self, path: not str(path).startswith("/proc") and real(self, path)
+            RunDirectory,
+            "_is",
+            lambda self, path: not str(path).startswith("/proc") and real(self, path),
         )
 
     def work(root: Path) -> list[str]:

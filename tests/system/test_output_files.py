@@ -1,4 +1,5 @@
-"""Files of a run: no links among them, linked folders that belong to the run, and no output beside them."""
+"""Files of a run: no links among them, linked folders that belong to the run, and no output beside
+them."""
 
 import json
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_link_is_refused_anywhere_in_the_path(tmp_path: Path) -> None:
     check_no_link(tmp_path, "real/file")
     check_no_link(tmp_path, "not there")
     for name in ("link", "sub/file"):
-        with pytest.raises(UserError, match=r"is a symbolic link to (nothing|real), and training writes"):
+        with pytest.raises(
+            UserError, match=r"is a symbolic link to (nothing|real), and training writes"
+        ):
             check_no_link(tmp_path, name)
 
 
@@ -48,7 +51,8 @@ def test_empty_linked_folder_becomes_the_runs_own(tmp_path: Path) -> None:
     run.mkdir()
     (run / "checkpoints").symlink_to(disk)
     with pytest.raises(
-        UserError, match=f"checkpoints is a symbolic link to {disk}, which belongs to the run in .*moved"
+        UserError,
+        match=f"checkpoints is a symbolic link to {disk}, which belongs to the run in .*moved",
     ):
         claim_folder(run / "checkpoints")
 
@@ -59,11 +63,15 @@ def test_linked_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         claim_folder(tmp_path / "tb")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(UserError, match="tb is a symbolic link to other, which holds files that may not belong to"):
+    with pytest.raises(
+        UserError, match="tb is a symbolic link to other, which holds files that may not belong to"
+    ):
         claim_folder(tmp_path / "tb")
     (tmp_path / "tb" / ".regard-run.json").touch()
     claim_folder(tmp_path / "tb")
-    assert json.loads((tmp_path / "other" / ".regard-run.json").read_text()) == {"run": str(tmp_path)}
+    assert json.loads((tmp_path / "other" / ".regard-run.json").read_text()) == {
+        "run": str(tmp_path)
+    }
     for content in ("[]", "{", '{"run": 3}', '{"run": "a\\u0000b"}'):
         (tmp_path / "other" / ".regard-run.json").write_text(content)
         with pytest.raises(UserError, match=r"\.regard-run\.json: damaged"):
@@ -71,7 +79,9 @@ def test_linked_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     assert len(list((tmp_path / "other").iterdir())) == 2
 
 
-def test_output_never_lies_among_the_files_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_never_lies_among_the_files_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = run_in(tmp_path / "run")
     (tmp_path / "link").symlink_to("run")
     (tmp_path / "weights.safetensors").symlink_to("run/model.safetensors")
@@ -89,19 +99,30 @@ def test_output_never_lies_among_the_files_of_a_run(tmp_path: Path, monkeypatch:
         "weights.safetensors",
     )
     for name in inside:
-        with pytest.raises(UserError, match=r"would lie among the files of the run in .*run: choose another"):
+        with pytest.raises(
+            UserError, match=r"would lie among the files of the run in .*run: choose another"
+        ):
             check_output(tmp_path / name)
     monkeypatch.chdir(run)
     with pytest.raises(UserError, match="would lie among"):
         check_output(Path("x.html"))
-    for name in ("x.html", "run/looks/x.html", "run/pictures/x.html", "nowhere/x.html", "link/looks/x.html"):
+    for name in (
+        "x.html",
+        "run/looks/x.html",
+        "run/pictures/x.html",
+        "nowhere/x.html",
+        "link/looks/x.html",
+    ):
         check_output(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("content", "is_run"), [('{"recipe": "dates"}', True), ("{", True), ('{"scripts": {}}', False), ("[]", False)]
+    ("content", "is_run"),
+    [('{"recipe": "dates"}', True), ("{", True), ('{"scripts": {}}', False), ("[]", False)],
 )
-def test_run_json_of_another_program_makes_no_run(tmp_path: Path, content: str, is_run: bool) -> None:
+def test_run_json_of_another_program_makes_no_run(
+    tmp_path: Path, content: str, is_run: bool
+) -> None:
     (tmp_path / "run.json").write_text(content)
     if is_run:
         with pytest.raises(UserError, match="would lie among the files of the run"):

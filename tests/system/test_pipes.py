@@ -52,7 +52,9 @@ def test_pipe_with_a_name_is_read_once_in_cache_named_pipes(tmp_path: Path) -> N
         writer.join()
 
 
-def test_pipe_without_a_writer_warns_and_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_without_a_writer_warns_and_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regard.system.pipes._PATIENCE", 0.01)
     path = tmp_path / "pipe"
     os.mkfifo(path)

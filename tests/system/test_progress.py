@@ -55,7 +55,12 @@ def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.Mon
         assert list(track(PARTS, "images", 5)) == PARTS
         assert list(track(PARTS, "texts")) == PARTS
     lines = stream.getvalue().splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["3 of 5 images", "5 of 5 images", "3 texts", "5 texts"]
+    assert [line.split("  ")[0] for line in lines] == [
+        "3 of 5 images",
+        "5 of 5 images",
+        "3 texts",
+        "5 texts",
+    ]
     assert lines[1].endswith("  0:00 left")
     assert "\r" not in stream.getvalue()
     stream = io.StringIO()
@@ -63,7 +68,10 @@ def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.Mon
     with show_progress():
         for _ in track(PARTS, "inputs", 5):
             list(track([range(2)], "outputs", 2))
-    rows = [[part.split("  ")[0] for part in line.split("; ")] for line in stream.getvalue().splitlines()]
+    rows = [
+        [part.split("  ")[0] for part in line.split("; ")]
+        for line in stream.getvalue().splitlines()
+    ]
     assert rows == [
         ["0 of 5 inputs", "2 of 2 outputs"],
         ["3 of 5 inputs"],
@@ -79,7 +87,10 @@ def test_nothing_is_shown_otherwise(case: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Terminal, "isatty", lambda _: False)
     if case == "outside":
         assert list(track(PARTS, "images")) == PARTS
-    with set_verbosity("quiet" if case == "quiet" else "normal"), show_progress(is_enabled=case != "disabled"):
+    with (
+        set_verbosity("quiet" if case == "quiet" else "normal"),
+        show_progress(is_enabled=case != "disabled"),
+    ):
         assert case == "outside" or list(track(PARTS, "images")) == PARTS
     assert "images" not in terminal.getvalue()
 

@@ -2,7 +2,10 @@ from regard.system.terminal import escape_text, one_line
 
 
 def test_escaped_writes_what_would_move_or_recolor_a_terminal() -> None:
-    assert escape_text("a\x1b[31mb\x07\x9bc\u202ed\udc80e\rf") == "a\\x1b[31mb\\x07\\x9bc\\u202ed\\udc80e\\rf"
+    assert (
+        escape_text("a\x1b[31mb\x07\x9bc\u202ed\udc80e\rf")
+        == "a\\x1b[31mb\\x07\\x9bc\\u202ed\\udc80e\\rf"
+    )
 
 
 def test_escaped_leaves_text_of_any_script_as_it_is() -> None:

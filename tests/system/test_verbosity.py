@@ -13,7 +13,10 @@ def test_options_are_taken_from_anywhere_before_the_end_of_options() -> None:
     assert take_verbosity(["-q", "predict", "run"]) == (["predict", "run"], "quiet")
     assert take_verbosity(["predict", "run", "--verbose"]) == (["predict", "run"], "verbose")
     assert take_verbosity(["predict", "-q", "-v"]) == (["predict"], "verbose")
-    assert take_verbosity(["predict", "run", "--", "-q"]) == (["predict", "run", "--", "-q"], "normal")
+    assert take_verbosity(["predict", "run", "--", "-q"]) == (
+        ["predict", "run", "--", "-q"],
+        "normal",
+    )
 
 
 def test_quiet_hides_notices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +41,9 @@ def test_verbose_prints_log_records(capsys: pytest.CaptureFixture[str]) -> None:
     assert "regard.test: later" not in error
 
 
-def test_errors_are_not_hidden_and_have_a_traceback_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_not_hidden_and_have_a_traceback_with_verbose(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["-q", "predict", "nowhere"]) == 2
     assert "nowhere does not exist" in capsys.readouterr().err
     assert main(["predict", "nowhere", "-v"]) == 2

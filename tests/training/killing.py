@@ -1,8 +1,10 @@
-"""Program that repeats a small run, kills it at a different event each time, and prints the results.
+"""Program that repeats a small run, kills it at a different event each time, and prints the
+results.
 
-`python -m tests.training.killing FOLDER` prints one JSON object: the results of an uninterrupted run, of runs
-killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it finished, and of runs that were
-interrupted (SIGINT, SIGTERM): the exit code of each part, and the files after the last part.
+`python -m tests.training.killing FOLDER` prints one JSON object: the results of an uninterrupted
+run, of runs killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it
+finished, and of runs that were interrupted (SIGINT, SIGTERM): the exit code of each part, and the
+files after the last part.
 
 Each part is a process forked from this one, which has loaded torch and computed nothing.
 """
@@ -24,11 +26,14 @@ from torch import nn
 from tests.training.toy import ToyBatches, settings, train, validate
 
 # All kinds of files in a checkpoint, and only one checkpoint kept.
-CONFIG = settings(steps=10, accumulate=2, average=2, ema=0.5, keep=1, log_every=3, checkpoint_every=3)
+CONFIG = settings(
+    steps=10, accumulate=2, average=2, ema=0.5, keep=1, log_every=3, checkpoint_every=3
+)
 
 
 class Events:
-    """Counter of accesses to data and files, which sends a signal to its own process before one of them."""
+    """Counter of accesses to data and files, which sends a signal to its own process before one of
+    them."""
 
     def __init__(self, fatal: int, number: signal.Signals):
         self.fatal, self.number, self.count = fatal, number, 0
@@ -52,7 +57,8 @@ class Events:
 def train_part(folder: Path, fatal: int, number: signal.Signals) -> int:
     """Train in this process until the end or the fatal event, and return the exit code."""
     events = Events(fatal, number)
-    # Flushing is slow and not needed: files that a killed process wrote are still in the system's cache.
+    # Flushing is slow and not needed: files that a killed process wrote are still in the system's
+    # cache.
     os.fsync = lambda handle: None
     for owner, names in {
         os: ["fsync", "copy_file_range", "truncate"],
@@ -72,7 +78,8 @@ def train_part(folder: Path, fatal: int, number: signal.Signals) -> int:
 
 
 def run_forked(work: Callable[[], int]) -> int:
-    """Run `work` in a child process; return its exit code, or minus the number of the signal that killed it."""
+    """Run `work` in a child process; return its exit code, or minus the number of the signal that
+    killed it."""
     child = os.fork()
     if child == 0:
         code = 99
@@ -83,8 +90,11 @@ def run_forked(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def train_until_done(folder: Path, fatal: int, number: signal.Signals, *, always: bool = False) -> dict[str, Any]:
-    """Train until a part ends without a signal; the signal is sent in the first part only, or in all parts."""
+def train_until_done(
+    folder: Path, fatal: int, number: signal.Signals, *, always: bool = False
+) -> dict[str, Any]:
+    """Train until a part ends without a signal; the signal is sent in the first part only, or in
+    all parts."""
     exit_codes: list[int] = []
     while not exit_codes or exit_codes[-1] != 0:
         assert len(exit_codes) < 200, "the run never ends"
@@ -101,7 +111,8 @@ def digests(folder: Path) -> dict[str, str]:
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
             timeless = [
-                {k: v for k, v in line.items() if k != "seconds" and not k.endswith("_per_s")} for line in lines
+                {k: v for k, v in line.items() if k != "seconds" and not k.endswith("_per_s")}
+                for line in lines
             ]
             data = json.dumps(timeless).encode()
         if path.name not in ("events", "state.json"):
@@ -114,12 +125,23 @@ def main() -> None:
     torch.set_num_threads(1)
     uninterrupted = train_until_done(folder / "uninterrupted", 0, signal.SIGKILL)
     events = int((folder / "uninterrupted" / "events").read_text())
-    results: dict[str, Any] = {"uninterrupted": uninterrupted, "events": events, "killed": {}, "interrupted": {}}
+    results: dict[str, Any] = {
+        "uninterrupted": uninterrupted,
+        "events": events,
+        "killed": {},
+        "interrupted": {},
+    }
     for event in range(1, events, 11):
-        results["killed"][event] = train_until_done(folder / f"killed-{event}", event, signal.SIGKILL)
-    results["repeated"] = train_until_done(folder / "repeated", events // 3, signal.SIGKILL, always=True)
+        results["killed"][event] = train_until_done(
+            folder / f"killed-{event}", event, signal.SIGKILL
+        )
+    results["repeated"] = train_until_done(
+        folder / "repeated", events // 3, signal.SIGKILL, always=True
+    )
     for event, number in ((7, signal.SIGINT), (31, signal.SIGTERM), (events // 2, signal.SIGINT)):
-        results["interrupted"][event] = train_until_done(folder / f"interrupted-{event}", event, number)
+        results["interrupted"][event] = train_until_done(
+            folder / f"interrupted-{event}", event, number
+        )
     print(json.dumps(results))
 
 

@@ -22,7 +22,8 @@ LATER = settings(steps=12, validate_every=4, average=2)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train `part` for eight steps, with checkpoints after four and eight, and `full` for twelve."""
+    """Train `part` for eight steps, with checkpoints after four and eight, and `full` for
+    twelve."""
     folder = tmp_path_factory.mktemp("trained")
     train(folder / "part", CONFIG)
     train(folder / "full", LATER)
@@ -59,7 +60,9 @@ def checkpoints(run: Path) -> list[str]:
 
 def same(path: Path, other: Path) -> bool:
     first, second = load_file(path), load_file(other)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 def flip_a_bit(path: Path) -> None:
@@ -107,7 +110,9 @@ def flip_a_bit(path: Path) -> None:
         "pipe",
     ],
 )
-def test_damaged_checkpoint_is_skipped_with_a_warning(run: Path, runs: Path, damage: Callable[[Path], object]) -> None:
+def test_damaged_checkpoint_is_skipped_with_a_warning(
+    run: Path, runs: Path, damage: Callable[[Path], object]
+) -> None:
     damage(at(run, 8))
     with pytest.warns(
         UserWarning,
@@ -121,7 +126,10 @@ def test_damaged_checkpoint_is_skipped_with_a_warning(run: Path, runs: Path, dam
 def test_run_with_only_damaged_checkpoints_is_refused_with_the_file(run: Path) -> None:
     shutil.rmtree(at(run, 4))
     os.truncate(at(run, 8) / "model.safetensors", 90)
-    with pytest.raises(CheckpointError, match=r"step-00000008/model\.safetensors is damaged.*use another run folder"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"step-00000008/model\.safetensors is damaged.*use another run folder",
+    ):
         train(run, LATER)
 
 
@@ -129,7 +137,9 @@ def test_nothing_is_removed_if_every_checkpoint_is_damaged(run: Path) -> None:
     for step in (4, 8):
         edit_state(at(run, step), progress=state(at(run, step))["progress"] | {"step": 1})
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(CheckpointError, match="No older checkpoint is complete; nothing was removed"):
+    with pytest.raises(
+        CheckpointError, match="No older checkpoint is complete; nothing was removed"
+    ):
         train(run, LATER)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
@@ -137,7 +147,9 @@ def test_nothing_is_removed_if_every_checkpoint_is_damaged(run: Path) -> None:
 def test_checkpoint_set_aside_can_be_restored_and_resumed(run: Path) -> None:
     original = (at(run, 8) / "state.json").read_bytes()
     flip_a_bit(at(run, 8) / "state.json")
-    with pytest.warns(UserWarning, match=r"nothing is removed: step-00000008 is kept as step-00000008\.aside"):
+    with pytest.warns(
+        UserWarning, match=r"nothing is removed: step-00000008 is kept as step-00000008\.aside"
+    ):
         train(run, dataclasses.replace(LATER, steps=7))
     shutil.rmtree(at(run, 7))
     at(run, 8).with_suffix(".aside").rename(at(run, 8))
@@ -191,7 +203,9 @@ def test_checkpoint_of_an_older_format_is_refused(run: Path) -> None:
         content = state(at(run, step)) | {"format": 1}
         del content["checksum"]
         (at(run, step) / "state.json").write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match=r"an older version of regard: format must be \d, got 1"):
+    with pytest.raises(
+        CheckpointError, match=r"an older version of regard: format must be \d, got 1"
+    ):
         train(run, LATER)
     assert checkpoints(run) == before
 
@@ -207,7 +221,10 @@ def test_full_disk_leaves_the_last_checkpoint_and_no_partial_files(
         patch.setattr(os, "fsync", full)
         with pytest.raises((OSError, UserError), match="No space left on device"):
             train(run, LATER)
-        with pytest.raises(UserError, match=r"step-00000004\.safetensors: cannot be written: No space left on device"):
+        with pytest.raises(
+            UserError,
+            match=r"step-00000004\.safetensors: cannot be written: No space left on device",
+        ):
             train(run.parent / "other", LATER)
     assert checkpoints(run) == before
     assert not [path for path in run.rglob("*") if ".new" in path.name]
@@ -218,7 +235,8 @@ def test_checkpoint_of_a_newer_version_is_refused(run: Path) -> None:
     edit_state(at(run, 8), format=FORMAT + 1)
     with pytest.raises(
         CheckpointError,
-        match=rf"state\.json was written by a newer version of regard \(format {FORMAT + 1}, .* update regard",
+        match=rf"state\.json was written by a newer version of regard \(format {FORMAT + 1}, .* "
+        rf"update regard",
     ):
         train(run, LATER)
 
@@ -231,10 +249,15 @@ def test_partial_files_of_a_killed_process_are_removed(run: Path) -> None:
     at(run, 8).rename(at(run, 8).with_suffix(".old"))
     # Killed while the replaced one of step 4 was removed.
     shutil.copytree(at(run, 4), at(run, 4).with_suffix(".old"))
-    for path in (run / ".model.safetensors.new", run / "snapshots" / ".step-00000012.safetensors.new"):
+    for path in (
+        run / ".model.safetensors.new",
+        run / "snapshots" / ".step-00000012.safetensors.new",
+    ):
         path.write_bytes(b"half")
     checkpoint = CheckpointStore(RunDirectory(run), keep=2).open()
-    unfinished = sorted(path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name)
+    unfinished = sorted(
+        path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name
+    )
     assert unfinished == []
     assert checkpoint is not None
     assert checkpoint.progress.step == 8
@@ -257,7 +280,9 @@ def test_number_of_checkpoints_is_that_of_the_config(tmp_path: Path) -> None:
 def test_weights_of_another_model_are_refused(run: Path) -> None:
     deeper = ToyModel()
     deeper.layers.append(torch.nn.Linear(5, 5))
-    with pytest.raises(ValueError, match=r"step-00000008 does not fit this model: layers\.2\.weight is missing"):
+    with pytest.raises(
+        ValueError, match=r"step-00000008 does not fit this model: layers\.2\.weight is missing"
+    ):
         train(run, LATER, model=deeper)
 
 
@@ -266,13 +291,17 @@ def test_finished_run_started_again_removes_checkpoints_that_are_not_needed(run:
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]
 
 
-@pytest.mark.parametrize("name", ["step-00000008", "step-00000008/state.json", "step-00000008/optimizer.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["step-00000008", "step-00000008/state.json", "step-00000008/optimizer.safetensors"]
+)
 def test_symbolic_link_in_the_place_of_a_checkpoint_is_refused(run: Path, name: str) -> None:
     path, elsewhere = run / "checkpoints" / name, run.parent / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
     before = sorted(file.name for file in run.rglob("*"))
-    with pytest.raises(UserError, match=f"{path.name} is a symbolic link to .*elsewhere, and training writes only"):
+    with pytest.raises(
+        UserError, match=f"{path.name} is a symbolic link to .*elsewhere, and training writes only"
+    ):
         train(run, LATER)
     assert sorted(file.name for file in run.rglob("*")) == before
 
@@ -291,12 +320,16 @@ def test_folder_linked_to_another_run_is_refused(run: Path, runs: Path, name: st
     shutil.rmtree(run / name, ignore_errors=True)
     (run / name).symlink_to(other / name)
     before = sorted(other.rglob("*"))
-    with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*, which holds files that may not belong"):
+    with pytest.raises(
+        UserError, match=rf"{name} is a symbolic link to .*, which holds files that may not belong"
+    ):
         train(run, LATER)
     assert sorted(other.rglob("*")) == before
 
 
-def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(tmp_path: Path, runs: Path) -> None:
+def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(
+    tmp_path: Path, runs: Path
+) -> None:
     run, disk, moved = tmp_path / "run", tmp_path / "disk", tmp_path / "moved"
     run.mkdir()
     disk.mkdir()

@@ -17,11 +17,17 @@ from regard.training.config import TrainConfig
         ({"patience": -1}, "patience must be from 0 to 1,000,000,000, got -1"),
         ({"lr": float("nan")}, "lr must be from 1e-12 to 100, got nan"),
         ({"clip": float("inf")}, "clip must be from 0 to 1,000,000,000, got inf"),
-        ({"eps": 1e-308}, r"eps must be from 1e-20 to 1, got 1e-308"),  # 0 in float32, and 0 / 0 is NaN
+        (
+            {"eps": 1e-308},
+            r"eps must be from 1e-20 to 1, got 1e-308",
+        ),  # 0 in float32, and 0 / 0 is NaN
         ({"device": "meta"}, "device must be auto, cpu, .*got 'meta'"),
         ({"betas": (0.9, 1.0)}, r"betas must be at least 0 and below 1, got \(0\.9, 1\.0\)"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be at least 0 and below 1, got 1\.0"),
-        ({"schedule": "cosine"}, r"schedule cosine needs an end of the run: set steps, epochs or minutes\."),
+        (
+            {"schedule": "cosine"},
+            r"schedule cosine needs an end of the run: set steps, epochs or minutes\.",
+        ),
         ({"patience": 0}, r"training must have a limit: set steps, epochs, minutes or patience\."),
     ],
 )
@@ -35,6 +41,8 @@ def test_training_fingerprint_is_json_without_limits() -> None:
     fingerprint = config.training_fingerprint()
     assert json.loads(json.dumps(fingerprint)) == fingerprint
     assert fingerprint["betas"] == [0.8, 0.9]
-    later = dataclasses.replace(config, steps=9, minutes=2.0, patience=3, log_every=5, keep=4, device="cpu")
+    later = dataclasses.replace(
+        config, steps=9, minutes=2.0, patience=3, log_every=5, keep=4, device="cpu"
+    )
     assert later.training_fingerprint() == fingerprint
     assert dataclasses.replace(config, lr=0.5).training_fingerprint() != fingerprint

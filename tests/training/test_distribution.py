@@ -26,7 +26,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shard in SHARDS:
         shutil.copytree(folder / "begun", folder / f"{shard}-begun")
     toy(folder / "one", CONFIG)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     result = subprocess.run(
         [*launch, "-m", "tests.training.together", str(folder)],
         cwd=ROOT,
@@ -40,7 +47,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_equal(run: Path, other: Path) -> None:
-    """Check that two runs have the same selected weights, last weights, moving average and optimizer state."""
+    """Check that two runs have the same selected weights, last weights, moving average and
+    optimizer state."""
     names = [
         "model",
         *(f"checkpoints/step-{CONFIG.steps:08d}/{name}" for name in ("model", "ema", "optimizer")),
@@ -70,7 +78,9 @@ def test_one_process_resumes_the_run_of_two(runs: Path, shard: str) -> None:
 
 @pytest.mark.parametrize("shard", SHARDS)
 def test_only_the_main_process_writes_the_log(runs: Path, shard: str) -> None:
-    logs = [(runs / name / "log.jsonl").read_text().count("\n") for name in (f"{shard}-whole", "one")]
+    logs = [
+        (runs / name / "log.jsonl").read_text().count("\n") for name in (f"{shard}-whole", "one")
+    ]
     assert logs[0] == logs[1]
 
 
@@ -95,7 +105,9 @@ def test_pick_device_returns_the_device_or_names_it() -> None:
         pick_device("meta")  # which holds no numbers
 
 
-def test_a_device_that_torch_lacks_is_refused_without_the_list_of_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_torch_lacks_is_refused_without_the_list_of_all_backends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reason = "Could not run 'aten::empty.memory_format' with arguments from the 'MPS' backend"
 
     def refuse(*_args: object, **_options: object) -> None:

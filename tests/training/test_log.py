@@ -13,7 +13,9 @@ from regard.training.progress import Progress
 
 
 def record_step(log: Log, progress: Progress, *, is_line: bool, fraction: float = 0.25) -> None:
-    log.record_step(progress, lr=0.5, norm=2.0, fraction=fraction, count=30, seconds=0.5, is_line=is_line)
+    log.record_step(
+        progress, lr=0.5, norm=2.0, fraction=fraction, count=30, seconds=0.5, is_line=is_line
+    )
 
 
 def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:
@@ -32,7 +34,9 @@ def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:
     assert second == {"kind": "validation", **position, "bleu": None, "notes": [1, 2]}
 
 
-def test_without_a_terminal_lines_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_lines_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     progress = Progress(step=7, epoch=1, seconds=3700.0, log_sums=[20.0, 10.0, 5.0])
     with Log(tmp_path, is_enabled=True, tensorboard=False, step=0, log_bytes=0) as log:
         for is_line in (False, True, False):
@@ -47,7 +51,9 @@ def test_without_a_terminal_lines_are_printed(tmp_path: Path, capsys: pytest.Cap
     ]
 
 
-def test_disabled_log_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disabled_log_prints_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Log(tmp_path, is_enabled=False, tensorboard=True, step=0, log_bytes=0) as log:
         record_step(log, Progress(log_sums=[1.0, 1.0, 1.0]), is_line=True)
         log.record("end", Progress(), {})
@@ -64,11 +70,15 @@ def test_log_is_closed_if_its_curves_cannot_be_opened(tmp_path: Path) -> None:
     gc.collect()
 
 
-def test_curves_hold_numbers_only_and_drop_points_that_a_resumed_run_repeats(tmp_path: Path) -> None:
+def test_curves_hold_numbers_only_and_drop_points_that_a_resumed_run_repeats(
+    tmp_path: Path,
+) -> None:
     for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
         with Log(tmp_path, is_enabled=True, tensorboard=True, step=start, log_bytes=0) as log:
             for step in steps:
-                log.record("train", Progress(step=step), {"loss": 10.0 * start + step, "notes": "text"})
+                log.record(
+                    "train", Progress(step=step), {"loss": 10.0 * start + step, "notes": "text"}
+                )
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
@@ -107,4 +117,7 @@ def test_curves_are_in_separate_files_if_the_clock_stands_still(
     assert len(list((tmp_path / "tb").iterdir())) == 2
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
-    assert [(point.step, point.value) for point in events.Scalars("validation/bleu")] == [(1, 0.5), (2, 1.0)]
+    assert [(point.step, point.value) for point in events.Scalars("validation/bleu")] == [
+        (1, 0.5),
+        (2, 1.0),
+    ]

@@ -72,7 +72,9 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
     assert first.progress.step >= 1
     resumed = train(tmp_path, config)
     assert resumed.progress.step == first.progress.step
-    more = train(tmp_path, dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600))
+    more = train(
+        tmp_path, dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600)
+    )
     assert more.progress.step > first.progress.step
     rates = [line["lr"] for line in log_of(tmp_path, "train")]
     assert len(rates) < 4 or rates[-1] < max(rates)
@@ -81,7 +83,11 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
     measure = validation_with([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
     result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
-    assert (result.stop_reason, result.progress.step, result.progress.best_step) == ("patience", 10, 6)
+    assert (result.stop_reason, result.progress.step, result.progress.best_step) == (
+        "patience",
+        10,
+        6,
+    )
     assert result.metrics == {"nll": 4.0}
 
 
@@ -107,7 +113,9 @@ def test_weights_of_the_best_validation_are_selected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("last", "selected"), [(1.0, "average"), (2.0, "average"), (2.5, "best")])
-def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, last: float, selected: str) -> None:
+def test_average_of_the_last_weights_is_selected_unless_worse(
+    tmp_path: Path, last: float, selected: str
+) -> None:
     validated: list[torch.Tensor] = []
     measure = validation_with([4.0, 3.0, 2.0, 5.0, last])
 
@@ -116,7 +124,9 @@ def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, la
         return measure(model)
 
     model = ToyModel()
-    result = train(tmp_path, settings(steps=8, validate_every=2, average=3), model=model, validate=watch)
+    result = train(
+        tmp_path, settings(steps=8, validate_every=2, average=3), model=model, validate=watch
+    )
     assert len(validated) == 5
     torch.testing.assert_close(validated[4], (validated[1] + validated[2] + validated[3]) / 3)
     assert result.selected == selected
@@ -131,7 +141,11 @@ def test_average_with_the_score_of_the_best_weights_is_selected_unless_its_loss_
     tmp_path: Path, nll: float, selected: str
 ) -> None:
     losses = iter([5.0, 4.0, nll])
-    options = {"metric": "bleu", "maximize": True, "validate": lambda _: {"bleu": 10.0, "nll": next(losses)}}
+    options = {
+        "metric": "bleu",
+        "maximize": True,
+        "validate": lambda _: {"bleu": 10.0, "nll": next(losses)},
+    }
     result = train(tmp_path, settings(steps=4, validate_every=2, average=2), **options)
     assert result.selected == selected
     assert result.metrics == {"bleu": 10.0, "nll": min(nll, 4.0)}
@@ -165,7 +179,8 @@ def test_validation_does_not_change_training(tmp_path: Path) -> None:
     ):
         train(tmp_path / name, settings(**changes))
     often, never = (
-        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors") for name in ("often", "never")
+        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors")
+        for name in ("often", "never")
     )
     assert all(torch.equal(often[name], never[name]) for name in often)
 
@@ -177,7 +192,8 @@ def test_unclipped_gradient_takes_a_longer_step(tmp_path: Path) -> None:
     assert free[0]["grad_norm"] == short[0]["grad_norm"] > 1
     start = ToyModel().embed.weight
     distances = [
-        (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm() for name in ("free", "short")
+        (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm()
+        for name in ("free", "short")
     ]
     assert distances[0] > 10 * distances[1]
 
@@ -187,7 +203,11 @@ class NanLossModel(ToyModel):
 
     def loss(self, batch: ToyBatch) -> ToyLoss:
         loss = super().loss(batch)
-        return loss._replace(total=loss.total * math.nan) if self.training and 12 in batch.indices else loss
+        return (
+            loss._replace(total=loss.total * math.nan)
+            if self.training and 12 in batch.indices
+            else loss
+        )
 
 
 def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> None:
@@ -195,7 +215,10 @@ def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> Non
     at = next(number for number, rows in enumerate(plan) if 12 in rows)
     rows = ", ".join(map(str, sorted(plan[at])))
     config = settings(steps=50, checkpoint_every=1, accumulate=2)
-    with pytest.raises(Diverged, match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("):
+    with pytest.raises(
+        Diverged,
+        match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \(",
+    ):
         train(tmp_path, config, model=NanLossModel())
     assert steps_in(tmp_path / "checkpoints")[-1] == at // 2
     for path in tmp_path.rglob("*.safetensors"):
@@ -214,7 +237,9 @@ def test_nan_gradient_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_metric_that_is_always_nan_selects_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="nll was NaN in every validation, so no weights can be selected"):
+    with pytest.raises(
+        Diverged, match="nll was NaN in every validation, so no weights can be selected"
+    ):
         train(tmp_path, settings(steps=4), validate=lambda model: {"nll": math.nan})
     assert not (tmp_path / "model.safetensors").exists()
 
@@ -226,8 +251,12 @@ def overwrite(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], No
     return hook
 
 
-@pytest.mark.parametrize(("ema", "value", "name"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")])
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float, value: float, name: str) -> None:
+@pytest.mark.parametrize(
+    ("ema", "value", "name"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")]
+)
+def test_weights_that_are_not_finite_are_never_saved(
+    tmp_path: Path, ema: float, value: float, name: str
+) -> None:
     class Broken(ToyModel):
         """Model with a weight that the last step overwrites, after its loss was computed."""
 
@@ -239,7 +268,9 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float,
                     self.norm.bias.register_hook(overwrite(self.norm.bias, value))
             return loss
 
-    with pytest.raises(Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({name})"):
+    with pytest.raises(
+        Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({name})"
+    ):
         train(tmp_path, settings(steps=4, validate_every=2, ema=ema), model=Broken())
     assert steps_in(tmp_path / "checkpoints") == [2]
     for path in tmp_path.rglob("*.safetensors"):
@@ -262,7 +293,9 @@ def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: P
     ):
         assert part in message
     assert "sizes" not in message
-    assert train(tmp_path, settings(steps=5, patience=2, keep=7), fingerprint=task).progress.step == 5
+    assert (
+        train(tmp_path, settings(steps=5, patience=2, keep=7), fingerprint=task).progress.step == 5
+    )
 
 
 def test_log_of_a_resumed_run_equals_that_of_one_run(tmp_path: Path) -> None:
@@ -323,5 +356,7 @@ def test_model_without_a_loss_is_refused(tmp_path: Path) -> None:
 
 
 def test_unusable_device_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'nonsense'"):
+    with pytest.raises(
+        ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'nonsense'"
+    ):
         train(tmp_path, settings(device="nonsense"))

@@ -25,7 +25,8 @@ def contents(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train two runs, `run` and `other`, with checkpoints of the same names; return their folder."""
+    """Train two runs, `run` and `other`, with checkpoints of the same names; return their
+    folder."""
     folder = tmp_path_factory.mktemp("finished")
     train(folder / "run", CONFIG)
     train(folder / "other", CONFIG, seed=6, model=ToyModel(dropout=0.3, seed=4))
@@ -61,9 +62,7 @@ def test_run_stops_after_saving_and_continues_where_it_is(
             change(tmp_path)
 
     step = 4 if at < 5 else 8
-    message = (
-        rf"run is no longer the directory this training started in.*now {tmp_path / 'moved'}; .*after step {step}\."
-    )
+    message = rf"run is no longer the directory this training started in.*now {tmp_path / 'moved'}; .*after step {step}\."
     with pytest.raises(DirectoryChangedError, match=message):
         train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
     other = tmp_path / ("run" if change is swap else "other")
@@ -73,7 +72,8 @@ def test_run_stops_after_saving_and_continues_where_it_is(
 
 
 def swap_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Train, and swap the directory for another before a file operation; return the number of operations."""
+    """Train, and swap the directory for another before a file operation; return the number of
+    operations."""
     count = -1
 
     def count_calls(real: Callable[..., object]) -> Callable[..., object]:
@@ -118,6 +118,9 @@ def test_removed_run_is_reported(tmp_path: Path) -> None:
         if number == 5:
             shutil.rmtree(tmp_path / "run")
 
-    with pytest.raises(DirectoryChangedError, match="was removed, or can no longer be found; nothing more was saved"):
+    with pytest.raises(
+        DirectoryChangedError,
+        match="was removed, or can no longer be found; nothing more was saved",
+    ):
         train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
     assert list(tmp_path.iterdir()) == []

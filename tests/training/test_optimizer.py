@@ -18,12 +18,17 @@ def step(model: nn.Module, optimizer: optim.Optimizer, *, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", optim.Adam), ("adamw", optim.AdamW)])
-def test_step_equals_the_plain_loop(name: Literal["adam", "adamw"], kind: type[optim.Optimizer]) -> None:
+def test_step_equals_the_plain_loop(
+    name: Literal["adam", "adamw"], kind: type[optim.Optimizer]
+) -> None:
     linear, reference = (nn.Linear(3, 5, bias=False).double() for _ in range(2))
     reference.load_state_dict(linear.state_dict())
     config = settings(optimizer=name, lr=0.1, betas=(0.7, 0.8), eps=1e-3, weight_decay=0.3)
     options = {"lr": 0.1, "betas": (0.7, 0.8), "eps": 1e-3, "weight_decay": 0.3, "foreach": False}
-    pairs = [(linear, build_optimizer(linear, config)), (reference, kind(reference.parameters(), **options))]
+    pairs = [
+        (linear, build_optimizer(linear, config)),
+        (reference, kind(reference.parameters(), **options)),
+    ]
     for model, optimizer in pairs:
         for seed in (1, 2, 3):
             step(model, optimizer, seed=seed)
@@ -38,7 +43,9 @@ def test_only_matrices_other_than_embeddings_decay() -> None:
     build_optimizer(model, settings(lr=0.5, weight_decay=0.2)).step()
     for name, value in model.named_parameters():
         decays = name in ("layers.0.weight", "layers.1.weight")
-        torch.testing.assert_close(value.detach(), before[name] * (0.9 if decays else 1.0), msg=name)
+        torch.testing.assert_close(
+            value.detach(), before[name] * (0.9 if decays else 1.0), msg=name
+        )
 
 
 def test_frozen_parameters_are_left_out() -> None:
@@ -61,12 +68,19 @@ def test_state_is_loaded_into_another_optimizer() -> None:
     load_optimizer_tensors(second, other, state, origin="there")
     for toy, optimizer in ((model, first), (other, second)):
         step(toy, optimizer, seed=2)
-    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True)
+    )
 
 
 def test_state_of_another_model_is_refused() -> None:
     model = ToyModel()
-    with pytest.raises(UserError, match=r"there holds step/elsewhere, but the model has no parameter elsewhere"):
+    with pytest.raises(
+        UserError, match=r"there holds step/elsewhere, but the model has no parameter elsewhere"
+    ):
         load_optimizer_tensors(
-            build_optimizer(model, settings()), model, {"step/elsewhere": torch.ones(())}, origin="there"
+            build_optimizer(model, settings()),
+            model,
+            {"step/elsewhere": torch.ones(())},
+            origin="there",
         )

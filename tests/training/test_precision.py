@@ -44,9 +44,12 @@ def cached_files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("bfloat16", "name"), [(0.5, "bfloat16"), (1.6, "bfloat16"), (1.7, "float32"), (2.0, "float32"), (4.0, "float32")]
+    ("bfloat16", "name"),
+    [(0.5, "bfloat16"), (1.6, "bfloat16"), (1.7, "float32"), (2.0, "float32"), (4.0, "float32")],
 )
-def test_auto_is_bfloat16_if_its_products_are_clearly_faster(machine: Machine, bfloat16: float, name: str) -> None:
+def test_auto_is_bfloat16_if_its_products_are_clearly_faster(
+    machine: Machine, bfloat16: float, name: str
+) -> None:
     machine.seconds["bfloat16"] = bfloat16
     result = resolve_precision("auto", CPU)
     assert result.name == name
@@ -63,7 +66,10 @@ def test_processor_without_instructions_for_bfloat16_computes_in_float32(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda device: False)
-    assert resolve_precision("auto", CPU) == ("float32", "the processor has no instructions for bfloat16")
+    assert resolve_precision("auto", CPU) == (
+        "float32",
+        "the processor has no instructions for bfloat16",
+    )
     assert machine.measured == 0
 
 
@@ -72,7 +78,9 @@ def test_accelerators_are_not_measured(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: str, native: bool
 ) -> None:
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda device: native)
-    assert resolve_precision("auto", torch.device(kind)).name == ("bfloat16" if native else "float32")
+    assert resolve_precision("auto", torch.device(kind)).name == (
+        "bfloat16" if native else "float32"
+    )
     assert machine.measured == 0
 
 
@@ -98,7 +106,10 @@ def test_measurement_is_cached(machine: Machine, tmp_path: Path) -> None:
     ids=["processor", "threads", "torch", "instructions", "environment"],
 )
 def test_another_machine_is_measured_again(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
+    machine: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
     assert resolve_auto() == "bfloat16"
     machine.seconds["bfloat16"] = 9.0
@@ -117,9 +128,14 @@ def damaged_contents(content: str) -> list[str]:
     damaged = [
         {**record, "machine": {}},
         {**record, "seconds": {"float32": 2.0}},
-        *({**record, "seconds": {"float32": 2.0, "bfloat16": bad}} for bad in (0.0, -1.0, math.nan, "1", None, True)),
+        *(
+            {**record, "seconds": {"float32": 2.0, "bfloat16": bad}}
+            for bad in (0.0, -1.0, math.nan, "1", None, True)
+        ),
     ]
-    rest = [{name: value for name, value in entry.items() if name != "checksum"} for entry in damaged]
+    rest = [
+        {name: value for name, value in entry.items() if name != "checksum"} for entry in damaged
+    ]
     return [
         "",
         "[]",
@@ -143,11 +159,16 @@ def test_damaged_file_is_measured_and_written_again(machine: Machine, tmp_path: 
     assert [file.name for file in cached_files(tmp_path)] == [path.name]
 
 
-def test_file_of_another_machine_under_the_same_name_is_rejected(machine: Machine, tmp_path: Path) -> None:
+def test_file_of_another_machine_under_the_same_name_is_rejected(
+    machine: Machine, tmp_path: Path
+) -> None:
     assert resolve_auto() == "bfloat16"
     [path] = cached_files(tmp_path)
     record = json.loads(path.read_text())
-    other = {"machine": record["machine"] | {"threads": 77}, "seconds": {"float32": 1.0, "bfloat16": 9.0}}
+    other = {
+        "machine": record["machine"] | {"threads": 77},
+        "seconds": {"float32": 1.0, "bfloat16": 9.0},
+    }
     path.write_text(json.dumps(precision.add_checksum(other)))
     assert resolve_auto() == "bfloat16"
     assert machine.measured == 2
@@ -183,7 +204,9 @@ def test_measurement_of_a_busy_machine_is_rejected(machine: Machine, tmp_path: P
     assert resolve_auto() == "bfloat16"
 
 
-def test_cache_folder_follows_the_conventions_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_follows_the_conventions_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(precision.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "regard"
@@ -232,7 +255,9 @@ def test_products_too_slow_to_repeat_end_the_measurement() -> None:
     assert len(clock.calls) == 2
 
 
-def test_measurement_computes_in_each_type_and_draws_no_random_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurement_computes_in_each_type_and_draws_no_random_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state, types, real = torch.get_rng_state(), set(), precision.linear
 
     def linear(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:

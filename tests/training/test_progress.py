@@ -9,7 +9,11 @@ from tests.training.toy import settings
 
 def test_progress_survives_json_exactly() -> None:
     progress = Progress(
-        step=3, seconds=0.1 + 0.2, recent_validations=[1, 3], best={"nll": 1 / 3}, log_sums=[1e-30, 0.1, 7.0]
+        step=3,
+        seconds=0.1 + 0.2,
+        recent_validations=[1, 3],
+        best={"nll": 1 / 3},
+        log_sums=[1e-30, 0.1, 7.0],
     )
     assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
@@ -23,10 +27,19 @@ def test_progress_survives_json_exactly() -> None:
         ),
         ({"step": True}, "progress.step must be a whole number of at least 0, got True"),
         ({"step": -1}, "progress.step must be a whole number of at least 0, got -1"),
-        ({"seconds": float("nan")}, "progress.seconds must be a finite number of at least 0, got nan"),
-        ({"recent_validations": 1.5}, r"progress.recent_validations must be a list of steps, got 1\.5"),
+        (
+            {"seconds": float("nan")},
+            "progress.seconds must be a finite number of at least 0, got nan",
+        ),
+        (
+            {"recent_validations": 1.5},
+            r"progress.recent_validations must be a list of steps, got 1\.5",
+        ),
         ({"recent_validations": [3]}, "progress must hold no validation after step 0, got 3"),
-        ({"step": 9, "recent_validations": [5, 3]}, "progress.recent_validations must be in increasing order, got"),
+        (
+            {"step": 9, "recent_validations": [5, 3]},
+            "progress.recent_validations must be in increasing order, got",
+        ),
         ({"best": {"nll": "low"}}, "progress.best must be numbers by name, got"),
         ({"log_sums": [0.0, 0.0]}, "progress.log_sums must be a list of three numbers, got"),
         ({"more": 1}, "progress must hold step, epoch"),
@@ -44,15 +57,22 @@ def test_invalid_progress_is_refused(change: dict[str, object], match: str) -> N
 def test_completed_fraction_of_each_limit() -> None:
     progress = Progress(step=30, epoch=2, position=3, seconds=90.0)
     config = settings(steps=40, epochs=5, minutes=3.0)
-    assert progress.fractions(config, batches=4) == pytest.approx({"steps": 0.75, "epochs": 0.55, "minutes": 0.5})
+    assert progress.fractions(config, batches=4) == pytest.approx(
+        {"steps": 0.75, "epochs": 0.55, "minutes": 0.5}
+    )
     assert progress.completed_fraction(config, batches=4) == 0.75
-    assert progress.completed_fraction(settings(steps=None, epochs=5, minutes=3.0), batches=4) == pytest.approx(0.55)
+    assert progress.completed_fraction(
+        settings(steps=None, epochs=5, minutes=3.0), batches=4
+    ) == pytest.approx(0.55)
     assert progress.completed_fraction(settings(steps=None), batches=4) == 0.0
 
 
 def test_first_limit_reached_is_named() -> None:
     config = settings(steps=9, epochs=4, minutes=1.0, patience=2)
-    assert Progress(step=8, epoch=3, seconds=59.0, validations_since_best=1).limit_reached(config) is None
+    assert (
+        Progress(step=8, epoch=3, seconds=59.0, validations_since_best=1).limit_reached(config)
+        is None
+    )
     assert Progress(step=9, epoch=4).limit_reached(config) == "steps"
     assert Progress(step=8, epoch=4).limit_reached(config) == "epochs"
     assert Progress(seconds=60.0).limit_reached(config) == "minutes"
@@ -63,12 +83,22 @@ def test_first_limit_reached_is_named() -> None:
 def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
     progress, config = Progress(), settings(warmup=2, steps=8)
     for count in (2, 2, 1):
-        progress.advance(config, used=count, batches=5, sums=(0.0, 0.0, 0), seconds=progress.seconds)
-    assert (progress.step, progress.epoch, progress.position, progress.warmup_end) == (3, 1, 0, 0.25)
+        progress.advance(
+            config, used=count, batches=5, sums=(0.0, 0.0, 0), seconds=progress.seconds
+        )
+    assert (progress.step, progress.epoch, progress.position, progress.warmup_end) == (
+        3,
+        1,
+        0,
+        0.25,
+    )
 
 
 def test_step_adds_its_sums_and_its_time_counts_after_the_warmup() -> None:
-    progress, config = Progress(seconds=6.0, tokens=2, log_sums=[1.0, 1.0, 2.0]), settings(warmup=1, minutes=1)
+    progress, config = (
+        Progress(seconds=6.0, tokens=2, log_sums=[1.0, 1.0, 2.0]),
+        settings(warmup=1, minutes=1),
+    )
     progress.advance(config, used=1, batches=5, sums=(3.0, 2.0, 4), seconds=30.0)
     assert (progress.seconds, progress.tokens, progress.log_sums) == (30.0, 6, [4.0, 3.0, 6.0])
     assert progress.warmup_end == 0.1  # of the minute, before the step
@@ -78,8 +108,17 @@ def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
     progress, history = Progress(), []
     for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
         progress.step = step
-        is_best = progress.record_validation({"bleu": score}, metric="bleu", maximize=True, window=2)
-        history.append((is_best, progress.best_step, progress.validations_since_best, progress.recent_validations))
+        is_best = progress.record_validation(
+            {"bleu": score}, metric="bleu", maximize=True, window=2
+        )
+        history.append(
+            (
+                is_best,
+                progress.best_step,
+                progress.validations_since_best,
+                progress.recent_validations,
+            )
+        )
     assert history == [
         (True, 1, 0, [1]),
         (True, 2, 0, [1, 2]),

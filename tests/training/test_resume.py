@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the output of `killing`."""
-    command = [sys.executable, "-m", "tests.training.killing", str(tmp_path_factory.mktemp("killing"))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.training.killing",
+        str(tmp_path_factory.mktemp("killing")),
+    ]
     result = subprocess.run(
         command,
         cwd=ROOT,
@@ -28,7 +33,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_run_leaves_weights_checkpoint_and_log(results: dict[str, Any]) -> None:
     files = results["uninterrupted"]["files"]
-    assert {"model.safetensors", "log.jsonl", "checkpoints/step-00000010/ema.safetensors"} <= files.keys()
+    assert {
+        "model.safetensors",
+        "log.jsonl",
+        "checkpoints/step-00000010/ema.safetensors",
+    } <= files.keys()
     assert not [name for name in files if ".new" in name or ".old" in name]
 
 
@@ -36,9 +45,9 @@ def test_run_killed_at_any_event_and_resumed_leaves_the_same_bits(results: dict[
     killed = results["killed"]
     assert len(killed) > 10
     assert sum(run["exit_codes"] == [-9, 0] for run in killed.values()) >= len(killed) - 1
-    assert {event: run["files"] == results["uninterrupted"]["files"] for event, run in killed.items()} == dict.fromkeys(
-        killed, True
-    )
+    assert {
+        event: run["files"] == results["uninterrupted"]["files"] for event, run in killed.items()
+    } == dict.fromkeys(killed, True)
 
 
 def test_run_killed_many_times_leaves_the_same_bits(results: dict[str, Any]) -> None:
@@ -46,7 +55,9 @@ def test_run_killed_many_times_leaves_the_same_bits(results: dict[str, Any]) -> 
     assert results["repeated"]["files"] == results["uninterrupted"]["files"]
 
 
-def test_interrupted_run_exits_with_130_and_resumes_to_the_same_bits(results: dict[str, Any]) -> None:
+def test_interrupted_run_exits_with_130_and_resumes_to_the_same_bits(
+    results: dict[str, Any],
+) -> None:
     for run in results["interrupted"].values():
         assert run["exit_codes"] == [130, 0]
         assert run["files"] == results["uninterrupted"]["files"]

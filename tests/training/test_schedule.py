@@ -16,7 +16,9 @@ def rates(config: TrainConfig) -> list[float]:
     progress, values = Progress(), []
     for number in range(1, (config.steps or 14) + 1):
         fraction = progress.completed_fraction(config, batches=7)
-        values.append(learning_rate(config, step=number, done=fraction, warmup_end=progress.warmup_end))
+        values.append(
+            learning_rate(config, step=number, done=fraction, warmup_end=progress.warmup_end)
+        )
         progress.advance(config, used=1, batches=7, sums=(0.0, 0.0, 0), seconds=progress.seconds)
     return values
 
@@ -49,7 +51,13 @@ def test_cosine_is_at_half_after_half_of_the_decay() -> None:
 
 
 def test_constant_stays_at_the_peak() -> None:
-    assert rates(settings(schedule="constant", lr=0.3, warmup=2, steps=5)) == [0.15, 0.3, 0.3, 0.3, 0.3]
+    assert rates(settings(schedule="constant", lr=0.3, warmup=2, steps=5)) == [
+        0.15,
+        0.3,
+        0.3,
+        0.3,
+        0.3,
+    ]
 
 
 def test_linear_by_epochs_equals_linear_by_steps() -> None:
@@ -72,7 +80,9 @@ def test_linear_by_minutes_follows_the_time() -> None:
     warmup=st.integers(0, 40),
     steps=st.integers(1, 60),
 )
-def test_rate_never_exceeds_its_peak_nor_falls_below_zero(schedule: str, warmup: int, steps: int) -> None:
+def test_rate_never_exceeds_its_peak_nor_falls_below_zero(
+    schedule: str, warmup: int, steps: int
+) -> None:
     values = rates(settings(schedule=schedule, lr=0.9, warmup=warmup, steps=steps))
     assert all(0 <= rate <= 0.9 for rate in values)
     if steps >= max(warmup, 1):

@@ -12,10 +12,14 @@ from tests.training.toy import ToyBatch, ToyBatches, ToyModel
 PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
 
 
-def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6) -> tuple[nn.Module, StepSums]:
+def gradients(
+    plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6
+) -> tuple[nn.Module, StepSums]:
     model = ToyModel(dropout=dropout).double()
     replica = Replica(model, World(), shard="ddp")
-    sums = add_gradients(replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision="float32")
+    sums = add_gradients(
+        replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision="float32"
+    )
     return model, sums
 
 
@@ -88,7 +92,13 @@ def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
 
 
 def test_seeds_differ_with_each_number_and_their_order() -> None:
-    seeds = [derive_seed(1, 2, 3), derive_seed(1, 3, 2), derive_seed(12, 3), derive_seed(1, 23), derive_seed(2, 2, 3)]
+    seeds = [
+        derive_seed(1, 2, 3),
+        derive_seed(1, 3, 2),
+        derive_seed(12, 3),
+        derive_seed(1, 23),
+        derive_seed(2, 2, 3),
+    ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derive_seed(1, 2, 3) == seeds[0]

@@ -1,4 +1,5 @@
-"""Tensor files: readable by the library, equal for equal tensors, refused if any byte is damaged."""
+"""Tensor files: readable by the library, equal for equal tensors, refused if any byte is
+damaged."""
 
 import os
 import random
@@ -72,7 +73,8 @@ def test_any_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         struct.pack("<Q", 2) + b"[]",
         struct.pack("<Q", 100_000) + b"[" * 100_000,
         struct.pack("<Q", 20) + b'{"__metadata__": [1]}',
-        struct.pack("<Q", 70) + b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0]}',
+        struct.pack("<Q", 70)
+        + b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0]}',
     ],
 )
 def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes) -> None:

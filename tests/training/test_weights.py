@@ -65,7 +65,8 @@ def test_weights_of_another_model_are_refused_with_what_differs(tmp_path: Path) 
     save_weights(path, nn.Linear(2, 3, bias=False))
     with pytest.raises(
         UserError,
-        match=r"w\.safetensors does not fit this model: bias is missing; weight must have shape \(3, 5\), got \(3, 2\)",
+        match=r"w\.safetensors does not fit this model: bias is missing; weight must have shape "
+        r"\(3, 5\), got \(3, 2\)",
     ):
         load_weights(path, nn.Linear(5, 3))
     with pytest.raises(UserError, match=r"does not fit this model: .*weight is not in the model"):
@@ -105,7 +106,9 @@ def test_published_file_is_complete_if_the_system_copies_none_or_half(
 
 
 @pytest.mark.parametrize(("value", "name"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
-def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float, name: str) -> None:
+def test_weights_that_are_not_finite_are_refused_by_name(
+    tmp_path: Path, value: float, name: str
+) -> None:
     path, model = tmp_path / "w.safetensors", nn.Linear(2, 3)
     with torch.no_grad():
         model.bias[1] = value
@@ -123,5 +126,7 @@ def test_buffer_may_be_infinite(tmp_path: Path) -> None:
 
 def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3).double())
-    with pytest.raises(UserError, match=r"weight must have dtype torch\.float32, got torch\.float64"):
+    with pytest.raises(
+        UserError, match=r"weight must have dtype torch\.float32, got torch\.float64"
+    ):
         load_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))

@@ -1,7 +1,8 @@
-"""Program of each process that torchrun starts in tests: `torchrun ... -m tests.training.together FOLDER`.
+"""Program of each process that torchrun starts in tests: `torchrun ... -m tests.training.together
+FOLDER`.
 
-For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early to be resumed by
-another, and ddp-begun that resumes the run of a single process.
+For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early
+to be resumed by another, and ddp-begun that resumes the run of a single process.
 """
 
 import dataclasses
@@ -31,7 +32,10 @@ def main() -> None:
     torch.set_num_threads(1)
     with join_process_group("cpu") as world:
         for shard in ("ddp", "fsdp"):
-            config, part = dataclasses.replace(CONFIG, shard=shard), dataclasses.replace(PART, shard=shard)
+            config, part = (
+                dataclasses.replace(CONFIG, shard=shard),
+                dataclasses.replace(PART, shard=shard),
+            )
             # All processes start with the weights of the main process.
             model = toy(folder / f"{shard}-whole", config, seed=3 + world.rank)
             assert isinstance(model.embed.weight, DTensor) == (shard == "fsdp")

@@ -1,4 +1,5 @@
-"""Small model with two layers and tied weights, and sequences to learn, for tests of the training loop."""
+"""Small model with two layers and tied weights, and sequences to learn, for tests of the training
+loop."""
 
 import math
 import random
@@ -63,7 +64,9 @@ class ToyModel(nn.Module):
         for layer in self.layers:
             hidden = hidden + self.dropout(layer(hidden))
         logits = self.out(self.norm(hidden))
-        total = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
+        total = functional.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
+        )
         return ToyLoss(total, total.detach(), self.count(batch))
 
     def count(self, batch: ToyBatch) -> int:
@@ -82,7 +85,10 @@ class ToyBatches:
         rows = list(range(NUM_ROWS))
         random.Random(epoch).shuffle(rows)
         first, rest = rows[:1], rows[1:]
-        return [tuple(first), *(tuple(rest[at : at + self.size]) for at in range(0, len(rest), self.size))]
+        return [
+            tuple(first),
+            *(tuple(rest[at : at + self.size]) for at in range(0, len(rest), self.size)),
+        ]
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> ToyBatch:
         self.number += 1

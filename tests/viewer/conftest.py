@@ -20,22 +20,27 @@ from tests.recipes.toy_clouds import SMALL as CLOUDS
 from tests.recipes.toy_clouds import write_clouds
 
 _SHORT = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
-_SMALL = "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
+_SMALL = (
+    "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
+)
 
 _RUNS = {
     "chain": (
-        f"train language {_SHORT} --train.steps 10 --train.validate-every 10 --context 24 --model.core self-attentive "
+        f"train language {_SHORT} --train.steps 10 --train.validate-every 10 --context 24 "
+        f"--model.core self-attentive "
         "--model.core.width 16 --model.core.hidden 16 --batch 8"
     ),
     "image": f"train images {_SHORT} {_SMALL} --patch 2 --augment none --batch 16",
     "boxes": (
-        f"train boxes {_SHORT} {_SMALL} --data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 6 "
+        f"train boxes {_SHORT} {_SMALL} --data.width 32 --data.height 24 --downsampling-layers 2 "
+        f"--model.num-queries 6 "
         "--batch 8 "
         "--threshold 0.01"
     ),
     "tracks": f"train tracks {_SHORT} {_SMALL} --batch 32",
     "events": (
-        f"train events {_SHORT} {_SMALL} --data.bands 12 --channels 8 --model.num-queries 4 --batch 8 --threshold 0.01 "
+        f"train events {_SHORT} {_SMALL} --data.bands 12 --channels 8 --model.num-queries 4 "
+        f"--batch 8 --threshold 0.01 "
         "--data.epoch-size 40 --data.val-size 8 --data.test-size 4"
     ),
 }
@@ -53,20 +58,29 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Return a function that opens a page: open_page(path, "#view=links", width=..., height=..., color_scheme=...)."""
+    """Return a function that opens a page: open_page(path, "#view=links", width=..., height=...,
+    color_scheme=...)."""
     pages, errors = [], []
 
-    def open_tab(path: Path, fragment: str = "", *, width: int = 1280, height: int = 800, **context: Any) -> Page:
+    def open_tab(
+        path: Path, fragment: str = "", *, width: int = 1280, height: int = 800, **context: Any
+    ) -> Page:
         page = browser.new_page(viewport={"width": width, "height": height}, **context)
         page.set_default_timeout(20_000)
         pages.append(page)
-        page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+        page.on(
+            "console",
+            lambda message: message.type in ("error", "warning") and errors.append(message.text),
+        )
         page.on("pageerror", lambda error: errors.append(str(error)))
         own = path.resolve().as_uri()
         # Chromium requests the page itself; any other request is an error.
         page.on(
             "request",
-            lambda request: request.url.startswith((own, "data:", "blob:", "about:")) or errors.append(request.url),
+            lambda request: (
+                request.url.startswith((own, "data:", "blob:", "about:"))
+                or errors.append(request.url)
+            ),
         )
         page.goto(own + fragment)
         page.wait_for_function("window.regard || document.querySelector('[role=alert], iframe')")
@@ -80,7 +94,9 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 @pytest.fixture(scope="session")
-def train_and_capture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Capture, Path]]:
+def train_and_capture(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], tuple[Capture, Path]]:
     """Return a function that trains a run of this name, once, and returns its capture and page."""
     results: dict[str, tuple[Capture, Path]] = {}
 

@@ -23,8 +23,12 @@ def test_the_page_was_built_from_these_sources():
     digest = hashlib.sha256()
     for name in sorted(path.relative_to(ROOT).as_posix() for path in files):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
-    (stated,) = re.findall(r"<!-- built from sha256:([0-9a-f]+) -->", PAGE.read_text(encoding="utf-8"))
-    assert stated == digest.hexdigest(), "regard/look/page/page.html is not built from these sources: run make viewer"
+    (stated,) = re.findall(
+        r"<!-- built from sha256:([0-9a-f]+) -->", PAGE.read_text(encoding="utf-8")
+    )
+    assert stated == digest.hexdigest(), (
+        "regard/look/page/page.html is not built from these sources: run make viewer"
+    )
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -32,7 +32,9 @@ def write_page(path: Path, sample: Sample) -> Path:
 
 @pytest.fixture
 def text_page(tmp_path, open_page):
-    sample = Sample(title="long words " * 200, axes={"source": Axis(labels=("a", "b", "c"), kind="token")})
+    sample = Sample(
+        title="long words " * 200, axes={"source": Axis(labels=("a", "b", "c"), kind="token")}
+    )
     return open_page(write_page(tmp_path / "text.html", sample))
 
 
@@ -49,8 +51,8 @@ def color_at(page: Page, query: int, key: int) -> list[int]:
     """Return red, green and blue of a place of the drawing, off its middle, where numbers are."""
     return page.evaluate(
         """([query, key]) => {
-          const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage canvas");
-          const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
+          const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage
+          canvas"); const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
           const at = [(x - box.left) * ratio, (y - box.top + 16) * ratio];
           const copy = document.createElement("canvas").getContext("2d");
           copy.drawImage(canvas, ...at, 1, 1, 0, 0, 1, 1);
@@ -79,7 +81,9 @@ def test_a_long_title_has_two_lines_and_its_text_as_tooltip(text_page):
 
 
 def test_an_image_has_the_colors_of_its_legend_on_a_pale_picture(image_page):
-    colors = image_page.locator(".heat-scale").evaluate("scale => getComputedStyle(scale).backgroundImage")
+    colors = image_page.locator(".heat-scale").evaluate(
+        "scale => getComputedStyle(scale).backgroundImage"
+    )
     below, above = [213, 94, 0], [12, 86, 165]
     for color in (below, above):
         assert ", ".join(map(str, color)) in colors
@@ -110,5 +114,7 @@ def test_axes_of_contributions_are_parts_and_items(text_page):
 
 
 def test_the_last_row_of_a_picture_is_inside_its_place(image_page):
-    canvas, stage = (image_page.locator(selector).bounding_box() for selector in (".stage canvas", ".stage"))
+    canvas, stage = (
+        image_page.locator(selector).bounding_box() for selector in (".stage canvas", ".stage")
+    )
     assert canvas["y"] + canvas["height"] <= stage["y"] + stage["height"] + 0.5

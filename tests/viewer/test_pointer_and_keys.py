@@ -10,12 +10,18 @@ from regard.look.sample import Alternative, Axis, DecodingStep, Sample
 
 
 def capture_of(*outputs: str, layers: int = 2, heads: int = 2) -> Capture:
-    """Return a capture of one sample per output, a token per character, with random weights on five source tokens."""
+    """Return a capture of one sample per output, a token per character, with random weights on five
+    source tokens."""
 
     def sample_maps(output: str) -> SampleMaps:
-        weights = torch.rand(layers, heads, len(output), 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
+        weights = torch.rand(
+            layers, heads, len(output), 5, generator=torch.Generator().manual_seed(0)
+        ).softmax(-1)
         alternatives = [(Alternative(token=token, probability=0.5),) for token in output]
-        steps = [DecodingStep(token=one[0].token, probability=0.5, alternatives=one) for one in alternatives]
+        steps = [
+            DecodingStep(token=one[0].token, probability=0.5, alternatives=one)
+            for one in alternatives
+        ]
         maps = [
             AttentionMap(
                 key=f"{output} {layer}",
@@ -30,7 +36,9 @@ def capture_of(*outputs: str, layers: int = 2, heads: int = 2) -> Capture:
             for layer in range(1, layers + 1)
         ]
         axes = {"output": Axis(labels=tuple(output)), "source": Axis(labels=tuple("abcde"))}
-        return SampleMaps(sample=Sample(title=output, axes=axes, steps=tuple(steps)), maps=tuple(maps))
+        return SampleMaps(
+            sample=Sample(title=output, axes=axes, steps=tuple(steps)), maps=tuple(maps)
+        )
 
     samples = [sample_maps(output) for output in outputs]
     return Capture(lambda: samples, title="run", model="model")
@@ -49,7 +57,9 @@ def point_at(page: Page, place: tuple[int | None, int | None]) -> str:
     return page.locator("#tip").inner_text()
 
 
-@pytest.mark.parametrize(("view", "place"), [("alignment", (1, 2)), ("links", (1, None)), ("steps", (None, 2))])
+@pytest.mark.parametrize(
+    ("view", "place"), [("alignment", (1, 2)), ("links", (1, None)), ("steps", (None, 2))]
+)
 def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tmp_path):
     """It is the one that a movement of the pointer shows."""
     page = open_page(capture_of("2019").save(tmp_path / "page.html"), f"#head=0&view={view}")
@@ -64,7 +74,9 @@ def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tm
 
 
 def test_the_tooltip_names_the_layer_and_that_of_the_keyboard_closes_with_it(open_page, tmp_path):
-    page = open_page(capture_of("2019").save(tmp_path / "page.html"), "#read=layer%202&head=0&view=alignment")
+    page = open_page(
+        capture_of("2019").save(tmp_path / "page.html"), "#read=layer%202&head=0&view=alignment"
+    )
     press(page, "ArrowDown")
     assert "layer 2, head 1" in page.locator("#tip").inner_text()
     press(page, ",")
@@ -81,7 +93,10 @@ def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_
         press(page, "n")
         assert counts.all_inner_texts() == [f"step {number} of 4", f"step {number} of 3"]
     press(page, "n")
-    assert counts.all_inner_texts() == ["step 4 of 4", "step 3 of 3, the last (step 4 on the other side)"]
+    assert counts.all_inner_texts() == [
+        "step 4 of 4",
+        "step 3 of 3, the last (step 4 on the other side)",
+    ]
     press(page, "p p")
     assert counts.all_inner_texts() == ["step 2 of 4", "step 2 of 3"]
 
@@ -89,7 +104,9 @@ def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_
 def test_keys_of_a_presenter_go_through_the_steps_of_all_samples(open_page, tmp_path):
     """The page does not scroll; Esc ends it, and unpins only after that."""
     both = capture_of("abcd", "xyz"), capture_of("efgh")
-    page = open_page(both[0].save(tmp_path / "page.html", compare=both[1]), "#view=steps", width=1366, height=500)
+    page = open_page(
+        both[0].save(tmp_path / "page.html", compare=both[1]), "#view=steps", width=1366, height=500
+    )
     press(page, "c f")
     counts = page.locator(".steps .count")
     press(page, "PageDown ArrowDown PageUp ArrowRight")

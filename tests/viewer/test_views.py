@@ -45,7 +45,8 @@ def fragment(attention_map: AttentionMap, view: str, head: int = 0) -> str:
 
 
 def three_digits(number: float) -> str:
-    """Format a number as the page does, without an exponent; the start of it for very small ones."""
+    """Format a number as the page does, without an exponent; the start of it for very small
+    ones."""
     text = f"{number:.3g}"
     return text.split("e", maxsplit=1)[0] if "e" in text else text
 
@@ -90,12 +91,17 @@ def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_ca
     assert count >= min(2, len(queries)), "no tooltip has a number"
 
 
-@pytest.mark.parametrize("run", ["transformer", "recurrent", "chain", "image", "boxes", "points", "tracks", "events"])
+@pytest.mark.parametrize(
+    "run", ["transformer", "recurrent", "chain", "image", "boxes", "points", "tracks", "events"]
+)
 def test_every_view_of_every_read_opens(run, train_and_capture, open_page):
     """No error is written to the console, and something is drawn."""
     capture, path = train_and_capture(run)
     page = open_page(path)
-    maps = {(attention_map.kind, attention_map.measure): attention_map for attention_map in capture[0].maps}
+    maps = {
+        (attention_map.kind, attention_map.measure): attention_map
+        for attention_map in capture[0].maps
+    }
     for attention_map in maps.values():
         for view in page.evaluate("window.regard.shown()")["views"]:
             page.evaluate("hash => { location.hash = hash }", fragment(attention_map, view))
@@ -126,7 +132,10 @@ def test_decoding_steps_are_shown(train_and_capture, open_page):
         if number:
             page.keyboard.press("ArrowRight")
             page.evaluate("window.regard.ready")
-        assert page.evaluate("window.regard.shown()")["query"] == (number if number else None) or number == 0
+        assert (
+            page.evaluate("window.regard.shown()")["query"] == (number if number else None)
+            or number == 0
+        )
         text = page.locator("main").inner_text()
         for alternative in step.alternatives[:3]:
             assert three_digits(alternative.probability) in text
@@ -146,7 +155,10 @@ def test_gradients_and_rollout_are_measures(train_and_capture, open_page):
 
 
 def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
-    first_capture, second_capture = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
+    first_capture, second_capture = (
+        train_and_capture("transformer")[0],
+        train_and_capture("recurrent")[0],
+    )
     path = first_capture.save(tmp_path / "both.html", compare=second_capture)
     page = open_page(path)  # both at once
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
@@ -165,7 +177,9 @@ def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open
     page.evaluate("window.regard.ready")
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
     assert (left["capture"], right["capture"]) == (0, 1)
-    assert [right[name] for name in ("read", "head", "view")] == [left[name] for name in ("read", "head", "view")]
+    assert [right[name] for name in ("read", "head", "view")] == [
+        left[name] for name in ("read", "head", "view")
+    ]
 
 
 def make_map(weights: torch.Tensor, *, queries: str = "output") -> AttentionMap:
@@ -208,11 +222,16 @@ def test_the_strongest_link_is_on_the_first_screen(shape, open_page, tmp_path):
 
 def test_headings_of_links_are_whole(open_page, tmp_path):
     """Short words: the headings are wider than their columns."""
-    path = write_weights(tmp_path / "page.html", torch.full((1, 40, 40), 1 / 40), kind="observation")
+    path = write_weights(
+        tmp_path / "page.html", torch.full((1, 40, 40), 1 / 40), kind="observation"
+    )
     page = open_page(path, "#view=links", width=640)
     width = page.locator(".sheet").bounding_box()["width"]
     root, texts = save_svg(page)
-    for heading, is_left in (("queries: output observations", True), ("keys: source observations", False)):
+    for heading, is_left in (
+        ("queries: output observations", True),
+        ("keys: source observations", False),
+    ):
         element = list(root.iter(f"{SVG}text"))[texts.index(heading)]
         x, room = float(element.get("x")), 6 * len(heading)  # of 12 pixels
         assert (x - room if is_left else width - x - room) >= 0, heading
@@ -220,12 +239,19 @@ def test_headings_of_links_are_whole(open_page, tmp_path):
 
 @pytest.mark.parametrize("heads", [2, 4, 6])
 def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
-    weights = torch.softmax(torch.randn(heads, 6, 12, generator=torch.Generator().manual_seed(0)), -1)
-    page = open_page(write_weights(tmp_path / "page.html", weights), "#view=heads", width=1920, height=1080)
+    weights = torch.softmax(
+        torch.randn(heads, 6, 12, generator=torch.Generator().manual_seed(0)), -1
+    )
+    page = open_page(
+        write_weights(tmp_path / "page.html", weights), "#view=heads", width=1920, height=1080
+    )
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     page.evaluate("window.regard.ready")
-    drawn, room = page.locator(".grid canvas").first.bounding_box(), page.locator(".host").bounding_box()
+    drawn, room = (
+        page.locator(".grid canvas").first.bounding_box(),
+        page.locator(".host").bounding_box(),
+    )
     assert drawn["height"] <= room["height"] + 1
     assert drawn["width"] <= room["width"] + 1
     assert drawn["width"] * drawn["height"] > 0.6 * room["width"] * room["height"]
@@ -246,7 +272,9 @@ def test_presenting_keeps_the_names_of_compared_runs(train_and_capture, open_pag
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     names = page.locator(".model")
-    assert [name.inner_text() for name in names.all() if name.is_visible()] == [each.title for each in captures]
+    assert [name.inner_text() for name in names.all() if name.is_visible()] == [
+        each.title for each in captures
+    ]
     page.keyboard.press("c")
     assert not names.first.is_visible()
 
@@ -330,13 +358,17 @@ def test_views_fit_the_width_of_the_page(scheme, width, train_and_capture, open_
         page.evaluate("window.regard.ready")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (scheme == "dark")
+    assert (sum(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (
+        scheme == "dark"
+    )
 
 
 def test_notebooks_show_the_page_in_a_sandboxed_frame(train_and_capture, open_page, tmp_path):
     outer = tmp_path / "notebook.html"
     outer.write_text(
-        f"<!doctype html><meta charset=utf-8><body>{train_and_capture('transformer')[0]._repr_html_()}", "utf-8"
+        f"<!doctype html><meta "
+        f"charset=utf-8><body>{train_and_capture('transformer')[0]._repr_html_()}",
+        "utf-8",
     )
     page = open_page(outer)
     page.frame_locator("iframe").locator("main canvas").first.wait_for()
@@ -354,11 +386,11 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
         "masked: exactly 0",
     ]
     dark = """([query, key]) => {
-      const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage canvas");
-      const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
+      const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage
+      canvas"); const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
       const side = 10, left = (x - box.left - side) * ratio, top = (y - box.top - side) * ratio;
-      const {data} = canvas.getContext("2d").getImageData(left, top, 2 * side * ratio, 2 * side * ratio);
-      return new Set(new Uint32Array(data.buffer)).size;
+      const {data} = canvas.getContext("2d").getImageData(left, top, 2 * side * ratio, 2 * side *
+      ratio); return new Set(new Uint32Array(data.buffer)).size;
     }"""
     page.evaluate("location.hash += '&scale=one'")
     page.evaluate("window.regard.ready")
@@ -373,9 +405,7 @@ def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_captu
     attention_map = first(capture, "cross")
     weights = attention_map.head(0).float().numpy()
     page = open_page(path, fragment(attention_map, "alignment"), width=1920, height=1080)
-    size = (
-        "() => { const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)]; return [b.x - a.x, b.y - a.y] }"
-    )
+    size = "() => { const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)]; return [b.x - a.x, b.y - a.y] }"
     before = page.evaluate(size)
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
@@ -422,7 +452,10 @@ def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, t
         return
     root = ElementTree.parse(file).getroot()
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    shapes = [*root.iter("{http://www.w3.org/2000/svg}rect"), *root.iter("{http://www.w3.org/2000/svg}path")]
+    shapes = [
+        *root.iter("{http://www.w3.org/2000/svg}rect"),
+        *root.iter("{http://www.w3.org/2000/svg}path"),
+    ]
     assert sum(len(shape.get("d", "M" * 10)) for shape in shapes) > 300
     if view == "alignment":
         assert "keys: source tokens" in texts
@@ -452,7 +485,9 @@ def test_frequencies_are_on_the_axis_of_a_sound(train_and_capture, open_page):
     assert ">250 Hz<" in text
 
 
-@pytest.mark.parametrize(("run", "view", "kind"), [("image", "image", "pooling"), ("transformer", "steps", "cross")])
+@pytest.mark.parametrize(
+    ("run", "view", "kind"), [("image", "image", "pooling"), ("transformer", "steps", "cross")]
+)
 def test_saved_pictures_have_no_controls(run, view, kind, train_and_capture, open_page):
     capture, path = train_and_capture(run)
     attention_map = first(capture, kind)
@@ -464,7 +499,9 @@ def test_saved_pictures_have_no_controls(run, view, kind, train_and_capture, ope
     assert page.locator(".tools button, .slider").first.is_visible()
 
 
-def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(train_and_capture, open_page):
+def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(
+    train_and_capture, open_page
+):
     capture, path = train_and_capture("transformer")
     attention_map = first(capture, "cross")
     root, texts = save_svg(open_page(path, fragment(attention_map, "alignment", 1)))
@@ -472,7 +509,9 @@ def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(train_and
     assert caption in texts
     assert "uniform" in texts
     pin = "rgb(213, 94, 0)"
-    marks = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("fill") == pin]
+    marks = [
+        rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("fill") == pin
+    ]
     assert [mark.get("width") for mark in marks] == ["2"]
 
 
@@ -491,7 +530,9 @@ def test_saving_again_writes_no_warning(train_and_capture, open_page):
         save_svg(page)
 
 
-def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(train_and_capture, open_page):
+def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(
+    train_and_capture, open_page
+):
     capture, path = train_and_capture("transformer")
     attention_map = first(capture, "decoder self")
     page = open_page(path, fragment(attention_map, "alignment"))
@@ -518,7 +559,10 @@ def test_presenting_fits_a_chain_to_the_window(train_and_capture, open_page):
     last = attention_map.head(0).shape[0] - 1
     place = page.evaluate("i => window.regard.place(i, i)", last)
     assert 0.85 * 1920 < place["x"] < 1920
-    assert place["y"] < page.locator(".host").bounding_box()["y"] + page.locator(".host").bounding_box()["height"]
+    assert (
+        place["y"]
+        < page.locator(".host").bounding_box()["y"] + page.locator(".host").bounding_box()["height"]
+    )
 
 
 def test_presenting_enlarges_the_summary(train_and_capture, open_page):
@@ -530,7 +574,9 @@ def test_presenting_enlarges_the_summary(train_and_capture, open_page):
     page.evaluate("window.regard.ready")
     zoom = float(page.evaluate("document.documentElement.style.zoom"))
     assert page.evaluate(height) > 1.15 * zoom * before
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
 
 
 def test_buttons_and_legend_wrap_on_a_phone(train_and_capture, open_page):
@@ -579,7 +625,10 @@ def test_lines_are_thicker_when_presenting(train_and_capture, open_page):
 def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page):
     capture, path = train_and_capture("transformer")
     page = open_page(
-        path, fragment(first(capture, "cross", "weight x gradient"), "alignment", -1), width=1920, height=1080
+        path,
+        fragment(first(capture, "cross", "weight x gradient"), "alignment", -1),
+        width=1920,
+        height=1080,
     )
 
     def legend() -> dict[str, tuple[float, float]]:
@@ -587,7 +636,10 @@ def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page)
         root, texts = save_svg(page)
         elements = list(root.iter(f"{SVG}text"))[texts.index("weight", 2) :]
         left = float(elements[0].get("x"))
-        return {each.text: (float(each.get("x")) - left, float(each.get("font-size"))) for each in elements}
+        return {
+            each.text: (float(each.get("x")) - left, float(each.get("font-size")))
+            for each in elements
+        }
 
     before = legend()
     assert any(text.startswith("-") for text in before)
@@ -633,19 +685,26 @@ def test_marks_of_the_page_are_on_saved_pictures(train_and_capture, open_page):
     accent = page.locator(".output-token[aria-pressed=true]").evaluate(
         "token => getComputedStyle(token).boxShadow.match(/rgb\\(.*?\\)/)[0]"
     )
-    opacity = page.locator(".output-token.is-future").first.evaluate("token => getComputedStyle(token).opacity")
+    opacity = page.locator(".output-token.is-future").first.evaluate(
+        "token => getComputedStyle(token).opacity"
+    )
     root, texts = save_svg(page)
     assert "\u2713" in texts  # the token of the output among the candidates
     assert [rect.get("stroke") for rect in root.iter(f"{SVG}rect")].count(accent) == 1
     assert opacity in {text.get("opacity") for text in root.iter(f"{SVG}text")}
 
 
-def capture_boxes(samples: list[list[DetectedBox]], count: int, labels: tuple[str, ...] = ()) -> Capture:
+def capture_boxes(
+    samples: list[list[DetectedBox]], count: int, labels: tuple[str, ...] = ()
+) -> Capture:
     """Return a capture of images with these boxes, those of the first of `count` queries."""
     place = (0.0, 0.0, 1.0, 1.0)
     axes = {
         "queries": Axis(
-            labels=tuple(map(str, range(count))), kind="box", picture="image", places=tuple(place for _ in range(count))
+            labels=tuple(map(str, range(count))),
+            kind="box",
+            picture="image",
+            places=tuple(place for _ in range(count)),
         ),
         "source": Axis(labels=("1",), kind="patch", picture="image", places=(place,)),
     }
@@ -669,7 +728,10 @@ def capture_boxes(samples: list[list[DetectedBox]], count: int, labels: tuple[st
 
 def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     places = [(0.02 * (i % 5) + 0.2, 0.015 * (i // 5) + 0.3, 0.2, 0.2) for i in range(25)]
-    boxes = [DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places)]
+    boxes = [
+        DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i)
+        for i, place in enumerate(places)
+    ]
     capture = capture_boxes([boxes], 25)
     page = open_page(capture.save(tmp_path / "page.html"))
     root, texts = save_svg(page)
@@ -682,7 +744,9 @@ def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     assert "cell 1.00" in texts  # labels of larger scores come first
     for i, (x, y, width, height) in enumerate(tags):
         for left, top, wide, high in tags[:i]:
-            assert min(x + width, left + wide) <= max(x, left) or min(y + height, top + high) <= max(y, top)
+            assert min(x + width, left + wide) <= max(x, left) or min(
+                y + height, top + high
+            ) <= max(y, top)
 
 
 def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_page, tmp_path):
@@ -708,20 +772,30 @@ def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_pag
 
 @pytest.mark.parametrize("found", [2, 0])
 def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
-    events = tuple(DetectedEvent(label="dog", score=0.5 + 0.1 * i, onset=i, duration=1, query=i) for i in range(found))
+    events = tuple(
+        DetectedEvent(label="dog", score=0.5 + 0.1 * i, onset=i, duration=1, query=i)
+        for i in range(found)
+    )
     axes = {
         "queries": Axis(
-            labels=("a", "b", "c"), kind="event", picture="sound", places=((0.0, 1.0), (1.0, 2.0), (2.0, 3.0))
+            labels=("a", "b", "c"),
+            kind="event",
+            picture="sound",
+            places=((0.0, 1.0), (1.0, 2.0), (2.0, 3.0)),
         ),
         "source": Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),)),
     }
     picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
     attention_map = make_map(torch.ones(1, 3, 1), queries="queries")
     sample = Sample(title="sound", axes=axes, pictures={"sound": picture})
-    capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
+    capture = Capture(
+        lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model"
+    )
     page = open_page(capture.save(tmp_path / "page.html"), "#view=sound")
     entries = "buttons => buttons.map((button) => Number(button.dataset.entry))"
-    chips = [each.locator("[data-entry]").evaluate_all(entries) for each in page.locator(".chips").all()]
+    chips = [
+        each.locator("[data-entry]").evaluate_all(entries) for each in page.locator(".chips").all()
+    ]
     if found:
         assert page.locator(".side h3").first.inner_text() == "detected events"
         assert page.locator(".side summary").inner_text() == "1 below the threshold"

@@ -34,7 +34,10 @@ def formulas(model) -> dict[str, torch.Tensor]:
     handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
     ids = torch.tensor(SOURCES[:1])
     with torch.no_grad():
-        model(Padded(ids, torch.tensor([ids.shape[1]])), Padded(torch.tensor([[2]]), torch.tensor([1])))
+        model(
+            Padded(ids, torch.tensor([ids.shape[1]])),
+            Padded(torch.tensor([[2]]), torch.tensor([1])),
+        )
     handle.remove()
     found = {"out": attention(inputs[0][None])[0].detach()}
     for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
@@ -55,17 +58,22 @@ def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
         rows, columns = expected.shape
         row, column = (QUERY, columns - 1) if name in ("out", "Q", "S", "A", "Z") else (rows - 1, 0)
         page.mouse.move(
-            box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows
+            box["x"] + (column + 0.5) * box["width"] / columns,
+            box["y"] + (row + 0.5) * box["height"] / rows,
         )
         number = float(expected[row, column])
         formula = page.locator(".walk-formula")
-        assert float(formula.get_attribute("data-number")) == pytest.approx(number, rel=1e-5, abs=1e-6), name
+        assert float(formula.get_attribute("data-number")) == pytest.approx(
+            number, rel=1e-5, abs=1e-6
+        ), name
         if name != "out":
             assert formula.inner_text().startswith(f"{name}[{row + 1}, {column + 1}] = ")
     terms = page.locator(".walk-formula").inner_text()
     z = formulas(model)
     largest = int((z["A"][QUERY] * z["V"][:, -1]).abs().argmax())
-    first = float(terms.split("=")[-1].split("\u00d7")[0])  # the first term of the sum is the largest
+    first = float(
+        terms.split("=")[-1].split("\u00d7")[0]
+    )  # the first term of the sum is the largest
     assert first == pytest.approx(float(z["A"][QUERY, largest]), rel=5e-3)
 
 
@@ -83,11 +91,16 @@ def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_
     page.mouse.click(box["x"] + 5, box["y"] + 5)
     page.evaluate("window.regard.ready")
     assert page.evaluate("window.regard.shown()")["query"] == 0
-    assert page.locator(".walk-asked h3").inner_text() == f"query 1 (t{SOURCES[0][0]}) and {len(SOURCES[0])} keys"
+    assert (
+        page.locator(".walk-asked h3").inner_text()
+        == f"query 1 (t{SOURCES[0][0]}) and {len(SOURCES[0])} keys"
+    )
 
 
 def test_masked_scores_are_shown_as_such(page_path, open_page):
-    page = open_page(page_path, "#view=walk&read=core.decoder.0.attention.read&head=0&query=1", width=2200)
+    page = open_page(
+        page_path, "#view=walk&read=core.decoder.0.attention.read&head=0&query=1", width=2200
+    )
     cells = page.locator(".walk-table tr[data-key='2'] td[data-number]")
     assert [cell.get_attribute("data-number") for cell in cells.all()] == ["-\u221e", "0"]
     place = page.evaluate("window.regard.place(1, 2)")
@@ -95,7 +108,9 @@ def test_masked_scores_are_shown_as_such(page_path, open_page):
     assert page.locator(".walk-formula").get_attribute("data-number") == "0"
 
 
-def test_the_view_is_there_only_for_reads_with_vectors(model, page_path, tmp_path, open_page, monkeypatch):
+def test_the_view_is_there_only_for_reads_with_vectors(
+    model, page_path, tmp_path, open_page, monkeypatch
+):
     assert open_page(page_path).get_by_role("tab", name="walk").count() == 1
     path = capture_sources(model, SOURCES[:1]).save(tmp_path / "page.html")
     page = open_page(path, "#view=walk")
@@ -111,7 +126,10 @@ def test_the_view_is_there_only_for_reads_with_vectors(model, page_path, tmp_pat
 @pytest.mark.parametrize("width", [900, 2600])
 def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}", width=width)
-    boxes = {canvas.get_attribute("data-part"): canvas.bounding_box() for canvas in page.locator(".walk canvas").all()}
+    boxes = {
+        canvas.get_attribute("data-part"): canvas.bounding_box()
+        for canvas in page.locator(".walk canvas").all()
+    }
     labels = page.locator(".walk-rows span, .walk-columns span").all_inner_texts()
     assert list(boxes) == ["X", "Q", "K", "V", "S", "A", "Z", "out"]
     page.keyboard.press("s")
@@ -129,14 +147,21 @@ def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
     for place, box in zip(matrices, boxes.values(), strict=True):
         assert place["x"] - matrices[0]["x"] == pytest.approx(box["x"] - boxes["X"]["x"], abs=2)
         assert place["y"] - matrices[0]["y"] == pytest.approx(box["y"] - boxes["X"]["y"], abs=2)
-        assert (place["width"], place["height"]) == pytest.approx((box["width"], box["height"]), abs=2)
+        assert (place["width"], place["height"]) == pytest.approx(
+            (box["width"], box["height"]), abs=2
+        )
     assert all(texts.count(label) >= labels.count(label) for label in labels)
 
 
 def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, open_page):
     page = open_page(page_path, "#view=walk&read=core.decoder.0.attention.read&head=0", width=2200)
-    (columns,) = {tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-columns").all()}
-    rows = {tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-rows").all()}
+    (columns,) = {
+        tuple(each.locator("span").all_inner_texts())
+        for each in page.locator(".walk-columns").all()
+    }
+    rows = {
+        tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-rows").all()
+    }
     assert rows == {columns}
     place = page.evaluate("window.regard.place(1, 0)")
     page.mouse.move(place["x"], place["y"])
@@ -150,7 +175,9 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     with record(layer, vectors=True) as capture:
         layer(torch.randn(1, 11, 32), layer.memory(torch.randn(1, 16, 32)))
     attention_map = capture[0].maps[0]
-    page = open_page(capture.save(tmp_path / "page.html"), "#view=walk&head=1", width=width, height=height)
+    page = open_page(
+        capture.save(tmp_path / "page.html"), "#view=walk&head=1", width=width, height=height
+    )
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     page.evaluate("window.regard.ready")
@@ -158,10 +185,13 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     while True:
         parts = [canvas.get_attribute("data-part") for canvas in page.locator(".walk canvas").all()]
         assert page.evaluate("""[".walk", ".walk-steps", ".host"].every((name) => {
-          const {scrollWidth, scrollHeight, clientWidth, clientHeight} = document.querySelector(name);
-          return scrollWidth <= clientWidth && scrollHeight <= clientHeight;
+          const {scrollWidth, scrollHeight, clientWidth, clientHeight} =
+          document.querySelector(name); return scrollWidth <= clientWidth && scrollHeight <=
+          clientHeight;
         })"""), parts
-        window, used = (page.locator(each).bounding_box() for each in (".walk-steps", ".walk-steps > *"))
+        window, used = (
+            page.locator(each).bounding_box() for each in (".walk-steps", ".walk-steps > *")
+        )
         assert used["width"] > 0.85 * window["width"] or used["height"] > 0.85 * window["height"]
         if parts:
             assert used["width"] > 0.85 * window["width"]
@@ -193,7 +223,9 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
 
 
 def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, open_page):
-    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1366, height=768)
+    page = open_page(
+        page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1366, height=768
+    )
     before = page.locator("canvas[data-part=Q]").bounding_box()
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
@@ -207,14 +239,17 @@ def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, op
 
 
 def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
-    """The sides may have different steps: one draws Q, K and V side by side, the other one by one."""
+    """The sides may have different steps: one draws Q, K and V side by side, the other one by
+    one."""
     captures = []
     for width in (4, 32):
         layer = MultiHead(width, num_heads=1).eval()
         with record(layer, vectors=True) as capture:
             layer(torch.randn(1, 9, width), layer.memory(torch.randn(1, 9, width)))
         captures.append(capture)
-    page = open_page(captures[0].save(tmp_path / "both.html", compare=captures[1]), "", width=1900, height=600)
+    page = open_page(
+        captures[0].save(tmp_path / "both.html", compare=captures[1]), "", width=1900, height=600
+    )
     page.get_by_role("tab", name="walk").first.click()
     page.evaluate("window.regard.ready")
     top = page.evaluate("scrollY")
@@ -226,7 +261,9 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
     for _ in range(7):
         page.evaluate("window.regard.ready")
         walks = [walk.locator("canvas").all() for walk in page.locator(".walk").all()]
-        seen.append([[canvas.get_attribute("data-part") for canvas in canvases] for canvases in walks])
+        seen.append(
+            [[canvas.get_attribute("data-part") for canvas in canvases] for canvases in walks]
+        )
         page.keyboard.press("PageDown")
     assert seen[1][0][0] == "Q"
     assert all(set(left[:1]) <= set(right) for left, right in seen)
@@ -235,5 +272,10 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
 
 def test_matrices_name_their_scale(page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
-    captions = {caption.split()[0]: caption for caption in page.locator(".walk figcaption").all_inner_texts()}
-    assert not [name for name, caption in captions.items() if ("up to \u00b1" in caption) == (name == "A")]
+    captions = {
+        caption.split()[0]: caption
+        for caption in page.locator(".walk figcaption").all_inner_texts()
+    }
+    assert not [
+        name for name, caption in captions.items() if ("up to \u00b1" in caption) == (name == "A")
+    ]

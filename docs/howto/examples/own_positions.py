@@ -1,9 +1,10 @@
 """A positional encoding of your own: queries and keys are rotated by position, at learned rates.
 
-    rotate(x)_i = R(i) x_i        R(i): the pair of numbers j and j + d/2 is rotated by the angle i r_j, r learned
+    rotate(x)_i = R(i) x_i        R(i): the pair of numbers j and j + d/2 is rotated by the angle i
+    r_j, r learned
 
-It overrides `rotate`. An encoding that is added to the items overrides `add` instead, and a bias of the scores `bias`.
-A decoder-only Transformer with this encoding learns to repeat four letters.
+It overrides `rotate`. An encoding that is added to the items overrides `add` instead, and a bias of
+the scores `bias`. A decoder-only Transformer with this encoding learns to repeat four letters.
 
     python own_positions.py train FILE      trains, saves the parameters, prints the answer
     python own_positions.py load FILE       loads them, prints the same answer
@@ -15,7 +16,16 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from regard import Batch, Model, Padded, PositionalEncoding, TokenReader, TokenWriter, Transformer, embedding_table
+from regard import (
+    Batch,
+    Model,
+    Padded,
+    PositionalEncoding,
+    TokenReader,
+    TokenWriter,
+    Transformer,
+    embedding_table,
+)
 
 
 class LearnedRates(PositionalEncoding):
@@ -34,7 +44,9 @@ class LearnedRates(PositionalEncoding):
 
 
 def build() -> Model:
-    core = Transformer(layers=2, width=16, heads=2, feedforward=32, positions=LearnedRates(8), encodes=False)
+    core = Transformer(
+        layers=2, width=16, heads=2, feedforward=32, positions=LearnedRates(8), encodes=False
+    )
     return Model(reads=None, core=core, writes=TokenWriter(TokenReader(embedding_table(8, 16))))
 
 

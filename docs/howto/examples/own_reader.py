@@ -19,7 +19,8 @@ from regard import Batch, ClassWriter, Model, NoPositions, Padded, Reader, Trans
 
 
 class PointReader(Reader):
-    """Reader of points (batch, point, 2) and their number in each row; gives items (batch, point, dim)."""
+    """Reader of points (batch, point, 2) and their number in each row; gives items (batch, point,
+    dim)."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -32,8 +33,12 @@ class PointReader(Reader):
 
 
 def build() -> Model:
-    core = Transformer(layers=1, width=16, heads=2, feedforward=32, positions=NoPositions(), decodes=False)
-    return Model(reads=PointReader(16), core=core, writes=ClassWriter(core.memory_dim, num_classes=4))
+    core = Transformer(
+        layers=1, width=16, heads=2, feedforward=32, positions=NoPositions(), decodes=False
+    )
+    return Model(
+        reads=PointReader(16), core=core, writes=ClassWriter(core.memory_dim, num_classes=4)
+    )
 
 
 def batch(rows: int = 32) -> Batch[Padded, Tensor]:

@@ -14,11 +14,21 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from regard import Batch, Model, Padded, Score, TokenReader, TokenWriter, Transformer, embedding_table
+from regard import (
+    Batch,
+    Model,
+    Padded,
+    Score,
+    TokenReader,
+    TokenWriter,
+    Transformer,
+    embedding_table,
+)
 
 
 class Manhattan(Score):
-    """Score by distance: queries (..., query, dim) and keys (..., key, dim) give scores (..., query, key)."""
+    """Score by distance: queries (..., query, dim) and keys (..., key, dim) give scores (...,
+    query, key)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """A writer of your own: a count, with the loss of a Poisson distribution.
 
-    rate = exp(w . h + b)        loss = rate - count log rate + log count!        h: a weighted sum of the items
+    rate = exp(w . h + b)        loss = rate - count log rate + log count!        h: a weighted sum
+    of the items
 
 A recurrent encoder with attention pooling learns to count the ones of a sequence.
 
@@ -15,7 +16,17 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from regard import AttentionPooling, Batch, Core, Model, Padded, Recurrent, TokenReader, Writer, embedding_table
+from regard import (
+    AttentionPooling,
+    Batch,
+    Core,
+    Model,
+    Padded,
+    Recurrent,
+    TokenReader,
+    Writer,
+    embedding_table,
+)
 
 
 class CountWriter(Writer):
@@ -29,7 +40,9 @@ class CountWriter(Writer):
         self.pool = AttentionPooling(dim, num_heads=1)
         self.output = nn.Linear(dim, 1)
 
-    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Tensor:
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> Tensor:
         return self.output(self.pool(encoded)).squeeze(-1)
 
     def loss(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +55,9 @@ class CountWriter(Writer):
 
 def build() -> Model:
     core = Recurrent(width=16, hidden=16, decodes=False)
-    return Model(reads=TokenReader(embedding_table(3, 16)), core=core, writes=CountWriter(core.memory_dim))
+    return Model(
+        reads=TokenReader(embedding_table(3, 16)), core=core, writes=CountWriter(core.memory_dim)
+    )
 
 
 def batch(rows: int = 32) -> Batch[Padded, Tensor]:

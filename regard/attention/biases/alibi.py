@@ -20,10 +20,10 @@ class Alibi(DistanceBias):
     """ALiBi: bias = -slope_h |p - j|, a penalty linear in the distance, with a slope per head.
 
     Under a causal mask this is press2022's -slope_h (p - j); without one it is symmetric.
-    Slopes of l heads, l a power of two: 2^{-8/l}, 2^{-16/l}, ..., 2^{-8}. For other l: those of the next smaller power
-    of two, then every other one of the next larger power, from the first, as in the paper's code.
-    Nothing is learned or saved. A read needs an axis of heads. Raises: ValueError if num_heads < 1.
-    Source: press2022, section 3.
+    Slopes of l heads, l a power of two: 2^{-8/l}, 2^{-16/l}, ..., 2^{-8}. For other l: those of the
+    next smaller power of two, then every other one of the next larger power, from the first, as in
+    the paper's code. Nothing is learned or saved. A read needs an axis of heads. Raises: ValueError
+    if num_heads < 1. Source: press2022, section 3.
     """
 
     def __init__(self, num_heads: int):

@@ -17,19 +17,27 @@ from regard.attention.biases.base import DistanceBias, check_bias_device
 
 @final
 class RelativeBias(DistanceBias):
-    """T5 relative position bias: bias = table[h, bucket(j - p)], learned per head and bucket of distances.
+    """T5 relative position bias: bias = table[h, bucket(j - p)], learned per head and bucket of
+    distances.
 
-    With b buckets, d = p - j >= 0 is in bucket d if d < b/2; otherwise in b/2 + floor(b/2 log(2d/b) /
-    log(2 max_distance/b)), at most b - 1. Two-sided (bidirectional): the first half of the buckets is for keys at or
-    before the query, the second half for keys after it. One-sided: keys after the query are in bucket 0.
-    Parameters: table (num_heads, buckets), or (buckets) if num_heads is None; initialized to zero. T5 shares one such
-    bias among all layers and uses Dot, unscaled. A read needs an axis of heads unless num_heads is None.
-    Raises: ValueError unless num_heads >= 1, buckets >= 2 (even and >= 4 if two-sided), and max_distance exceeds the
+    With b buckets, d = p - j >= 0 is in bucket d if d < b/2; otherwise in b/2 + floor(b/2 log(2d/b)
+    / log(2 max_distance/b)), at most b - 1. Two-sided (bidirectional): the first half of the
+    buckets is for keys at or before the query, the second half for keys after it. One-sided: keys
+    after the query are in bucket 0. Parameters: table (num_heads, buckets), or (buckets) if
+    num_heads is None; initialized to zero. T5 shares one such bias among all layers and uses Dot,
+    unscaled. A read needs an axis of heads unless num_heads is None. Raises: ValueError unless
+    num_heads >= 1, buckets >= 2 (even and >= 4 if two-sided), and max_distance exceeds the
             distances that have a bucket of their own.
     Source: raffel2020, section 2.1.
     """
 
-    def __init__(self, num_heads: int | None, buckets: int = 32, max_distance: int = 128, two_sided: bool = True):
+    def __init__(
+        self,
+        num_heads: int | None,
+        buckets: int = 32,
+        max_distance: int = 128,
+        two_sided: bool = True,
+    ):
         super().__init__()
         check_integer("num_heads", 1 if num_heads is None else num_heads, 1)
         check_integer("buckets", buckets, 4 if two_sided else 2)
@@ -62,16 +70,18 @@ class RelativeBias(DistanceBias):
 
 
 def _bounds(buckets: int, max_distance: int) -> list[int]:
-    """Compute the least distance of each bucket but the first: T5's logarithms, exactly, in integers.
+    """Compute the least distance of each bucket but the first: T5's logarithms, exactly, in
+    integers.
 
-    Bucket e + t of e exact and w wide ones begins at the least d with w log(d / e) / log(max_distance / e) >= t, which
-    is d^w >= e^(w - t) max_distance^t.
+    Bucket e + t of e exact and w wide ones begins at the least d with w log(d / e) /
+    log(max_distance / e) >= t, which is d^w >= e^(w - t) max_distance^t.
     """
     exact = buckets // 2
     wide = buckets - exact
     if max_distance <= exact:
         raise ValueError(
-            f"max_distance must exceed {exact}, the number of distances with a bucket of their own, got {max_distance}"
+            f"max_distance must exceed {exact}, the number of distances with a bucket of their "
+            f"own, got {max_distance}"
         )
     bounds = list(range(1, exact + 1))
     for step in range(1, wide):

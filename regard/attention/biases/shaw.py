@@ -19,16 +19,18 @@ from regard.attention.positions import Positions
 
 @final
 class ShawBias(Bias):
-    """Relative position representations: bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d), k = max_distance, a learned.
+    """Relative position representations: bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d), k =
+    max_distance, a learned.
 
-    With ScaledDot the sum is shaw2018's equation 4, q_i . (key_j + a_ij) / sqrt(d). The query is the one passed to the
-    read; in MultiHead, the projected query of a head.
-    Parameters: table (2 k + 1, query_dim), shared by all heads as in the paper, or (num_heads, 2 k + 1, query_dim) if
-    num_heads is given; initialized to zero.
-    Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation (section 4.3) the
-    vectors of the keys alone were sufficient.
+    With ScaledDot the sum is shaw2018's equation 4, q_i . (key_j + a_ij) / sqrt(d). The query is
+    the one passed to the read; in MultiHead, the projected query of a head.
+    Parameters: table (2 k + 1, query_dim), shared by all heads as in the paper, or (num_heads, 2 k
+    + 1, query_dim) if num_heads is given; initialized to zero.
+    Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation
+    (section 4.3) the vectors of the keys alone were sufficient.
     Cost: time O(query * (k * query_dim + key)); no tensor (query, key, query_dim) is stored.
-    Raises: ValueError unless all sizes are at least 1, and if size or heads of the query differ from the table's.
+    Raises: ValueError unless all sizes are at least 1, and if size or heads of the query differ
+    from the table's.
     Source: shaw2018, sections 3.1 to 3.3.
     """
 
@@ -43,11 +45,14 @@ class ShawBias(Bias):
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "... query key"]:
-        """Compute products with all 2 k + 1 vectors, and gather for each key the one at its distance."""
+        """Compute products with all 2 k + 1 vectors, and gather for each key the one at its
+        distance."""
         self._check(query)
         reach = self.table.shape[-2] // 2
         scaled = query * (1 / math.sqrt(query.shape[-1]))
-        products = scaled @ self.table.to(query.dtype).transpose(-2, -1)  # (..., query, 2 reach + 1)
+        products = scaled @ self.table.to(query.dtype).transpose(
+            -2, -1
+        )  # (..., query, 2 reach + 1)
         # A bias of -inf would mask the key, and so conceal a query that is not finite.
         products = torch.where(products == float("-inf"), float("nan"), products)
         index = (positions.key - positions.query).clamp(-reach, reach) + reach
@@ -56,10 +61,13 @@ class ShawBias(Bias):
     def _check(self, query: Tensor) -> None:
         size = self.table.shape[-1]
         if query.shape[-1] != size:
-            raise ValueError(f"query must have size {size} for this ShawBias, got {query.shape[-1]}")
+            raise ValueError(
+                f"query must have size {size} for this ShawBias, got {query.shape[-1]}"
+            )
         if self.table.dim() == 3 and (query.dim() < 3 or query.shape[-3] != self.table.shape[0]):
             raise ValueError(
-                f"query must be (..., {self.table.shape[0]} heads, query, {size}) for this ShawBias, "
+                f"query must be (..., {self.table.shape[0]} heads, query, {size}) for this "
+                f"ShawBias, "
                 f"got {tuple(query.shape)}"
             )
         check_bias_device("table of ShawBias", self.table, query)

@@ -1,8 +1,10 @@
 """Base class of choices, and soft attention.
 
-    Soft(beta)     weight_j = exp(beta a_j) / sum_i exp(beta a_i)     softmax with inverse temperature beta
+    Soft(beta)     weight_j = exp(beta a_j) / sum_i exp(beta a_i)     softmax with inverse
+                   temperature beta
 
-A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never NaN.
+A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never
+NaN.
 
 Source: lectures, A.3 (soft attention: weights >= 0 that sum to one).
 """
@@ -22,21 +24,25 @@ class Choice(nn.Module, ABC):
 
     @property
     def is_random(self) -> bool:
-        """True if the weights depend on random numbers, in the current mode (training or evaluation)."""
+        """True if the weights depend on random numbers, in the current mode (training or
+        evaluation)."""
         return False
 
     def tile(self, first: int, last: int) -> "Choice":
-        """Return the choice for queries first .. last - 1 of a read; itself if it is the same for all queries."""
+        """Return the choice for queries first .. last - 1 of a read; itself if it is the same for
+        all queries."""
         return self
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless the choice fits a read with these leading axes and number of queries."""
+        """Raise ValueError unless the choice fits a read with these leading axes and number of
+        queries."""
 
     @abstractmethod
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return weights (..., query, key) of scores; `allowed` broadcasts to them, None allows all pairs."""
+        """Return weights (..., query, key) of scores; `allowed` broadcasts to them, None allows all
+        pairs."""
 
     def forward(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None = None
@@ -47,13 +53,15 @@ class Choice(nn.Module, ABC):
 
 @final
 class Soft(Choice):
-    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta is an inverse temperature. (lectures, A.5)
+    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta is an inverse temperature. (lectures,
+    A.5)
 
     With beta = 0 all keys have the same weight; for large beta the largest score has all of it.
 
-    beta: a number, at least 0; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for one beta per
-          head or the output of a network for each query (the key strength of graves2014); with learn=True, the initial
-          value. Its axes are aligned from the right, as in torch.
+    beta: a number, at least 0; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1)
+          for one beta per head or the output of a network for each query (the key strength of
+          graves2014); with learn=True, the initial value. Its axes are aligned from the right, as
+          in torch.
     Parameters: log_beta, if learned: so beta stays positive.
     Raises: ValueError if beta is negative or not finite, or 0 and learned, or differs between keys.
     """
@@ -63,12 +71,20 @@ class Soft(Choice):
         if isinstance(beta, Tensor):
             _check_tensor(beta)
         elif not isinstance(beta, int | float) or not 0 <= beta < float("inf"):
-            limit = "; in the limit, all weight is on the largest score: Hard()" if beta == float("inf") else ""
-            raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}{limit}")
+            limit = (
+                "; in the limit, all weight is on the largest score: Hard()"
+                if beta == float("inf")
+                else ""
+            )
+            raise ValueError(
+                f"beta must be at least 0 and finite, or a tensor, got {beta!r}{limit}"
+            )
         if learn and not isinstance(beta, Tensor) and not beta:
             raise ValueError("a learned beta must start above 0, got 0")
         self._fixed_beta = None if learn else beta
-        self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log()) if learn else None
+        self.log_beta = (
+            nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log()) if learn else None
+        )
 
     @property
     def beta(self) -> float | Tensor:
@@ -86,20 +102,26 @@ class Soft(Choice):
         sizes, rows = tuple(beta.shape), (*leading, num_queries, 1)
         fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
         if len(sizes) > len(rows) or not fits:
-            raise ValueError(f"beta must broadcast to the rows of the read, {rows}, got shape {sizes}")
+            raise ValueError(
+                f"beta must broadcast to the rows of the read, {rows}, got shape {sizes}"
+            )
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return the softmax over the keys; torch accumulates in float32 for every dtype of the scores."""
+        """Return the softmax over the keys; torch accumulates in float32 for every dtype of the
+        scores."""
         scores = self.scale_scores(scores)
         if allowed is None:
             return scores.softmax(-1)
-        # Fully masked rows are unmasked before the softmax: afterwards the NaN would already be in the gradient.
+        # Fully masked rows are unmasked before the softmax: afterwards the NaN would already be in
+        # the gradient.
         masked = ~allowed.any(-1, keepdim=True)
         return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
 
-    def scale_scores(self, scores: Float[Tensor, "... query key"]) -> Float[Tensor, "... query key"]:
+    def scale_scores(
+        self, scores: Float[Tensor, "... query key"]
+    ) -> Float[Tensor, "... query key"]:
         """Return beta a."""
         beta = self.beta
         if isinstance(beta, Tensor):
@@ -120,10 +142,15 @@ class Soft(Choice):
         return f"beta={tuple(self._fixed_beta.shape) if isinstance(self._fixed_beta, Tensor) else self._fixed_beta}"
 
 
-def mask_scores(scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."]) -> Float[Tensor, "... query key"]:
+def mask_scores(
+    scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."]
+) -> Float[Tensor, "... query key"]:
     """Return the scores, -inf where they are not allowed."""
-    # The mask is added as a small tensor that broadcasts: masked_fill is six times slower on the CPU.
-    return scores + torch.zeros_like(allowed, dtype=scores.dtype).masked_fill_(~allowed, float("-inf"))
+    # The mask is added as a small tensor that broadcasts: masked_fill is six times slower on the
+    # CPU.
+    return scores + torch.zeros_like(allowed, dtype=scores.dtype).masked_fill_(
+        ~allowed, float("-inf")
+    )
 
 
 def _check_tensor(beta: Tensor) -> None:
@@ -132,4 +159,6 @@ def _check_tensor(beta: Tensor) -> None:
     if beta.dim() > 0 and beta.shape[-1] != 1:
         raise ValueError(f"beta must broadcast to (..., query, 1), got shape {tuple(beta.shape)}")
     if is_inspectable(beta) and not bool(((beta >= 0) & beta.isfinite()).all()):
-        raise ValueError(f"beta must be at least 0 and finite, got values from {beta.min()} to {beta.max()}")
+        raise ValueError(
+            f"beta must be at least 0 and finite, got values from {beta.min()} to {beta.max()}"
+        )

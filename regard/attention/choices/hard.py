@@ -2,17 +2,22 @@
 
     weight_j = 1 if j = argmax_i a_i, else 0          ||weight||_0 = 1; of equal scores the first
 
-The argmax has no gradient, so training needs a gradient estimator, selected by name (T is the temperature,
-g_j = -log(-log u_j) Gumbel noise of uniform u_j):
+The argmax has no gradient, so training needs a gradient estimator, selected by name (T is the
+temperature, g_j = -log(-log u_j) Gumbel noise of uniform u_j):
 
-    straight-through   reads argmax_j a_j;           gradient of softmax(a / T)                          bengio2013
-    gumbel             reads argmax_j (a_j + g_j);   gradient of softmax((a + g) / T)                    jang2017
-    reinforce          reads j ~ softmax(a / T);     (cost - baseline) grad log softmax(a / T)_j         williams1992
+    straight-through   reads argmax_j a_j;           gradient of softmax(a / T)
+    bengio2013
+    gumbel             reads argmax_j (a_j + g_j);   gradient of softmax((a + g) / T)
+    jang2017
+    reinforce          reads j ~ softmax(a / T);     (cost - baseline) grad log softmax(a / T)_j
+                       williams1992
 
-The last two sample from torch's generator in training and read argmax_j a_j in evaluation. The first two are biased
-and need nothing else; the third is unbiased, and needs the cost of each row: see `reinforce`.
+The last two sample from torch's generator in training and read argmax_j a_j in evaluation. The
+first two are biased and need nothing else; the third is unbiased, and needs the cost of each row:
+see `reinforce`.
 
-Source: lectures, A.4; xu2015, section 4.1 (each word of a caption attends to one location of the image).
+Source: lectures, A.4; xu2015, section 4.1 (each word of a caption attends to one location of the
+        image).
 """
 
 from collections.abc import Iterator
@@ -36,13 +41,15 @@ class Hard(KeySelection):
     """weight = 1 for the best key, 0 for the others. (lectures, A.4)
 
     gradient:    "straight-through", "gumbel" or "reinforce".
-    temperature: T > 0 of the softmax whose gradient is used, and from which "reinforce" samples. With a small T the
-                 softmax is closer to the argmax, but its gradient vanishes or has a higher variance.
-    Random:      masked keys are never sampled. Random numbers are drawn query by query, so on a CPU every kernel draws
-                 the same ones, however it tiles the read.
-    Gradient:    first order only; values get the gradient of the key that was read. With "reinforce" in evaluation,
-                 scores get none.
-    Raises:      ValueError for an unknown gradient, or a temperature that is not positive and finite.
+    temperature: T > 0 of the softmax whose gradient is used, and from which "reinforce" samples.
+                 With a small T the softmax is closer to the argmax, but its gradient vanishes or
+                 has a higher variance.
+    Random:      masked keys are never sampled. Random numbers are drawn query by query, so on a CPU
+                 every kernel draws the same ones, however it tiles the read.
+    Gradient:    first order only; values get the gradient of the key that was read. With
+                 "reinforce" in evaluation, scores get none.
+    Raises:      ValueError for an unknown gradient, or a temperature that is not positive and
+                 finite.
     """
 
     def __init__(self, gradient: str = "straight-through", *, temperature: float = 1.0):
@@ -66,7 +73,9 @@ class Hard(KeySelection):
         """True in training, unless the gradient is straight-through."""
         return self.training and self.gradient != "straight-through"
 
-    def select_keys(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> SelectedKeys:
+    def select_keys(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> SelectedKeys:
         """Select the best key, or sample one."""
         if self.is_random and self.gradient == "reinforce":
             return self._sample(scores, allowed)
@@ -84,9 +93,11 @@ class Hard(KeySelection):
         return SelectedKeys(index, weight, soft_weights)
 
     def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
-        """Append the log-probabilities of a read to the samples of the enclosing `reinforce` context.
+        """Append the log-probabilities of a read to the samples of the enclosing `reinforce`
+        context.
 
-        Raises: ValueError outside of such a context if the scores require a gradient: they would silently get none.
+        Raises: ValueError outside of such a context if the scores require a gradient: they would
+                silently get none.
         """
         if log_prob is None:
             return
@@ -95,7 +106,8 @@ class Hard(KeySelection):
             self._samples.choices.append(self)
         elif log_prob.requires_grad:
             raise ValueError(
-                "Hard(gradient='reinforce') must run inside `with reinforce(model) as samples` in training, or the "
+                "Hard(gradient='reinforce') must run inside `with reinforce(model) as samples` in "
+                "training, or the "
                 "scores get no gradient; if they need none, detach them or call .eval()"
             )
 
@@ -104,15 +116,20 @@ class Hard(KeySelection):
         return f"gradient={self.gradient!r}, temperature={self.temperature}"
 
     def _sample(self, scores: Tensor, allowed: Tensor | None) -> SelectedKeys:
-        """Sample key j with probability softmax(a / T)_j, from one uniform number per query (inverse CDF)."""
+        """Sample key j with probability softmax(a / T)_j, from one uniform number per query
+        (inverse CDF)."""
         wide = torch.promote_types(scores.dtype, torch.float32)
         probabilities = self.soft.weights(scores.detach().to(wide), allowed)
         total = probabilities.cumsum(-1)  # (..., query, key)
         # Below the last total, so that rounding cannot select a key after the last allowed one.
         threshold = _uniform(scores, 1, wide) * total[..., -1:]
-        threshold = torch.minimum(threshold, torch.nextafter(total[..., -1:], torch.zeros_like(threshold)))
+        threshold = torch.minimum(
+            threshold, torch.nextafter(total[..., -1:], torch.zeros_like(threshold))
+        )
         index = (total <= threshold).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
-        weight = (total[..., -1:] != 0).to(scores.dtype)  # fully masked rows have probability zero everywhere
+        weight = (total[..., -1:] != 0).to(
+            scores.dtype
+        )  # fully masked rows have probability zero everywhere
         weight = torch.where(total[..., -1:].isnan(), float("nan"), weight)
         if not torch.is_grad_enabled():
             return SelectedKeys(index, weight)
@@ -125,67 +142,88 @@ class Hard(KeySelection):
 
 @final
 class ReinforceSamples:
-    """Log-probabilities of the keys sampled inside a `reinforce` context, in the order of the reads."""
+    """Log-probabilities of the keys sampled inside a `reinforce` context, in the order of the
+    reads."""
 
     def __init__(self) -> None:
         self.log_probs: list[Tensor] = []
-        """(..., query) for each read: log-probability of the key that each query sampled; 0 in fully masked rows."""
+        """(..., query) for each read: log-probability of the key that each query sampled; 0 in
+        fully masked rows."""
         self.choices: list[Hard] = []
         """The choice that sampled, for each read."""
 
     def surrogate(
         self, cost: Float[Tensor, "*rows"], *, baseline: Float[Tensor, "*rows"] | float = 0.0
     ) -> Float[Tensor, "*rows"]:
-        """Return a surrogate loss: added to the cost, its gradient is unbiased for the expected cost. (williams1992)
+        """Return a surrogate loss: added to the cost, its gradient is unbiased for the expected
+        cost. (williams1992)
 
-            surrogate = (cost - baseline) (L - L')      L = sum of the log-probabilities of a row, L' = L detached
-            grad E[cost] = E[grad cost + (cost - baseline) grad L]
+            surrogate = (cost - baseline) (L - L')      L = sum of the log-probabilities of a row,
+            L' = L detached grad E[cost] = E[grad cost + (cost - baseline) grad L]
 
-        Its value is zero, so `(cost + samples.surrogate(cost)).mean()` has the value of `cost.mean()`. The cost is
-        minimized: pass the negative of a reward. A baseline does not change the expectation; close to the cost, it
-        reduces the variance. It may depend on anything but the samples of its own row (xu2015 use a moving average
-        of past costs). Neither cost nor baseline gets a gradient from here.
+        Its value is zero, so `(cost + samples.surrogate(cost)).mean()` has the value of
+        `cost.mean()`. The cost is minimized: pass the negative of a reward. A baseline does not
+        change the expectation; close to the cost, it reduces the variance. It may depend on
+        anything but the samples of its own row (xu2015 use a moving average of past costs). Neither
+        cost nor baseline gets a gradient from here.
 
-        Shapes:  cost (), (batch,) or more leading axes of the reads: log-probabilities of all further axes (heads,
-                 queries), and of all reads, are summed.
-        Raises:  ValueError if nothing was sampled, or a read does not begin with the axes of the cost.
+        Shapes:  cost (), (batch,) or more leading axes of the reads: log-probabilities of all
+                 further axes (heads, queries), and of all reads, are summed.
+        Raises:  ValueError if nothing was sampled, or a read does not begin with the axes of the
+                 cost.
         """
         if not self.log_probs:
             raise ValueError(
-                "nothing was sampled: no Hard(gradient='reinforce') ran inside the context in training, with gradients"
+                "nothing was sampled: no Hard(gradient='reinforce') ran inside the context in "
+                "training, with gradients"
             )
         rows = cost.shape
         total = torch.zeros_like(cost)
         for log_prob in self.log_probs:
             if log_prob.shape[: len(rows)] != rows:
                 raise ValueError(
-                    f"cost must have the first axes of every read, got shape {tuple(rows)} for a read "
+                    f"cost must have the first axes of every read, got shape {tuple(rows)} for a "
+                    f"read "
                     f"(..., query) of shape {tuple(log_prob.shape)}"
                 )
-            total = total + log_prob.flatten(len(rows)).sum(-1) if log_prob.dim() > len(rows) else total + log_prob
-        advantage = cost.detach() - (baseline.detach() if isinstance(baseline, Tensor) else baseline)
+            total = (
+                total + log_prob.flatten(len(rows)).sum(-1)
+                if log_prob.dim() > len(rows)
+                else total + log_prob
+            )
+        advantage = cost.detach() - (
+            baseline.detach() if isinstance(baseline, Tensor) else baseline
+        )
         return advantage * (total - total.detach())
 
 
 def sampling_choices(model: nn.Module) -> list[Hard]:
     """Return every `Hard(gradient="reinforce")` inside `model`."""
-    return [module for module in model.modules() if isinstance(module, Hard) and module.gradient == "reinforce"]
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, Hard) and module.gradient == "reinforce"
+    ]
 
 
 @contextmanager
 def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
-    """Collect the samples of every `Hard(gradient="reinforce")` inside `model`, until the context ends.
+    """Collect the samples of every `Hard(gradient="reinforce")` inside `model`, until the context
+    ends.
 
         with reinforce(model) as samples:
             cost = model.loss_of_each_row(batch)                              # (batch,)
         (cost + samples.surrogate(cost, baseline=moving_average)).mean().backward()
 
-    Reads without gradients (torch.no_grad) are not collected. Of nested contexts, the inner one collects.
-    Raises: ValueError if the model has no such choice.
+    Reads without gradients (torch.no_grad) are not collected. Of nested contexts, the inner one
+    collects. Raises: ValueError if the model has no such choice.
     """
     choices = sampling_choices(model)
     if not choices:
-        raise ValueError(f"model must contain a Hard(gradient='reinforce'), got {type(model).__name__} without one")
+        raise ValueError(
+            f"model must contain a Hard(gradient='reinforce'), got {type(model).__name__} without "
+            f"one"
+        )
     samples = ReinforceSamples()
     outer = [choice._samples for choice in choices]
     for choice in choices:
@@ -200,7 +238,8 @@ def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
 def _selected_weight(best: Tensor, allowed: Tensor | None) -> Tensor:
     """Return one, but zero for fully masked rows and NaN where the best score is not finite.
 
-    An infinite score overflowed its dtype: keys whose scores overflow can no longer be distinguished.
+    An infinite score overflowed its dtype: keys whose scores overflow can no longer be
+    distinguished.
     """
     is_invalid = ~best.isfinite()
     if allowed is None:
@@ -210,7 +249,8 @@ def _selected_weight(best: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
-    """Draw uniform numbers (..., query, number) query by query, so that tiles of a read continue the same sequence."""
+    """Draw uniform numbers (..., query, number) query by query, so that tiles of a read continue
+    the same sequence."""
     shape = (scores.shape[-2], *scores.shape[:-2], num_numbers)
     return torch.rand(shape, dtype=dtype, device=scores.device).movedim(0, -2)
 
@@ -218,5 +258,6 @@ def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
 def _may_need_gradient(scores: Tensor) -> bool:
     if not torch.is_grad_enabled():
         return False
-    # Inside torch.func, requires_grad only refers to the innermost transform; while compiling, it is reliable.
+    # Inside torch.func, requires_grad only refers to the innermost transform; while compiling, it
+    # is reliable.
     return scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())

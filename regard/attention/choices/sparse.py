@@ -1,13 +1,16 @@
 """Sparse attention (alpha-entmax), whose weights are exactly zero for most keys.
 
-    Sparse(alpha)   weight = argmax over distributions p of <p, a> + H_alpha(p)   alpha-entmax; alpha = 2: sparsemax
-                    weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))        tau such that they sum to one
+    Sparse(alpha)   weight = argmax over distributions p of <p, a> + H_alpha(p)   alpha-entmax;
+                    alpha = 2: sparsemax weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))
+                    tau such that they sum to one
 
-H_alpha(p) = sum_j (p_j - p_j^alpha) / (alpha (alpha - 1)) is the Tsallis entropy. As alpha tends to 1 it is Shannon's
-and the choice is softmax; at alpha = 2 it is the Gini index; as alpha grows it vanishes and the choice tends to Hard.
-The number of keys depends on the scores; with TopK it is fixed.
+H_alpha(p) = sum_j (p_j - p_j^alpha) / (alpha (alpha - 1)) is the Tsallis entropy. As alpha tends to
+1 it is Shannon's and the choice is softmax; at alpha = 2 it is the Gini index; as alpha grows it
+vanishes and the choice tends to Hard. The number of keys depends on the scores; with TopK it is
+fixed.
 
-Source: martins2016 (sparsemax: definition 1, algorithm 1), peters2019 (entmax: equation 10; gradient: proposition 2).
+Source: martins2016 (sparsemax: definition 1, algorithm 1), peters2019 (entmax: equation 10;
+        gradient: proposition 2).
 """
 
 import math
@@ -26,8 +29,9 @@ class Sparse(Choice):
 
     alpha: at least 1: 1 is softmax, 1.5 in between, 2 sparsemax; larger values are sparser.
     beta:  inverse temperature, as in Soft; learned with learn=True.
-    Cost:  a sort of the scores for alpha = 1.5 and 2, a bisection of about 30 (float32) or 60 (float64) steps for other
-           alphas. Raises ValueError if alpha is below 1 or not finite, or if beta is invalid (see Soft).
+    Cost:  a sort of the scores for alpha = 1.5 and 2, a bisection of about 30 (float32) or 60
+           (float64) steps for other alphas. Raises ValueError if alpha is below 1 or not finite, or
+           if beta is invalid (see Soft).
     """
 
     def __init__(self, alpha: float = 2.0, *, beta: float | Tensor = 1.0, learn: bool = False):
@@ -64,11 +68,13 @@ class Sparse(Choice):
 
 
 def entmax(scores: Float[Tensor, "... key"], *, alpha: float) -> Float[Tensor, "... key"]:
-    """Compute p_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)) along the last axis; scores of -inf give exactly zero.
+    """Compute p_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)) along the last axis; scores of -inf
+    give exactly zero.
 
-    Each row needs a finite score. The gradient is computed in closed form: with s_j = p_j^(2 - alpha) where p_j > 0,
-    else 0, d<p, g>/da_j = s_j (g_j - <s, g> / sum s); for alpha > 2 it is unbounded as a key leaves the support.
-    Raises: ValueError if alpha is not in (1, inf). Source: peters2019, equation 10 and proposition 2.
+    Each row needs a finite score. The gradient is computed in closed form: with s_j = p_j^(2 -
+    alpha) where p_j > 0, else 0, d<p, g>/da_j = s_j (g_j - <s, g> / sum s); for alpha > 2 it is
+    unbounded as a key leaves the support. Raises: ValueError if alpha is not in (1, inf). Source:
+    peters2019, equation 10 and proposition 2.
     """
     _check_alpha(alpha)
     if alpha == 1:
@@ -85,8 +91,8 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, alpha: float) -> Tensor:
-        # Scaled, relative to the best score. No key below -1 is in the support; clamping those to -1 keeps the sums
-        # finite and small, so that they lose no digits.
+        # Scaled, relative to the best score. No key below -1 is in the support; clamping those to
+        # -1 keeps the sums finite and small, so that they lose no digits.
         scaled = ((alpha - 1) * (scores - scores.amax(-1, keepdim=True))).clamp(min=-1)
         if alpha == 2:
             return (scaled - _sparsemax_threshold(scaled)).clamp(min=0)
@@ -109,8 +115,8 @@ def _multiply_jacobian(weights: Tensor, vector: Tensor, alpha: float) -> Tensor:
     in_support = weights > 0
     slope = torch.where(in_support, weights, 1.0).pow(2 - alpha) * in_support
     if alpha > 2:
-        # Slopes are unbounded as a weight tends to zero. Subtracting the vector's entry at the steepest key keeps the
-        # mean exact where that key dominates.
+        # Slopes are unbounded as a weight tends to zero. Subtracting the vector's entry at the
+        # steepest key keeps the mean exact where that key dominates.
         slope = slope.clamp(max=torch.finfo(slope.dtype).max / (4 * slope.shape[-1]))
         vector = vector - vector.gather(-1, slope.argmax(-1, keepdim=True))
     mean = (slope / slope.sum(-1, keepdim=True) * vector).sum(-1, keepdim=True)
@@ -118,7 +124,8 @@ def _multiply_jacobian(weights: Tensor, vector: Tensor, alpha: float) -> Tensor:
 
 
 def _sparsemax_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 2: the mean of the support's scores, less 1 / its size. (martins2016, algorithm 1)"""
+    """Compute tau for alpha = 2: the mean of the support's scores, less 1 / its size. (martins2016,
+    algorithm 1)"""
     ordered = scaled.sort(-1, descending=True).values
     number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
     thresholds = (ordered.cumsum(-1) - 1) / number  # for a support of the first 1, 2, 3 ...
@@ -126,25 +133,30 @@ def _sparsemax_threshold(scaled: Tensor) -> Tensor:
 
 
 def _entmax15_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 1.5: the root of sum_j (x_j - tau)^2 = 1 over the support. (peters2019, algorithm 2)"""
+    """Compute tau for alpha = 1.5: the root of sum_j (x_j - tau)^2 = 1 over the support.
+    (peters2019, algorithm 2)"""
     ordered = scaled.sort(-1, descending=True).values
     number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
     mean = ordered.cumsum(-1) / number
-    spread = ordered.square().cumsum(-1) / number - mean.square()  # variance of the scores in the support
+    spread = (
+        ordered.square().cumsum(-1) / number - mean.square()
+    )  # variance of the scores in the support
     return _threshold_of_support(mean - (1 / number - spread).clamp(min=0).sqrt(), ordered)
 
 
 def _threshold_of_support(thresholds: Tensor, ordered: Tensor) -> Tensor:
-    """Return the threshold of the largest support whose scores are all above it; at least -1, the smallest score."""
+    """Return the threshold of the largest support whose scores are all above it; at least -1, the
+    smallest score."""
     size = (thresholds < ordered).sum(-1, keepdim=True).clamp(min=1)
     return thresholds.gather(-1, size - 1).clamp(min=-1)
 
 
 def _bisect(scaled: Tensor, alpha: float) -> Tensor:
-    """Find by bisection the weights q (1 + x_j q^(1 - alpha))_+^(1 / (alpha - 1)), with q = e^-t, that sum to one.
+    """Find by bisection the weights q (1 + x_j q^(1 - alpha))_+^(1 / (alpha - 1)), with q = e^-t,
+    that sum to one.
 
-    q is the weight of the best key: 1 if it is the only one, 1 / n for n equal scores. Bisection over
-    tau = -q^(alpha - 1) instead would underflow for large alpha.
+    q is the weight of the best key: 1 if it is the only one, 1 / n for n equal scores. Bisection
+    over tau = -q^(alpha - 1) instead would underflow for large alpha.
     """
     largest = math.log(torch.finfo(scaled.dtype).max) - 1
 

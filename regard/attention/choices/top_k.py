@@ -1,6 +1,8 @@
-"""Selection of a few keys per query, and top-k attention: softmax over the k keys with the largest scores.
+"""Selection of a few keys per query, and top-k attention: softmax over the k keys with the largest
+scores.
 
-    weight_j = exp(beta a_j) / sum_{i in S} exp(beta a_i) for j in S, else 0        S: the k keys with the largest a
+    weight_j = exp(beta a_j) / sum_{i in S} exp(beta a_i) for j in S, else 0        S: the k keys
+    with the largest a
 
 Of equal scores, the first keys are selected.
 """
@@ -19,17 +21,23 @@ BLOCK = 64
 
 
 def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "... query selected"]:
-    """Return the indices (..., query, selected) of the k best keys, all different; selected = min(k, key).
+    """Return the indices (..., query, selected) of the k best keys, all different; selected =
+    min(k, key).
 
-    Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few passes.
+    Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few
+          passes.
     """
     num_keys = scores.shape[-1]
     num_blocks = num_keys // BLOCK
     if num_blocks < 4 * k:
         return _best(scores, min(k, num_keys))
     in_blocks = num_blocks * BLOCK
-    largest = scores[..., :in_blocks].unflatten(-1, (num_blocks, BLOCK)).amax(-1)  # (..., query, block)
-    blocks = _best(largest, k).sort(-1).values  # in the order of the keys, so that ties go to the first
+    largest = (
+        scores[..., :in_blocks].unflatten(-1, (num_blocks, BLOCK)).amax(-1)
+    )  # (..., query, block)
+    blocks = (
+        _best(largest, k).sort(-1).values
+    )  # in the order of the keys, so that ties go to the first
     offsets = torch.arange(BLOCK, device=scores.device)
     candidates = (blocks.unsqueeze(-1) * BLOCK + offsets).flatten(-2)  # (..., query, k * BLOCK)
     if in_blocks < num_keys:
@@ -46,13 +54,15 @@ class SelectedKeys(NamedTuple):
     weight: Tensor
     """(..., query, selected): weight of each; zeros where a query may attend to fewer keys."""
     soft_weights: Tensor | None = None
-    """(..., query, key): soft weights whose gradient replaces that of the selection, which has none."""
+    """(..., query, key): soft weights whose gradient replaces that of the selection, which has
+    none."""
     log_prob: Tensor | None = None
     """(..., query): log-probability of the selection, if it was sampled and may need a gradient."""
 
 
 class KeySelection(Choice):
-    """Base class of choices that give weight to at most k keys per query, so that a kernel may gather only those."""
+    """Base class of choices that give weight to at most k keys per query, so that a kernel may
+    gather only those."""
 
     @property
     @abstractmethod
@@ -60,11 +70,14 @@ class KeySelection(Choice):
         """k, the largest number of keys per query."""
 
     @abstractmethod
-    def select_keys(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> SelectedKeys:
+    def select_keys(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> SelectedKeys:
         """Select keys and compute their weights, of scores with at least one key."""
 
     def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
-        """Take the log-probabilities of all selections of a read, once per read, for choices that learn from them."""
+        """Take the log-probabilities of all selections of a read, once per read, for choices that
+        learn from them."""
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
@@ -77,16 +90,20 @@ class KeySelection(Choice):
         weights = torch.zeros_like(scores).scatter(-1, selected.index, selected.weight)
         if selected.soft_weights is None:
             return weights
-        return weights + (selected.soft_weights - selected.soft_weights.detach())  # zero: only its gradient counts
+        return weights + (
+            selected.soft_weights - selected.soft_weights.detach()
+        )  # zero: only its gradient counts
 
 
 @final
 class TopK(KeySelection):
-    """weight = softmax(beta a) over the k best keys, 0 for the others; of equal scores the first are selected.
+    """weight = softmax(beta a) over the k best keys, 0 for the others; of equal scores the first
+    are selected.
 
     k:    at least 1; queries with fewer allowed keys read all of them, and k >= key is Soft.
     beta: inverse temperature, as in Soft; learned with learn=True.
-    Gradients flow through the selected keys only. Raises ValueError if k is below 1, or if beta is invalid (see Soft).
+    Gradients flow through the selected keys only. Raises ValueError if k is below 1, or if beta is
+    invalid (see Soft).
     """
 
     def __init__(self, k: int, *, beta: float | Tensor = 1.0, learn: bool = False):
@@ -105,11 +122,15 @@ class TopK(KeySelection):
         """Raise ValueError unless beta broadcasts to the rows of the scores."""
         self.soft.check(leading, num_queries)
 
-    def select_keys(self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None) -> SelectedKeys:
+    def select_keys(
+        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
+    ) -> SelectedKeys:
         """Select the k best keys, with the softmax of their scores as weights."""
         masked_scores = scores if allowed is None else mask_scores(scores, allowed)
         index = best_keys(masked_scores.detach(), self.k)
-        allowed_selected = None if allowed is None else allowed.expand(scores.shape).gather(-1, index)
+        allowed_selected = (
+            None if allowed is None else allowed.expand(scores.shape).gather(-1, index)
+        )
         return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed_selected))
 
     def tile(self, first: int, last: int) -> "TopK":
@@ -130,11 +151,16 @@ def _best(scores: Tensor, k: int) -> Tensor:
     if k == scores.shape[-1]:
         return torch.arange(k, device=scores.device).expand(scores.shape)
     top = scores.topk(k)
-    # All keys above the smallest selected score are in; of those equal to it, the first ones fill the rest.
+    # All keys above the smallest selected score are in; of those equal to it, the first ones fill
+    # the rest.
     edge = top.values[..., -1:]
     above = ~(top.values <= edge)  # NaN counts as the largest, so that it shows in the output
-    count = (scores == edge).cumsum(-1, dtype=torch.int32)  # number of scores so far that equal the smallest
-    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(-1, keepdim=True)
+    count = (scores == edge).cumsum(
+        -1, dtype=torch.int32
+    )  # number of scores so far that equal the smallest
+    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(
+        -1, keepdim=True
+    )
     first = torch.searchsorted(count, rank.to(torch.int32).clamp(min=1))
     first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
     return torch.where(above, top.indices, first)

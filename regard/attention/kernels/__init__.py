@@ -1,1 +1,2 @@
-"""Kernels: the reference formula of a read and faster implementations that give the same numbers."""
+"""Kernels: the reference formula of a read and faster implementations that give the same
+numbers."""

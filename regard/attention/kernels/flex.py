@@ -1,9 +1,11 @@
-"""The read by torch's FlexAttention: fused, with masks as functions of indices and empty blocks skipped.
+"""The read by torch's FlexAttention: fused, with masks as functions of indices and empty blocks
+skipped.
 
     out = softmax(cap(scale query keys^T) + bias, over allowed keys) values
 
-For scores that are a scaled (and capped) inner product, with the soft choice. torch compiles it for each kind of read,
-which takes seconds the first time and on a CPU requires a C++ compiler; on a CPU it has no backward.
+For scores that are a scaled (and capped) inner product, with the soft choice. torch compiles it for
+each kind of read, which takes seconds the first time and on a CPU requires a C++ compiler; on a CPU
+it has no backward.
 
 Source: dong2024.
 """
@@ -45,12 +47,15 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
-    """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values, without forming the weights."""
+    """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values, without
+    forming the weights."""
     form, choice = inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
     assert isinstance(choice, Soft)
     if inputs.query.shape[-1] != inputs.keys.shape[-1]:
-        inputs.score.compare(inputs.query[..., :1, :], inputs.keys[..., :1, :])  # raises an informative error
+        inputs.score.compare(
+            inputs.query[..., :1, :], inputs.keys[..., :1, :]
+        )  # raises an informative error
     grouped = inputs.group > 1
     query, keys, values = expand_leading(inputs, inputs.query, grouped=grouped)
     leading = query.shape[:-2]
@@ -85,26 +90,37 @@ def _refusal_on_cpu(inputs: AttentionInputs) -> str | None:
 
 @functools.cache
 def _compile_flex_attention() -> Callable[..., Tensor]:
-    # A read that torch cannot compile must fail instead of falling back to a path that stores all scores.
-    return cast("Callable[..., Tensor]", torch.compile(flex_attention, dynamic=False, fullgraph=True))
+    # A read that torch cannot compile must fail instead of falling back to a path that stores all
+    # scores.
+    return cast(
+        "Callable[..., Tensor]", torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    )
 
 
 def _flex_attention(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -> Tensor:
     if torch.compiler.is_compiling():
-        return cast("Tensor", flex_attention(query, keys, values, **rules))  # compiled with the calling function
+        return cast(
+            "Tensor", flex_attention(query, keys, values, **rules)
+        )  # compiled with the calling function
     with limit_recompilation(_MAX_COMPILED):
         return _compile_flex_attention()(query, keys, values, **rules)
 
 
 def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None):
     """Return the function that modifies scores before the softmax, or None if there is none."""
-    bias, diagonals, num_queries = inputs.bias_tensor(), inputs.diagonals(), inputs.positions.num_queries
+    bias, diagonals, num_queries = (
+        inputs.bias_tensor(),
+        inputs.diagonals(),
+        inputs.positions.num_queries,
+    )
     bias = None if bias is None else _with_four_axes(bias)
     diagonals = None if diagonals is None else _with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
     if bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
         return None
     if isinstance(beta, Tensor):
-        beta = _with_four_axes(beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)])  # broadcasts from the right
+        beta = _with_four_axes(
+            beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)]
+        )  # broadcasts from the right
 
     @no_type_check
     def modify(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -124,7 +140,12 @@ def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None)
 @no_type_check
 def _at(table: Tensor, *index: Tensor) -> Tensor:
     """Return an entry of a table of which any axis may have size 1."""
-    return table[tuple(at if size > 1 else torch.zeros_like(at) for at, size in zip(index, table.shape, strict=True))]
+    return table[
+        tuple(
+            at if size > 1 else torch.zeros_like(at)
+            for at, size in zip(index, table.shape, strict=True)
+        )
+    ]
 
 
 def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | None:
@@ -133,10 +154,18 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
         return None
     positions = inputs.positions
     block_masks = _BLOCK_MASKS.setdefault(mask, {})
-    key = (*leading, positions.num_queries, positions.num_keys, positions.rows, str(positions.device))
+    key = (
+        *leading,
+        positions.num_queries,
+        positions.num_keys,
+        positions.rows,
+        str(positions.device),
+    )
     if positions.is_aligned and key in block_masks:
         return block_masks[key]
-    inputs.tile(0, 1).allowed_pairs()  # raises if the leading axes of the mask are not those of the read
+    inputs.tile(
+        0, 1
+    ).allowed_pairs()  # raises if the leading axes of the mask are not those of the read
     rule = mask.rule(positions)
 
     @no_type_check  # torch inspects the signature, which a checked function hides

@@ -1,13 +1,16 @@
-"""The read for choices of few keys (Hard, TopK): gathers the selected values instead of weighting all.
+"""The read for choices of few keys (Hard, TopK): gathers the selected values instead of weighting
+all.
 
     out_i = sum_r weight_ir values[index_ir]        r = 1 .. k;  k = 1 for Hard
 
-Scores are computed by their formula, one tile of queries at a time, so that memory is bounded; the values are then
-read in O(query * k * value_dim), however many keys there are. For Hard and TopK with any score, mask and bias.
+Scores are computed by their formula, one tile of queries at a time, so that memory is bounded; the
+values are then read in O(query * k * value_dim), however many keys there are. For Hard and TopK
+with any score, mask and bias.
 
-Backward: values get gradients at the selected keys, and the scores of TopK from the selected keys. The scores of Hard
-get a surrogate gradient, <gradient of out_i, value_j> through a softmax: O(query * key * value_dim), as in a soft read.
-If a read has several tiles, each is recomputed in backward, and none of its intermediate tensors are saved.
+Backward: values get gradients at the selected keys, and the scores of TopK from the selected keys.
+The scores of Hard get a surrogate gradient, <gradient of out_i, value_j> through a softmax: O(query
+* key * value_dim), as in a soft read. If a read has several tiles, each is recomputed in backward,
+  and none of its intermediate tensors are saved.
 """
 
 import math
@@ -26,9 +29,9 @@ from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_transformed
 
 TILE = 1 << 20
-"""Numbers in a tile: scores, hidden units of scores that are not inner products, or gathered values. A read holds a few
-tensors of this size at a time (twice as many in backward) beside its inputs and its result; a single query may need
-larger ones."""
+"""Numbers in a tile: scores, hidden units of scores that are not inner products, or gathered
+values. A read holds a few tensors of this size at a time (twice as many in backward) beside its
+inputs and its result; a single query may need larger ones."""
 
 
 def refusal(inputs: AttentionInputs) -> str | None:
@@ -41,12 +44,15 @@ def refusal(inputs: AttentionInputs) -> str | None:
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Select keys tile by tile and gather their values.
 
-    Under torch.func and torch.compile nothing is recomputed: they decide themselves what is saved for backward.
+    Under torch.func and torch.compile nothing is recomputed: they decide themselves what is saved
+    for backward.
     """
     num_queries = inputs.query.shape[-2]
     choice, step = inputs.choice, queries_per_tile(inputs)
     assert isinstance(choice, KeySelection)
-    tiles = [inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
+    tiles = [
+        inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)
+    ]
     recomputes = len(tiles) > 1 and torch.is_grad_enabled()
     recomputes = recomputes and not (torch.compiler.is_compiling() or is_transformed())
     run = _checkpoint_tile(draws=choice.is_random) if recomputes else _read_tile
@@ -61,7 +67,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 
 def queries_per_tile(inputs: AttentionInputs) -> int:
-    """Return the number of queries for which the largest tensor of a tile has at most TILE numbers."""
+    """Return the number of queries for which the largest tensor of a tile has at most TILE
+    numbers."""
     choice, form = inputs.choice, inputs.form
     assert isinstance(choice, KeySelection)
     num_reads = math.prod(inputs.leading)
@@ -91,9 +98,15 @@ def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
     *leading, num_keys, value_dim = values.shape
     first = torch.arange(math.prod(leading), device=values.device).view(*leading, 1, 1) * num_keys
     index = selected.index + first  # (..., query, selected): leading axes of 1 broadcast
-    gathered = values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
+    gathered = (
+        values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
+    )
     weight = selected.weight.to(values.dtype)
-    out = gathered.squeeze(-2) * weight if index.shape[-1] == 1 else (weight.unsqueeze(-2) @ gathered).squeeze(-2)
+    out = (
+        gathered.squeeze(-2) * weight
+        if index.shape[-1] == 1
+        else (weight.unsqueeze(-2) @ gathered).squeeze(-2)
+    )
     if selected.soft_weights is None:
         return out
     leading = out.shape[:-2]
@@ -102,7 +115,8 @@ def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
 
 
 class _StraightThrough(torch.autograd.Function):
-    """(slope - stop_gradient(slope)) values: zero, with the gradient of slope values (a straight-through term)."""
+    """(slope - stop_gradient(slope)) values: zero, with the gradient of slope values (a
+    straight-through term)."""
 
     generate_vmap_rule = True
 
@@ -117,13 +131,19 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         slope, values = ctx.saved_tensors
-        # The gradient of values is zero too, but its derivative is not: second derivatives are those of the formula.
-        grad_values = _StraightThrough.apply(slope.transpose(-2, -1), gradient) if torch.is_grad_enabled() else None
+        # The gradient of values is zero too, but its derivative is not: second derivatives are
+        # those of the formula.
+        grad_values = (
+            _StraightThrough.apply(slope.transpose(-2, -1), gradient)
+            if torch.is_grad_enabled()
+            else None
+        )
         return gradient @ values.transpose(-2, -1), grad_values
 
 
 def _checkpoint_tile(*, draws: bool) -> Callable[[AttentionInputs], tuple[Tensor, Tensor | None]]:
-    """Return a checkpointed `_read_tile`, which is recomputed in backward with the same random numbers."""
+    """Return a checkpointed `_read_tile`, which is recomputed in backward with the same random
+    numbers."""
 
     def run(tile: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         return checkpoint(_read_tile, tile, use_reentrant=False, preserve_rng_state=draws)
@@ -132,7 +152,8 @@ def _checkpoint_tile(*, draws: bool) -> Callable[[AttentionInputs], tuple[Tensor
 
 
 def _round_like_product(out: Tensor) -> Tensor:
-    """Round to the autocast dtype as a product of weights and values would be, as autocast ignores a gather."""
+    """Round to the autocast dtype as a product of weights and values would be, as autocast ignores
+    a gather."""
     device = out.device.type
     if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return out

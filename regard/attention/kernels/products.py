@@ -3,8 +3,9 @@
     S = scale Q K^T + mask         one product, which also adds mask and bias
     out = softmax(S) V             another
 
-It stores the weights, as the formula does, but batches of heads are flattened for the product, and the scale needs no
-separate pass. For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
+It stores the weights, as the formula does, but batches of heads are flattened for the product, and
+the scale needs no separate pass. For scores that are a scaled inner product of mapped queries and
+keys, with the soft choice.
 """
 
 import functools
@@ -28,7 +29,8 @@ _MAX_CACHED_MASK = 2**20
 
 
 def refusal(inputs: AttentionInputs) -> str | None:
-    """Return the reason why this kernel cannot compute the read, or None if it can; the same as for sdpa."""
+    """Return the reason why this kernel cannot compute the read, or None if it can; the same as for
+    sdpa."""
     return sdpa.refusal(inputs)
 
 
@@ -58,7 +60,10 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     additive_mask, fully_masked = _additive_mask(wide, wide.query, choice.beta)
     additive_mask = None if additive_mask is None else _flatten_mask(additive_mask, leading)
     weights = half_softmax(
-        _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT, additive_mask, form.scale * choice.beta
+        _flatten(query.to(dtype)),
+        _flatten(keys.to(dtype)).mT,
+        additive_mask,
+        form.scale * choice.beta,
     )
     out = torch.bmm(weights, _flatten(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if fully_masked is None else out * ~fully_masked
@@ -80,18 +85,23 @@ def _read(inputs: AttentionInputs) -> Tensor:
     leading = query.shape[:-2]
     additive_mask, fully_masked = _additive_mask(inputs, query, beta)
     additive_mask = None if additive_mask is None else _flatten_mask(additive_mask, leading)
-    scores = _scores(_flatten(query), _flatten(keys).mT, additive_mask, scale, inputs.bias is not None)
+    scores = _scores(
+        _flatten(query), _flatten(keys).mT, additive_mask, scale, inputs.bias is not None
+    )
     out = torch.bmm(softmax(scores).to(values.dtype), _flatten(values)).view(
         *leading, query.shape[-2], values.shape[-1]
     )
     return out if fully_masked is None else out * ~fully_masked
 
 
-def _scores(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float, has_bias: bool) -> Tensor:
+def _scores(
+    query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float, has_bias: bool
+) -> Tensor:
     """Return scale query keys + additive_mask, (batch * head, query, key).
 
-    Products scale for free, but their gradients do not: those of queries and keys would each be scaled. With
-    gradients the smaller of scores and queries is scaled, which is also the cheaper one to scale in backward.
+    Products scale for free, but their gradients do not: those of queries and keys would each be
+    scaled. With gradients the smaller of scores and queries is scaled, which is also the cheaper
+    one to scale in backward.
     """
     if not (torch.is_grad_enabled() and (query.requires_grad or keys.requires_grad)):
         if additive_mask is None:
@@ -99,18 +109,35 @@ def _scores(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: fl
         return torch.baddbmm(additive_mask, query, keys, alpha=scale)
     if has_bias or scale <= 0 or keys.shape[-1] >= query.shape[-1]:
         query = query * scale
-        return torch.bmm(query, keys) if additive_mask is None else torch.baddbmm(additive_mask, query, keys)
+        return (
+            torch.bmm(query, keys)
+            if additive_mask is None
+            else torch.baddbmm(additive_mask, query, keys)
+        )
     # Here the mask holds 0 or minus infinity, which no scale changes.
-    return (torch.bmm(query, keys) if additive_mask is None else torch.baddbmm(additive_mask, query, keys)).mul_(scale)
+    return (
+        torch.bmm(query, keys)
+        if additive_mask is None
+        else torch.baddbmm(additive_mask, query, keys)
+    ).mul_(scale)
 
 
-def _additive_mask(inputs: AttentionInputs, query: Tensor, beta: float | Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return the additive mask of the scores and the fully masked rows, which are unmasked: a softmax needs a key."""
+def _additive_mask(
+    inputs: AttentionInputs, query: Tensor, beta: float | Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the additive mask of the scores and the fully masked rows, which are unmasked: a
+    softmax needs a key."""
     positions = inputs.positions
-    if inputs.bias is None and isinstance(inputs.mask, Causal) and not inputs.may_have_fully_masked_rows():
+    if (
+        inputs.bias is None
+        and isinstance(inputs.mask, Causal)
+        and not inputs.may_have_fully_masked_rows()
+    ):
         is_small = positions.num_queries * positions.num_keys <= _MAX_CACHED_MASK
         if is_small and positions.is_aligned and positions.rows is None and is_eager():
-            return _causal_additive_mask(positions.num_queries, positions.num_keys, query.dtype, query.device), None
+            return _causal_additive_mask(
+                positions.num_queries, positions.num_keys, query.dtype, query.device
+            ), None
     bias = inputs.bias_tensor()
     allowed, fully_masked = inputs.allowed_pairs(bias), None
     if allowed is None:
@@ -120,15 +147,24 @@ def _additive_mask(inputs: AttentionInputs, query: Tensor, beta: float | Tensor)
         fully_masked = ~allowed.any(-1, keepdim=True)
         allowed = allowed | fully_masked
     if finite is None:
-        return torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, float("-inf")), fully_masked
+        return torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(
+            ~allowed, float("-inf")
+        ), fully_masked
     return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf")), fully_masked
 
 
 @functools.lru_cache(maxsize=16)
-def _causal_additive_mask(num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return 0, and minus infinity after each query's own position; creating it costs as much as a short product."""
-    with torch.inference_mode(False):  # an inference tensor could not be used by a later read with gradients
-        additive_mask = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
+def _causal_additive_mask(
+    num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return 0, and minus infinity after each query's own position; creating it costs as much as a
+    short product."""
+    with torch.inference_mode(
+        False
+    ):  # an inference tensor could not be used by a later read with gradients
+        additive_mask = torch.full(
+            (num_queries, num_keys), float("-inf"), dtype=dtype, device=device
+        )
         return additive_mask.triu_(num_keys - num_queries + 1)
 
 

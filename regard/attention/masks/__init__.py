@@ -1,20 +1,32 @@
 """Masks: True where a query may attend to a key. Masks combine with `&`, `|` and `~`.
 
-| name                            | query i may attend to key j iff               | source                      |
-|---------------------------------|-----------------------------------------------|-----------------------------|
-| causal()                        | j <= p_i                                      | vaswani2017, section 3.2.3  |
-| padding(lengths)                | j < lengths[b]                                |                             |
-| prefix(lengths)                 | j <= p_i or j < lengths[b]                    | raffel2020, section 3.2.1   |
-| window(size, ahead)             | p_i + ahead - size < j <= p_i + ahead         | beltagy2020, section 3.1    |
-| documents(ids)                  | ids[b, p_i] = ids[b, j]                       |                             |
-| random_blocks(block, per_query) | the block of j is drawn for the block of p_i  | zaheer2020, section 2       |
-| dense(tensor)                   | tensor[b, i, j]                               |                             |
-| FilledSlots(window)             | slot j is filled, and inside the window       |                             |
+| name                            | query i may attend to key j iff               | source
+|
+|---------------------------------|-----------------------------------------------|-----------------------------| | causal()                        | j <= p_i                                      | vaswani2017, section 3.2.3  |
+| padding(lengths)                | j < lengths[b]                                |
+| | prefix(lengths)                 | j <= p_i or j < lengths[b]                    | raffel2020,
+section 3.2.1   | | window(size, ahead)             | p_i + ahead - size < j <= p_i + ahead
+| beltagy2020, section 3.1    | | documents(ids)                  | ids[b, p_i] = ids[b, j]
+|                             | | random_blocks(block, per_query) | the block of j is drawn for the
+block of p_i  | zaheer2020, section 2       | | dense(tensor)                   | tensor[b, i, j]
+|                             | | FilledSlots(window)             | slot j is filled, and inside the
+window       |                             |
 
-p_i is the position of query i (by default the last query is at the last key), b its row of the batch.
+p_i is the position of query i (by default the last query is at the last key), b its row of the
+batch.
 """
 
-from regard.attention.masks.base import All, Any, Dense, Interval, Mask, Not, dense, materialize_mask, split_interval
+from regard.attention.masks.base import (
+    All,
+    Any,
+    Dense,
+    Interval,
+    Mask,
+    Not,
+    dense,
+    materialize_mask,
+    split_interval,
+)
 from regard.attention.masks.causal import Causal, causal
 from regard.attention.masks.documents import documents
 from regard.attention.masks.padding import Padded, Padding, Placed, Unpadded, padding

@@ -1,16 +1,17 @@
 """Base class of attention masks, masks from tensors (`dense`), and combinations of masks.
 
-    dense(tensor)     True = may attend, everywhere in this library (as in scaled_dot_product_attention)
-    a & b             allowed by both
+    dense(tensor)     True = may attend, everywhere in this library (as in
+    scaled_dot_product_attention) a & b             allowed by both
     a | b             allowed by either
     ~a                allowed where a does not allow
 
-Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias that is added to
-scores is a different type and a different argument.
+Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias
+that is added to scores is a different type and a different argument.
 
-Leading axes are aligned from the left. A read has leading axes (batch,) or (batch, head), ...; a mask with fewer
-leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,) fits (batch, query, key) and
-(batch, head, query, key), and `dense` of (batch, query, key) is the same for every head.
+Leading axes are aligned from the left. A read has leading axes (batch,) or (batch, head), ...; a
+mask with fewer leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,)
+fits (batch, query, key) and (batch, head, query, key), and `dense` of (batch, query, key) is the
+same for every head.
 
 Source: lectures, C.10 (masked multi-head attention); vaswani2017, section 3.2.3.
 """
@@ -28,46 +29,65 @@ from regard.attention.picture import SHOWN, Picture, draw_mask, shown_sizes, sho
 from regard.attention.positions import Positions
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
-"""Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or 1, 1)."""
+"""Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or
+1, 1)."""
 
 
 class Mask(ABC):
-    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (the complement)."""
+    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (the
+    complement)."""
 
     @abstractmethod
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys) at these positions."""
+        """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys) at these
+        positions."""
 
     @abstractmethod
     def select(self, index: Int[Tensor, " rows"]) -> "Mask":
-        """Select the rows `index` of the first leading axis (a mask without leading axes is unchanged)."""
+        """Select the rows `index` of the first leading axis (a mask without leading axes is
+        unchanged)."""
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return the keys of each query as a range first <= j < last; None if the mask is not a range.
+        """Return the keys of each query as a range first <= j < last; None if the mask is not a
+        range.
 
-        Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range may be empty.
+        Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range
+        may be empty.
         """
         return None
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the mask as a function of indices, for kernels that tile by themselves; by default a table lookup."""
+        """Return the mask as a function of indices, for kernels that tile by themselves; by default
+        a table lookup."""
         return make_lookup(materialize_mask(self, positions))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False only if no row can be fully masked, so that kernels need no check."""
         return True
 
-    def tensor(self, num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "..."]:
-        """Return the mask as a tensor, for a read whose last query is at the position of the last key."""
+    def tensor(
+        self, num_queries: int, num_keys: int, *, device: torch.device | None = None
+    ) -> Bool[Tensor, "..."]:
+        """Return the mask as a tensor, for a read whose last query is at the position of the last
+        key."""
         return materialize_mask(
-            self, Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
+            self,
+            Positions(num_queries, num_keys, torch.device("cpu") if device is None else device),
         )
 
     def picture(
-        self, num_queries: int, num_keys: int, *, title: str | None = None, device: torch.device | None = None
+        self,
+        num_queries: int,
+        num_keys: int,
+        *,
+        title: str | None = None,
+        device: torch.device | None = None,
     ) -> Picture:
-        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes a file."""
-        positions = Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
+        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes a
+        file."""
+        positions = Positions(
+            num_queries, num_keys, torch.device("cpu") if device is None else device
+        )
         return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
 
     def _repr_svg_(self) -> str | None:
@@ -93,7 +113,9 @@ class Mask(ABC):
         return Not(self)
 
     def __bool__(self) -> bool:
-        raise TypeError("a mask has no truth value: combine masks with & and |, not with `and` and `or`")
+        raise TypeError(
+            "a mask has no truth value: combine masks with & and |, not with `and` and `or`"
+        )
 
 
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
@@ -136,7 +158,9 @@ class All(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return the logical and of both tensors."""
         return torch.logical_and(
-            *align_pair(materialize_mask(self.left, positions), materialize_mask(self.right, positions))
+            *align_pair(
+                materialize_mask(self.left, positions), materialize_mask(self.right, positions)
+            )
         )
 
     def interval(self, positions: Positions) -> Interval | None:
@@ -144,7 +168,9 @@ class All(Mask):
         left, right = self.left.interval(positions), self.right.interval(positions)
         if left is None or right is None:
             return None
-        return torch.maximum(*align_pair(left[0], right[0])), torch.minimum(*align_pair(left[1], right[1]))
+        return torch.maximum(*align_pair(left[0], right[0])), torch.minimum(
+            *align_pair(left[1], right[1])
+        )
 
     def rule(self, positions: Positions) -> Rule:
         """Return the logical and of both rules."""
@@ -172,7 +198,9 @@ class Any(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return the logical or of both tensors."""
         return torch.logical_or(
-            *align_pair(materialize_mask(self.left, positions), materialize_mask(self.right, positions))
+            *align_pair(
+                materialize_mask(self.left, positions), materialize_mask(self.right, positions)
+            )
         )
 
     def rule(self, positions: Positions) -> Rule:
@@ -186,7 +214,9 @@ class Any(Mask):
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False if one of the masks always allows a key."""
-        return self.left.may_have_fully_masked_rows(positions) and self.right.may_have_fully_masked_rows(positions)
+        return self.left.may_have_fully_masked_rows(
+            positions
+        ) and self.right.may_have_fully_masked_rows(positions)
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
@@ -230,10 +260,14 @@ def dense(tensor: Tensor) -> Mask:
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"a dense mask must be a boolean tensor (True = may attend), got {type(tensor).__name__}")
+        raise TypeError(
+            f"a dense mask must be a boolean tensor (True = may attend), got "
+            f"{type(tensor).__name__}"
+        )
     if tensor.dtype != torch.bool:
         raise TypeError(
-            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; write tensor.bool() if 1 means may "
+            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; write "
+            f"tensor.bool() if 1 means may "
             "attend, tensor == 0 if 0 does, and pass numbers that are added to scores as bias="
         )
     if tensor.dim() < 2:
@@ -242,7 +276,8 @@ def dense(tensor: Tensor) -> Mask:
 
 
 def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | None, Mask | None]:
-    """Split a mask into a range of keys and the rest, which a kernel must check pair by pair; each may be None."""
+    """Split a mask into a range of keys and the rest, which a kernel must check pair by pair; each
+    may be None."""
     if mask is None:
         return None, None
     interval = mask.interval(positions)
@@ -250,11 +285,23 @@ def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | 
         return interval, None
     if not isinstance(mask, All):
         return None, mask
-    (left, left_rest), (right, right_rest) = split_interval(mask.left, positions), split_interval(mask.right, positions)
-    rest = left_rest if right_rest is None else right_rest if left_rest is None else All(left_rest, right_rest)
+    (left, left_rest), (right, right_rest) = (
+        split_interval(mask.left, positions),
+        split_interval(mask.right, positions),
+    )
+    rest = (
+        left_rest
+        if right_rest is None
+        else right_rest
+        if left_rest is None
+        else All(left_rest, right_rest)
+    )
     if left is None or right is None:
         return (right if left is None else left), rest
-    both = torch.maximum(*align_pair(left[0], right[0])), torch.minimum(*align_pair(left[1], right[1]))
+    both = (
+        torch.maximum(*align_pair(left[0], right[0])),
+        torch.minimum(*align_pair(left[1], right[1])),
+    )
     return both, rest
 
 
@@ -266,6 +313,7 @@ def may_lack_own_key(positions: Positions) -> bool:
 def _check_mask(mask: Mask) -> Mask:
     if not isinstance(mask, Mask):
         raise TypeError(
-            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in regard.dense"
+            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in "
+            f"regard.dense"
         )
     return mask

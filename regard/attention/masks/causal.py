@@ -13,7 +13,8 @@ from regard.attention.positions import Positions
 
 @final
 class Causal(Mask):
-    """Causal mask: query i of m attends to key j of n iff j <= i + (n - m), so the last query attends to every key."""
+    """Causal mask: query i of m attends to key j of n iff j <= i + (n - m), so the last query
+    attends to every key."""
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         """Return key position <= query position."""

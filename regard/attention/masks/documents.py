@@ -1,4 +1,5 @@
-"""Document mask: queries attend to keys of their own document, for several documents packed into one row."""
+"""Document mask: queries attend to keys of their own document, for several documents packed into
+one row."""
 
 from collections.abc import Sequence
 from typing import final
@@ -20,7 +21,11 @@ class Documents(Mask):
     """Document mask for packed sequences; see `documents`."""
 
     def __init__(
-        self, ids: Int[Tensor, "... item"], key_ids: Int[Tensor, "... key"] | None = None, *, in_order: bool = False
+        self,
+        ids: Int[Tensor, "... item"],
+        key_ids: Int[Tensor, "... key"] | None = None,
+        *,
+        in_order: bool = False,
     ):
         self.ids, self.key_ids, self.in_order = ids, key_ids, in_order
 
@@ -30,7 +35,8 @@ class Documents(Mask):
         return torch.eq(*align_pair(query.unsqueeze(-1), key.unsqueeze(-2)))
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return the first to the last key of the document, if the ids of the keys never decrease."""
+        """Return the first to the last key of the document, if the ids of the keys never
+        decrease."""
         if positions.key_positions is not None or not self.in_order:
             return None
         self._check(positions)
@@ -39,7 +45,9 @@ class Documents(Mask):
         leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         query = query.expand(*leading, *query.shape[-2:]).squeeze(-1).contiguous()
         key = key.expand(*leading, *key.shape[-2:]).squeeze(-2).contiguous()
-        first, last = (torch.searchsorted(key, query, right=right).unsqueeze(-1) for right in (False, True))
+        first, last = (
+            torch.searchsorted(key, query, right=right).unsqueeze(-1) for right in (False, True)
+        )
         return first, last
 
     def rule(self, positions: Positions) -> Rule:
@@ -71,13 +79,17 @@ class Documents(Mask):
         if self.key_ids is None:
             return _ids_at(ids, positions.query.squeeze(-1), _NO_QUERY)
         if ids.shape[-1] != positions.num_queries:
-            raise ValueError(f"ids must be (..., {positions.num_queries} queries), got {tuple(ids.shape)}")
+            raise ValueError(
+                f"ids must be (..., {positions.num_queries} queries), got {tuple(ids.shape)}"
+            )
         return ids if positions.rows is None else ids[..., positions.rows[0] : positions.rows[1]]
 
     def _check(self, positions: Positions) -> None:
         name, keys = "ids" if self.key_ids is None else "key_ids", self._keys()
         if positions.is_aligned and keys.shape[-1] < positions.num_keys:
-            raise ValueError(f"{name} must be (..., {positions.num_keys} keys or more), got {tuple(keys.shape)}")
+            raise ValueError(
+                f"{name} must be (..., {positions.num_keys} keys or more), got {tuple(keys.shape)}"
+            )
 
     def _shown_sizes(self) -> tuple[int, int]:
         queries, keys = super()._shown_sizes()
@@ -93,15 +105,18 @@ def documents(
     ids: Int[Tensor, "... item"] | Sequence[int] | Sequence[Sequence[int]],
     key_ids: Int[Tensor, "... key"] | Sequence[int] | Sequence[Sequence[int]] | None = None,
 ) -> Mask:
-    """Document mask for packed sequences: a query attends to the keys of its own document only, ids[p] = ids[j].
+    """Document mask for packed sequences: a query attends to the keys of its own document only,
+    ids[p] = ids[j].
 
-    ids alone:      (item) or (batch, item), the document of each item, for self-attention; m queries are the last m of
-                    n items, or at the positions of the read. Of longer ids, the first n are used. Queries and keys at
-                    positions outside the ids match nothing.
+    ids alone:      (item) or (batch, item), the document of each item, for self-attention; m
+                    queries are the last m of n items, or at the positions of the read. Of longer
+                    ids, the first n are used. Queries and keys at positions outside the ids match
+                    nothing.
     ids, key_ids:   (..., query) and (..., key), for cross-attention: query i has ids[i].
-    If the ids of the keys never decrease along a row (checked once, on a CPU only), the mask is an interval, and
-    kernels skip other documents entirely: number the documents 0, 1, 2 ... and padding last. Tensors are copied.
-    Raises: TypeError if ids are not integers, ValueError if they have no axis of items or are too few for the read.
+    If the ids of the keys never decrease along a row (checked once, on a CPU only), the mask is an
+    interval, and kernels skip other documents entirely: number the documents 0, 1, 2 ... and
+    padding last. Tensors are copied. Raises: TypeError if ids are not integers, ValueError if they
+    have no axis of items or are too few for the read.
     """
     of_queries = _to_ids("ids", ids)
     of_keys = None if key_ids is None else _to_ids("key_ids", key_ids)

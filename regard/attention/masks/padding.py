@@ -1,4 +1,5 @@
-"""Padding mask: the queries of row b attend to its first lengths[b] keys. `Padded` is a batch with its lengths."""
+"""Padding mask: the queries of row b attend to its first lengths[b] keys. `Padded` is a batch with
+its lengths."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
@@ -57,17 +58,21 @@ class Padded(NamedTuple):
 
     @property
     def mask(self) -> Mask | None:
-        """Mask that hides the padding when these items are read as a memory; None if there is no padding."""
+        """Mask that hides the padding when these items are read as a memory; None if there is no
+        padding."""
         return padding(self.lengths)
 
     def select(self, index: Int[Tensor, " rows"]) -> "Padded":
         """Select the rows `index`."""
-        return self._replace(items=self.items.index_select(0, index), lengths=self.lengths.index_select(0, index))
+        return self._replace(
+            items=self.items.index_select(0, index), lengths=self.lengths.index_select(0, index)
+        )
 
     def to(self, device: torch.device | str) -> "Padded":
         """Move items and lengths to a device."""
         return self._replace(
-            items=self.items.to(device, non_blocking=True), lengths=self.lengths.to(device, non_blocking=True)
+            items=self.items.to(device, non_blocking=True),
+            lengths=self.lengths.to(device, non_blocking=True),
         )
 
 
@@ -89,7 +94,8 @@ class Unpadded(Padded):
 
 
 class Placed(Padded):
-    """Padded batch whose items stand at places of their own in each row, such as groups of points in space."""
+    """Padded batch whose items stand at places of their own in each row, such as groups of points
+    in space."""
 
     centers: Tensor
     """(batch, time, axes) in [0, 1]; padding is far away."""
@@ -115,7 +121,8 @@ class Placed(Padded):
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
-    """Padding mask: row b attends to keys j < lengths[b]; lengths (batch,) may exceed the keys, and are copied.
+    """Padding mask: row b attends to keys j < lengths[b]; lengths (batch,) may exceed the keys, and
+    are copied.
 
     One number holds for all rows.
 
@@ -131,7 +138,9 @@ def to_lengths(name: str, lengths: Tensor | Sequence[int] | int) -> Int[Tensor, 
     """
     if not isinstance(lengths, Tensor):
         if isinstance(lengths, str | bytes):
-            raise TypeError(f"{name} must be integers (items per row), got {type(lengths).__name__}")
+            raise TypeError(
+                f"{name} must be integers (items per row), got {type(lengths).__name__}"
+            )
         has_rows = not isinstance(lengths, Sequence) or len(lengths) > 0
         lengths = torch.tensor(lengths) if has_rows else torch.zeros(0, dtype=torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():

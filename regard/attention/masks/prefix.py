@@ -1,4 +1,5 @@
-"""Prefix-LM mask: every query attends to the prefix, and causally to the rest (prefix language models, raffel2020)."""
+"""Prefix-LM mask: every query attends to the prefix, and causally to the rest (prefix language
+models, raffel2020)."""
 
 from collections.abc import Sequence
 from typing import final
@@ -15,7 +16,8 @@ from regard.attention.positions import Positions
 
 @final
 class Prefix(Mask):
-    """Prefix-LM mask: the query at position p of row b attends to key j iff j <= p or j < lengths[b]."""
+    """Prefix-LM mask: the query at position p of row b attends to key j iff j <= p or j <
+    lengths[b]."""
 
     def __init__(self, lengths: Int[Tensor, "..."]):
         self.lengths = lengths
@@ -36,7 +38,9 @@ class Prefix(Mask):
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first, length = positions.first, make_lookup(self._column(positions))
-        return lambda row, head, query, key: (key <= query + first) | (key < length(row, head, query, key))
+        return lambda row, head, query, key: (
+            (key <= query + first) | (key < length(row, head, query, key))
+        )
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Select the lengths of the rows."""
@@ -59,10 +63,11 @@ class Prefix(Mask):
 
 
 def prefix(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
-    """Prefix-LM mask: causal, but all queries of row b attend to its first lengths[b] keys, j < max(p + 1, lengths[b]).
+    """Prefix-LM mask: causal, but all queries of row b attend to its first lengths[b] keys, j <
+    max(p + 1, lengths[b]).
 
-    One number holds for all rows. Attention is bidirectional within the prefix and causal after it (a prefix language
-    model).
+    One number holds for all rows. Attention is bidirectional within the prefix and causal after it
+    (a prefix language model).
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     Source: raffel2020, section 3.2.1 (causal with prefix).
     """

@@ -15,7 +15,8 @@ _WORD = 2**32 - 1
 
 @final
 class RandomBlocks(Mask):
-    """Random-block mask: each block of queries attends to `per_query` blocks of keys; see `random_blocks`."""
+    """Random-block mask: each block of queries attends to `per_query` blocks of keys; see
+    `random_blocks`."""
 
     def __init__(self, block: int, per_query: int, *, seed: int, length: int | None = None):
         self.block, self.per_query, self.seed, self.length = block, per_query, seed, length
@@ -36,7 +37,8 @@ class RandomBlocks(Mask):
         return self
 
     def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return True where the block of the key position is drawn for the block of the query position."""
+        """Return True where the block of the key position is drawn for the block of the query
+        position."""
         block = key // self.block
         allowed = torch.zeros_like(query + key, dtype=torch.bool)
         for choice in self._draw_blocks(query // self.block):
@@ -44,12 +46,17 @@ class RandomBlocks(Mask):
         return allowed & (key >= 0)
 
     def _draw_blocks(self, block: Tensor) -> list[Tensor]:
-        """Draw `per_query` different blocks of keys for each block of queries, -1 where there are fewer.
+        """Draw `per_query` different blocks of keys for each block of queries, -1 where there are
+        fewer.
 
-        Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of 0 .. top, and use
-        top itself if that one was drawn before.
+        Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of
+        0 .. top, and use top itself if that one was drawn before.
         """
-        count = block + 1 if self.length is None else torch.full_like(block, -(-self.length // self.block))
+        count = (
+            block + 1
+            if self.length is None
+            else torch.full_like(block, -(-self.length // self.block))
+        )
         state = _hash(_hash(block & _WORD) ^ self.seed)
         choices: list[Tensor] = []
         for number in range(self.per_query):
@@ -66,20 +73,27 @@ class RandomBlocks(Mask):
 
 
 def random_blocks(block: int, per_query: int, *, seed: int, length: int | None = None) -> Mask:
-    """Random-block mask: each block of queries attends to `per_query` different random blocks of keys. (BigBird)
+    """Random-block mask: each block of queries attends to `per_query` different random blocks of
+    keys. (BigBird)
 
     block:          number of positions per block.
-    length None:    blocks are drawn up to the query's own, so that a growing memory gives the same mask as the whole
-                    sequence; the first blocks have fewer to draw from, and attend to all of them. Within its own block
-                    a query attends to later keys: combine with causal() to exclude them.
-    length n:       blocks are drawn from all blocks of n keys, before and after the query (encoders).
-    The draw is an integer hash of (seed, block of the query, length): the same on every device, in every tile and
-    step. The last block may be partial; it is drawn as often as the others. Blocks inside a window may be drawn too.
-    Usually combined as `random_blocks(...) | window(...)`.
-    Raises: TypeError unless all are integers, ValueError unless block, per_query, length >= 1 and 0 <= seed < 2^32.
+    length None:    blocks are drawn up to the query's own, so that a growing memory gives the same
+                    mask as the whole sequence; the first blocks have fewer to draw from, and attend
+                    to all of them. Within its own block a query attends to later keys: combine with
+                    causal() to exclude them.
+    length n:       blocks are drawn from all blocks of n keys, before and after the query
+    (encoders). The draw is an integer hash of (seed, block of the query, length): the same on every
+    device, in every tile and step. The last block may be partial; it is drawn as often as the
+    others. Blocks inside a window may be drawn too. Usually combined as `random_blocks(...) |
+    window(...)`. Raises: TypeError unless all are integers, ValueError unless block, per_query,
+    length >= 1 and 0 <= seed < 2^32.
     Source: zaheer2020, section 2 (random attention) and appendix D (in blocks).
     """
-    for name, value in (("block", block), ("per_query", per_query), ("length", 1 if length is None else length)):
+    for name, value in (
+        ("block", block),
+        ("per_query", per_query),
+        ("length", 1 if length is None else length),
+    ):
         check_integer(name, value, 1)
     check_integer("seed", seed, 0)
     if seed > _WORD:

@@ -13,7 +13,8 @@ from regard.attention.positions import Positions
 
 @final
 class FilledSlots(Mask):
-    """Valid-slot mask: every query attends to the filled slots, up to the last query; with a window, to the last ones.
+    """Valid-slot mask: every query attends to the filled slots, up to the last query; with a
+    window, to the last ones.
 
     0 <= position(key) <= position(last query), and position(key) > position(query) - window.
     """
@@ -34,7 +35,11 @@ class FilledSlots(Mask):
         if positions.key_positions is not None:
             return None
         query = positions.query
-        first = torch.zeros_like(query) if self.window is None else (query - self.window + 1).clamp(min=0)
+        first = (
+            torch.zeros_like(query)
+            if self.window is None
+            else (query - self.window + 1).clamp(min=0)
+        )
         return first, torch.zeros_like(query) + _end(positions)
 
     def rule(self, positions: Positions) -> Rule:
@@ -49,7 +54,8 @@ class FilledSlots(Mask):
         return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if all positions are known to be at least 0: each query then attends to its own position."""
+        """Return False if all positions are known to be at least 0: each query then attends to its
+        own position."""
         if positions.start is None:
             return positions.num_queries > positions.num_keys
         if isinstance(positions.start, Tensor) and not is_inspectable(positions.start):
@@ -62,4 +68,6 @@ class FilledSlots(Mask):
 
 def _end(positions: Positions) -> int | Tensor:
     """Return the position after the last query of the whole read."""
-    return positions.num_keys if positions.start is None else positions.start + positions.num_queries
+    return (
+        positions.num_keys if positions.start is None else positions.start + positions.num_queries
+    )

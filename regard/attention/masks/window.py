@@ -1,4 +1,5 @@
-"""Sliding-window mask: each query attends to keys near its own position (local attention, beltagy2020)."""
+"""Sliding-window mask: each query attends to keys near its own position (local attention,
+beltagy2020)."""
 
 from typing import final
 
@@ -54,13 +55,15 @@ class Window(Mask):
 def window(size: int, ahead: int = 0) -> Mask:
     """Sliding-window mask of `size` keys, the query's own included, `ahead` of them after it.
 
-    The query at position p attends to p + ahead - size < j <= p + ahead. `window(64)` is causal attention to the last
-    64 keys; `window(2 * w + 1, ahead=w)` attends to w keys on either side.
+    The query at position p attends to p + ahead - size < j <= p + ahead. `window(64)` is causal
+    attention to the last 64 keys; `window(2 * w + 1, ahead=w)` attends to w keys on either side.
     Raises: TypeError unless both are integers, ValueError unless size >= 1 and 0 <= ahead < size.
     Source: beltagy2020, section 3.1 (sliding window).
     """
     check_integer("size", size, 1)
     check_integer("ahead", ahead, 0)
     if ahead >= size:
-        raise ValueError(f"ahead must be less than the size {size}, which includes the query, got {ahead}")
+        raise ValueError(
+            f"ahead must be less than the size {size}, which includes the query, got {ahead}"
+        )
     return Window(size, ahead)

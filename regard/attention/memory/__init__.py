@@ -1,18 +1,25 @@
 """Memories of key-value pairs, and key-value caches for decoding.
 
-| name            | contents                                                                    | source              |
-|-----------------|-----------------------------------------------------------------------------|---------------------|
-| Memory          | all pairs (k_j, v_j); `extend` appends in place where possible              | lectures, A.1       |
-| StaticMemory    | at most `capacity` pairs in preallocated slots, for compiled loops          |                     |
-| RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)                    | beltagy2020         |
-| SlidingMemory   | the last pairs, in tensors that grow and are cut                            | beltagy2020         |
-| QuantizedMemory | all pairs in int8, x = scale q with scale = max |x| / 127 for each vector   | dettmers2022        |
-| LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j), for linear attention       | katharopoulos2020   |
+| name            | contents                                                                    |
+source              |
+|-----------------|-----------------------------------------------------------------------------|---------------------| | Memory          | all pairs (k_j, v_j); `extend` appends in place where possible              | lectures, A.1       |
+| StaticMemory    | at most `capacity` pairs in preallocated slots, for compiled loops          |
+| | RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)                    |
+beltagy2020         | | SlidingMemory   | the last pairs, in tensors that grow and are cut
+| beltagy2020         | | QuantizedMemory | all pairs in int8, x = scale q with scale = max |x| /
+127 for each vector   | dettmers2022        | | LinearState     | S = sum_j phi(k_j) v_j^T and z =
+sum_j phi(k_j), for linear attention       | katharopoulos2020   |
 """
 
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.memory.growing import Memory
-from regard.attention.memory.linear import LinearState, is_same_for_all_queries, read_sums, summarize, zero_hidden_keys
+from regard.attention.memory.linear import (
+    LinearState,
+    is_same_for_all_queries,
+    read_sums,
+    summarize,
+    zero_hidden_keys,
+)
 from regard.attention.memory.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.memory.ring import RingMemory
 from regard.attention.memory.sliding import SlidingMemory, keep_last

@@ -2,8 +2,9 @@
 
     (k_1, v_1) ... (k_n, v_n)      keys (..., n, d_k)      values (..., n, d_v)
 
-A memory is immutable: it is an argument and a result, never stored on a module. For a fixed memory (encoder states),
-`map_keys_with(score)` maps the keys once; for a growing one (the past of a decoder), `extend` returns a longer memory.
+A memory is immutable: it is an argument and a result, never stored on a module. For a fixed memory
+(encoder states), `map_keys_with(score)` maps the keys once; for a growing one (the past of a
+decoder), `extend` returns a longer memory.
 
 Source: lectures, A.1 (attention as reading a memory).
 """
@@ -20,11 +21,13 @@ from regard.attention.positions import Positions
 from regard.attention.scores import Score
 
 KernelCache = dict[str, object]
-"""Results that kernels computed from the keys of one memory, cached for later reads by name of the kernel."""
+"""Results that kernels computed from the keys of one memory, cached for later reads by name of the
+kernel."""
 
 
 class KeyValueCache(ABC):
-    """Interface of memories, for reads and decoders: fixed, growing, preallocated, ring-buffer or quantized."""
+    """Interface of memories, for reads and decoders: fixed, growing, preallocated, ring-buffer or
+    quantized."""
 
     keys: Tensor
     """(..., key, key_dim)"""
@@ -36,8 +39,8 @@ class KeyValueCache(ABC):
     """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
 
     length: int | Tensor
-    """Number of pairs added so far, including discarded ones: the position of the next pair. A tensor () if the memory
-    is written in place."""
+    """Number of pairs added so far, including discarded ones: the position of the next pair. A
+    tensor () if the memory is written in place."""
 
     kernel_cache: KernelCache | None = None
     """Results that kernels cache for these keys; None if the keys change in place."""
@@ -50,24 +53,29 @@ class KeyValueCache(ABC):
     def is_mapped_by(self, score: Score) -> bool:
         """Return True if `map_keys` of this score was applied to the keys."""
         mapped_by = self.mapped_by
-        # torch.export makes a new proxy of a module at each access; all of them share its attributes.
+        # torch.export makes a new proxy of a module at each access; all of them share its
+        # attributes.
         return mapped_by is score or (mapped_by is not None and vars(mapped_by) is vars(score))
 
     @abstractmethod
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last key."""
+        """Return the positions of queries that read this memory: the last query is at the last
+        key."""
 
     @abstractmethod
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys once, for many reads with this score."""
 
     @abstractmethod
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+    def extend(
+        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
         """Append new pairs, whose keys must be mapped as the present ones are."""
 
     @abstractmethod
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+        """Select the rows `index` of the first axis, in that order (beams, unfinished
+        sequences)."""
 
     @abstractmethod
     def crop(self, size: int) -> Self:
@@ -84,15 +92,22 @@ def check_unmapped(memory: KeyValueCache) -> None:
     """Raise ValueError if the memory's keys have been mapped."""
     if memory.mapped_by is not None:
         raise ValueError(
-            f"score must be the {type(memory.mapped_by).__name__} that mapped the keys of this memory, "
+            f"score must be the {type(memory.mapped_by).__name__} that mapped the keys of this "
+            f"memory, "
             "got another score"
         )
 
 
 def check_new_pairs(
-    old_keys: Tensor, old_values: Tensor, keys: Tensor, values: Tensor, *, dtype: torch.dtype | None = None
+    old_keys: Tensor,
+    old_values: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> None:
-    """Raise ValueError or TypeError unless new pairs fit old ones: sizes, one value per key, dtypes, devices.
+    """Raise ValueError or TypeError unless new pairs fit old ones: sizes, one value per key,
+    dtypes, devices.
 
     dtype: dtype of the keys and values that reads use, if it differs from that of storage.
     """
@@ -104,8 +119,11 @@ def check_new_pairs(
         if new.dtype != expected:
             raise TypeError(f"new {name} must have the memory's dtype {expected}, got {new.dtype}")
         if new.device != old.device:
-            raise ValueError(f"new {name} must be on the memory's device {old.device}, got {new.device}")
+            raise ValueError(
+                f"new {name} must be on the memory's device {old.device}, got {new.device}"
+            )
     if keys.shape[-2] != values.shape[-2]:
         raise ValueError(
-            f"there must be as many new values as keys, got {values.shape[-2]} values and {keys.shape[-2]} keys"
+            f"there must be as many new values as keys, got {values.shape[-2]} values and "
+            f"{keys.shape[-2]} keys"
         )

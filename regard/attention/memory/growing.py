@@ -1,4 +1,5 @@
-"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies only the new pairs.
+"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies
+only the new pairs.
 
 It is also a key-value store, whose keys are found by equality (regard.attention.memory.lookup).
 """
@@ -12,14 +13,28 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Mask
-from regard.attention.memory.base import KernelCache, KeyValueCache, check_can_grow, check_new_pairs, check_unmapped
-from regard.attention.memory.lookup import allowed_keys, compact, equal_to_any, find_best, find_equal, put_pairs
+from regard.attention.memory.base import (
+    KernelCache,
+    KeyValueCache,
+    check_can_grow,
+    check_new_pairs,
+    check_unmapped,
+)
+from regard.attention.memory.lookup import (
+    allowed_keys,
+    compact,
+    equal_to_any,
+    find_best,
+    find_equal,
+    put_pairs,
+)
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
 from regard.compat.torch import is_wrapped
 
 _MIN_PREALLOCATED = 2**15
-"""Least number of elements in the keys for which a growing memory is preallocated: smaller ones are copied faster."""
+"""Least number of elements in the keys for which a growing memory is preallocated: smaller ones are
+copied faster."""
 
 
 class _Buffers(NamedTuple):
@@ -34,13 +49,16 @@ class _Buffers(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Memory(KeyValueCache):
-    """Keys (..., key, key_dim) and values (..., key, value_dim), with an optional mask over the keys.
+    """Keys (..., key, key_dim) and values (..., key, value_dim), with an optional mask over the
+    keys.
 
-    Shared:  the tensors are those that were passed, and `crop` returns views. A memory that grew without gradients is
-             stored in larger preallocated buffers. The first `extend` of it writes into the same buffers, after its
-             pairs; later ones allocate buffers of their own. So extending one memory never changes another.
-    Cost:    `extend` copies a pair O(1) times on average (all pairs at every call, if they are few or have gradients),
-             and the buffers are half as large again as the pairs (by at least 16 pairs).
+    Shared:  the tensors are those that were passed, and `crop` returns views. A memory that grew
+             without gradients is stored in larger preallocated buffers. The first `extend` of it
+             writes into the same buffers, after its pairs; later ones allocate buffers of their
+             own. So extending one memory never changes another.
+    Cost:    `extend` copies a pair O(1) times on average (all pairs at every call, if they are few
+             or have gradients), and the buffers are half as large again as the pairs (by at least
+             16 pairs).
     Raises:  ValueError if the numbers of keys and values differ (both are in the message).
     """
 
@@ -55,13 +73,15 @@ class Memory(KeyValueCache):
     _free_buffers: list[_Buffers | None] = field(default_factory=list, init=False, repr=False)
     """Ownership of the free slots after these pairs, removed by the first `extend`.
 
-    [buffers]: the next extension may write into them. [None]: the memory was extended once, so the next extension
-    allocates buffers. []: it was not extended since it was created or since `select`, which copies (for beams that
-    are reordered at every step, preallocation would only copy more), or another memory owns the slots.
+    [buffers]: the next extension may write into them. [None]: the memory was extended once, so the
+    next extension allocates buffers. []: it was not extended since it was created or since
+    `select`, which copies (for beams that are reordered at every step, preallocation would only
+    copy more), or another memory owns the slots.
     """
 
     kernel_cache: KernelCache = field(default_factory=dict, init=False, repr=False)
-    """Results that kernels cache for these keys; longer, selected and cropped memories start with an empty cache."""
+    """Results that kernels cache for these keys; longer, selected and cropped memories start with
+    an empty cache."""
 
     def __post_init__(self) -> None:
         if self.keys.shape[-2] != self.values.shape[-2]:
@@ -76,7 +96,8 @@ class Memory(KeyValueCache):
         return self.size
 
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last key."""
+        """Return the positions of queries that read this memory: the last query is at the last
+        key."""
         return Positions(num_queries, self.size, self.keys.device)
 
     def map_keys_with(self, score: Score) -> Self:
@@ -86,18 +107,23 @@ class Memory(KeyValueCache):
         check_unmapped(self)
         return replace(self, keys=score.map_keys(self.keys), mapped_by=score)
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+    def extend(
+        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
         """Append new pairs. Keys must be mapped as the present ones are.
 
-        Raises: ValueError if the memory has a mask, which would not cover the new keys, or if shapes or devices differ
-                from those of the present pairs; TypeError if dtypes differ.
+        Raises: ValueError if the memory has a mask, which would not cover the new keys, or if
+                shapes or devices differ from those of the present pairs; TypeError if dtypes
+                differ.
         """
         check_can_grow(self)
         check_new_pairs(self.keys, self.values, keys, values)
         if not _should_preallocate(self.keys, self.values, keys, values):
             return self._concatenate(keys, values)
         try:
-            buffers = self._free_buffers.pop()  # not a check before the pop: several threads may extend one prompt
+            buffers = (
+                self._free_buffers.pop()
+            )  # not a check before the pop: several threads may extend one prompt
         except IndexError:
             longer = self._concatenate(keys, values)
             longer._free_buffers.append(None)
@@ -107,12 +133,15 @@ class Memory(KeyValueCache):
             buffers = _Buffers(_preallocate(self.keys, size), _preallocate(self.values, size))
         buffers.keys.narrow(-2, old, size - old).copy_(keys)
         buffers.values.narrow(-2, old, size - old).copy_(values)
-        longer = replace(self, keys=buffers.keys.narrow(-2, 0, size), values=buffers.values.narrow(-2, 0, size))
+        longer = replace(
+            self, keys=buffers.keys.narrow(-2, 0, size), values=buffers.values.narrow(-2, 0, size)
+        )
         longer._free_buffers.append(buffers)
         return longer
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+        """Select the rows `index` of the first axis, in that order (beams, unfinished
+        sequences)."""
         return replace(
             self,
             keys=self.keys.index_select(0, index),
@@ -138,15 +167,19 @@ class Memory(KeyValueCache):
         """
         numbers = self.counts.unique().tolist()
         if len(numbers) > 1:
-            raise ValueError(f"rows must have equal numbers of pairs for len(), got {numbers}; use `counts`")
+            raise ValueError(
+                f"rows must have equal numbers of pairs for len(), got {numbers}; use `counts`"
+            )
         return numbers[0] if numbers else 0
 
     def put(self, keys: Float[Tensor, "..."], values: Float[Tensor, "..."]) -> Self:
-        """Return the memory with these pairs: the value of an equal key is replaced, other pairs are added at the end.
+        """Return the memory with these pairs: the value of an equal key is replaced, other pairs
+        are added at the end.
 
-        keys, values: (..., new, dim), or (..., dim) for one pair per row. Of equal new keys the last value counts.
-        Raises: ValueError or TypeError if sizes, dtypes or devices differ, if the keys of the memory are mapped, or if
-                a new key holds NaN, which equals nothing.
+        keys, values: (..., new, dim), or (..., dim) for one pair per row. Of equal new keys the
+        last value counts.
+        Raises: ValueError or TypeError if sizes, dtypes or devices differ, if the keys of the
+                memory are mapped, or if a new key holds NaN, which equals nothing.
         """
         self._check_lookup()
         new_keys, new_values = self._with_axis("keys", keys), self._with_axis("values", values)
@@ -155,7 +188,9 @@ class Memory(KeyValueCache):
             return self
         if bool(new_keys.isnan().any()):
             raise ValueError("keys must not hold NaN, which equals nothing, got one")
-        pairs = put_pairs(self.keys, self.values, allowed_keys(self.mask, self.keys), new_keys, new_values)
+        pairs = put_pairs(
+            self.keys, self.values, allowed_keys(self.mask, self.keys), new_keys, new_values
+        )
         return self._pack(*pairs)
 
     def get(
@@ -166,16 +201,21 @@ class Memory(KeyValueCache):
         score: Score | None = None,
         threshold: float | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the value of the key that equals each query, or of the key with the highest score: a hard read.
+        """Return the value of the key that equals each query, or of the key with the highest score:
+        a hard read.
 
-        queries:   (..., query, dim), or (..., dim) for one query per row; the result has the same axes.
-        default:   value of queries whose key is missing; it broadcasts to the result. None: KeyError.
-        score:     compares queries and keys; None: a key is found if it equals the query in every number.
-        threshold: with a score, a key is missing if no score is at least this; None: only if there is no pair.
-        A soft read of the same memory is `attend(queries, memory, score=score)`.
-        Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is NaN or given without
-                score, if sizes differ, or if the keys of the memory are mapped; TypeError if queries are not a tensor,
-                or default neither a number nor a tensor.
+        queries:   (..., query, dim), or (..., dim) for one query per row; the result has the same
+        axes.
+        default:   value of queries whose key is missing; it broadcasts to the result. None:
+        KeyError.
+        score:     compares queries and keys; None: a key is found if it equals the query in every
+        number.
+        threshold: with a score, a key is missing if no score is at least this; None: only if there
+        is no pair. A soft read of the same memory is `attend(queries, memory, score=score)`.
+        Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is
+                NaN or given without score, if sizes differ, or if the keys of the memory are
+                mapped; TypeError if queries are not a tensor, or default neither a number nor a
+                tensor.
         """
         index = self._find("queries", queries, score, threshold)
         missing = index < 0
@@ -184,20 +224,25 @@ class Memory(KeyValueCache):
         if self.size == 0:
             found = self.values.new_zeros(*index.shape, self.values.shape[-1])
         else:
-            found = self.values.gather(-2, index.clamp(min=0).unsqueeze(-1).expand(*index.shape, self.values.shape[-1]))
+            found = self.values.gather(
+                -2, index.clamp(min=0).unsqueeze(-1).expand(*index.shape, self.values.shape[-1])
+            )
         if default is not None:
             found = torch.where(missing.unsqueeze(-1), _as_default(default, found), found)
         return found if queries.dim() == self.keys.dim() else found.squeeze(-2)
 
     def contains(self, queries: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Return whether a key equals each query: (..., query) for (..., query, dim), or (...) for (..., dim)."""
+        """Return whether a key equals each query: (..., query) for (..., query, dim), or (...) for
+        (..., dim)."""
         found = self._find("queries", queries) >= 0
         return found if queries.dim() == self.keys.dim() else found.squeeze(-1)
 
     def delete(self, keys: Float[Tensor, "..."]) -> Self:
-        """Return the memory without the pairs of these keys: (..., removed, dim), or (..., dim) for one key per row.
+        """Return the memory without the pairs of these keys: (..., removed, dim), or (..., dim) for
+        one key per row.
 
-        Raises: KeyError, naming the first key that the memory does not have; ValueError if sizes differ.
+        Raises: KeyError, naming the first key that the memory does not have; ValueError if sizes
+                differ.
         """
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
         allowed = allowed_keys(self.mask, self.keys)
@@ -215,19 +260,30 @@ class Memory(KeyValueCache):
     def _find(
         self, name: str, queries: Tensor, score: Score | None = None, threshold: float | None = None
     ) -> Int[Tensor, "... query"]:
-        """Return the index of each query's key, -1 where it is missing; `queries` may lack the axis of queries."""
+        """Return the index of each query's key, -1 where it is missing; `queries` may lack the axis
+        of queries."""
         self._check_lookup()
         queries = self._with_axis(name, queries)
         if threshold is not None and math.isnan(threshold):
             raise ValueError("threshold must be a number or None, got NaN")
         if score is not None:
-            return find_best(queries, self.keys, allowed_keys(self.mask, self.keys), score, threshold)
+            return find_best(
+                queries, self.keys, allowed_keys(self.mask, self.keys), score, threshold
+            )
         if threshold is not None:
-            raise ValueError(f"threshold must be None without a score: keys are found by equality, got {threshold}")
+            raise ValueError(
+                f"threshold must be None without a score: keys are found by equality, got "
+                f"{threshold}"
+            )
         if queries.shape[-1] != self.keys.shape[-1]:
-            raise ValueError(f"{name} must have the size of the keys, {self.keys.shape[-1]}, got {queries.shape[-1]}")
+            raise ValueError(
+                f"{name} must have the size of the keys, {self.keys.shape[-1]}, got "
+                f"{queries.shape[-1]}"
+            )
         if queries.dtype != self.keys.dtype:
-            raise TypeError(f"{name} must have the dtype of the keys, {self.keys.dtype}, got {queries.dtype}")
+            raise TypeError(
+                f"{name} must have the dtype of the keys, {self.keys.dtype}, got {queries.dtype}"
+            )
         return find_equal(queries, self.keys, allowed_keys(self.mask, self.keys))
 
     def _with_axis(self, name: str, tensor: Tensor) -> Tensor:
@@ -238,19 +294,23 @@ class Memory(KeyValueCache):
         leading = self.keys.shape[:-2]
         if given.dim() != self.keys.dim() or given.shape[:-2] != leading:
             axes = "".join(f"{size}, " for size in leading)
-            raise ValueError(f"{name} must be ({axes}item, dim) or ({axes}dim), got shape {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name} must be ({axes}item, dim) or ({axes}dim), got shape {tuple(tensor.shape)}"
+            )
         return given
 
     def _check_lookup(self) -> None:
         """Raise ValueError if keys cannot be found in this memory."""
         if self.mapped_by is not None:
             raise ValueError(
-                f"keys must not be mapped to be found, got keys mapped by {type(self.mapped_by).__name__}; use the "
+                f"keys must not be mapped to be found, got keys mapped by "
+                f"{type(self.mapped_by).__name__}; use the "
                 "memory before `map_keys_with`"
             )
         if self.keys.shape[:-2] != self.values.shape[:-2]:
             raise ValueError(
-                f"keys and values must have the same leading axes to be found, got shapes {tuple(self.keys.shape)} "
+                f"keys and values must have the same leading axes to be found, got shapes "
+                f"{tuple(self.keys.shape)} "
                 f"and {tuple(self.values.shape)}"
             )
 
@@ -260,11 +320,14 @@ class Memory(KeyValueCache):
         return replace(self, keys=keys, values=values, mask=mask)
 
     def _concatenate(self, keys: Tensor, values: Tensor) -> Self:
-        return replace(self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2))
+        return replace(
+            self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2)
+        )
 
 
 def _as_default(default: object, values: Tensor) -> Tensor:
-    """Return the default as a tensor of the dtype of the values. Raises if it does not broadcast to them."""
+    """Return the default as a tensor of the dtype of the values. Raises if it does not broadcast to
+    them."""
     if not isinstance(default, int | float | Tensor):
         raise TypeError(f"default must be a number or a tensor, got {type(default).__name__}")
     tensor = torch.as_tensor(default).to(values)
@@ -284,20 +347,27 @@ def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:
 
 
 def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:
-    """Return True if the memory is large, and its tensors are not traced by autograd, torch.func or a compiler."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or old_keys.numel() < _MIN_PREALLOCATED:
+    """Return True if the memory is large, and its tensors are not traced by autograd, torch.func or
+    a compiler."""
+    if (
+        torch.compiler.is_compiling()
+        or torch.is_grad_enabled()
+        or old_keys.numel() < _MIN_PREALLOCATED
+    ):
         return False
     return not any(is_wrapped(tensor) for tensor in (old_keys, *others))
 
 
 def _fits(buffers: _Buffers, size: int) -> bool:
-    """Return True if the buffers have `size` slots and are writable (inference tensors are not, outside that mode)."""
+    """Return True if the buffers have `size` slots and are writable (inference tensors are not,
+    outside that mode)."""
     is_read_only = buffers.keys.is_inference() and not torch.is_inference_mode_enabled()
     return size <= buffers.keys.shape[-2] and not is_read_only
 
 
 def _preallocate(tensor: Tensor, size: int) -> Tensor:
-    """Copy a tensor (..., key, dim) to the start of one with `size` slots and half as many again, at least 16."""
+    """Copy a tensor (..., key, dim) to the start of one with `size` slots and half as many again,
+    at least 16."""
     *leading, old, dim = tensor.shape
     buffer = tensor.new_empty(*leading, size + max(size // 2, 16), dim)
     buffer.narrow(-2, 0, old).copy_(tensor)

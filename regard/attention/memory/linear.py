@@ -1,13 +1,15 @@
-"""State of linear attention: with scores that are products of features, a memory reduces to sums of a fixed size.
+"""State of linear attention: with scores that are products of features, a memory reduces to sums of
+a fixed size.
 
-    score_ij  = <phi(q_i), phi(k_j)> >= 0                            any of regard.attention.scores.features
-    weight_ij = score_ij / sum_l score_il                            Proportional: over the keys that the mask allows
-    out_i     = sum_j weight_ij v_j = phi(q_i)^T S / phi(q_i)^T z
+    score_ij  = <phi(q_i), phi(k_j)> >= 0                            any of
+    regard.attention.scores.features weight_ij = score_ij / sum_l score_il
+    Proportional: over the keys that the mask allows out_i     = sum_j weight_ij v_j = phi(q_i)^T S
+    / phi(q_i)^T z
     S         = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)       LinearState
 
-The read is `attend(query, memory, score=FeatureMap(), choice=Proportional())`. The sums can be computed in either
-order: pair by pair (kernel "reference", O(query * key)) or via S and z (kernel "linear", O(query + key)). In step-by-
-step decoding, S and z are the only state.
+The read is `attend(query, memory, score=FeatureMap(), choice=Proportional())`. The sums can be
+computed in either order: pair by pair (kernel "reference", O(query * key)) or via S and z (kernel
+"linear", O(query + key)). In step-by- step decoding, S and z are the only state.
 
 Source: katharopoulos2020, sections 3.2 to 3.4.
 """
@@ -31,15 +33,17 @@ from regard.attention.scores import Features, Score
 @final
 @dataclass(frozen=True, eq=False)
 class LinearState(KeyValueCache):
-    """State of linear attention: sums over key-value pairs, of a size that does not depend on their number.
+    """State of linear attention: sums over key-value pairs, of a size that does not depend on their
+    number.
 
-        S = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)        attend(q, state) = phi(q)^T S / phi(q)^T z
+        S = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)        attend(q, state) = phi(q)^T S /
+        phi(q)^T z
 
-    `LinearState.of(memory)` creates one; `extend` adds more pairs, with keys mapped by the same score. Read it with
-    `attend(query, state, score=state.mapped_by, choice=Proportional())`: every query attends to every pair that was
-    added. One step at a time (extend, then read with one query) it equals a causal read of the whole sequence. Sums
-    are at least in float32. Operations on single pairs raise ValueError: `crop`, `keys`, `values`, `size`, `length`,
-    masks, weights.
+    `LinearState.of(memory)` creates one; `extend` adds more pairs, with keys mapped by the same
+    score. Read it with `attend(query, state, score=state.mapped_by, choice=Proportional())`: every
+    query attends to every pair that was added. One step at a time (extend, then read with one
+    query) it equals a causal read of the whole sequence. Sums are at least in float32. Operations
+    on single pairs raise ValueError: `crop`, `keys`, `values`, `size`, `length`, masks, weights.
     Source: katharopoulos2020, section 3.4; our S and z are theirs, phi(q) (.)^T the read.
     """
 
@@ -56,16 +60,21 @@ class LinearState(KeyValueCache):
     def of(cls, memory: KeyValueCache) -> Self:
         """Sum the pairs of a memory whose keys are mapped by Features, except for masked keys.
 
-        Raises: TypeError if the keys are not mapped by Features, ValueError if the mask differs between queries.
+        Raises: TypeError if the keys are not mapped by Features, ValueError if the mask differs
+                between queries.
         """
         score = memory.mapped_by
         if not isinstance(score, Features):
-            raise TypeError(f"keys must be mapped by Features (use map_keys_with), got keys mapped by {score!r}")
+            raise TypeError(
+                f"keys must be mapped by Features (use map_keys_with), got keys mapped by {score!r}"
+            )
         keys = memory.keys
         if memory.mask is not None:
             positions = memory.positions(2)
             if not is_same_for_all_queries(memory.mask, positions):
-                raise ValueError(f"the mask of the memory must be the same for every query, got {memory.mask!r}")
+                raise ValueError(
+                    f"the mask of the memory must be the same for every query, got {memory.mask!r}"
+                )
             keys = zero_hidden_keys(keys, memory.mask.materialize(positions))
         return cls(*summarize(widen(keys), widen(memory.values)), score)
 
@@ -92,26 +101,38 @@ class LinearState(KeyValueCache):
         """Return the state itself. Raises ValueError if its keys were mapped by another score."""
         if not self.is_mapped_by(score):
             raise ValueError(
-                f"score must be the one that mapped the keys of this state, {self.mapped_by!r} (the same object), "
+                f"score must be the one that mapped the keys of this state, {self.mapped_by!r} "
+                f"(the same object), "
                 f"got {score!r}"
             )
         return self
 
-    def extend(self, keys: Float[Tensor, "... new features"], values: Float[Tensor, "... new value_dim"]) -> Self:
-        """Return the state with new pairs added. Keys must be mapped by the same score as the present ones."""
+    def extend(
+        self, keys: Float[Tensor, "... new features"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
+        """Return the state with new pairs added. Keys must be mapped by the same score as the
+        present ones."""
         *leading, features, value_dim = self.sums.shape
         num_new = keys.shape[-2] if keys.dim() > 1 else 0
-        if keys.shape != (*leading, num_new, features) or values.shape != (*leading, num_new, value_dim):
+        if keys.shape != (*leading, num_new, features) or values.shape != (
+            *leading,
+            num_new,
+            value_dim,
+        ):
             raise ValueError(
                 f"keys must be {_format_shape(leading, f'{features} features')} and values "
-                f"{_format_shape(leading, value_dim)}, got {tuple(keys.shape)} and {tuple(values.shape)}"
+                f"{_format_shape(leading, value_dim)}, got {tuple(keys.shape)} and "
+                f"{tuple(values.shape)}"
             )
         sums, totals = summarize(widen(keys), widen(values))
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
-        return replace(self, sums=self.sums.index_select(0, index), totals=self.totals.index_select(0, index))
+        """Select the rows `index` of the first axis, in that order (beams, unfinished
+        sequences)."""
+        return replace(
+            self, sums=self.sums.index_select(0, index), totals=self.totals.index_select(0, index)
+        )
 
     def crop(self, size: int) -> Self:
         """Not available: sums cannot be undone. Raises ValueError."""
@@ -129,8 +150,9 @@ class LinearState(KeyValueCache):
     ) -> Float[Tensor, "... query value_dim"]:
         """Compute `attend` for this state.
 
-        Raises: TypeError for a choice other than Proportional; ValueError for another score or kernel, for a bias, and
-                for a mask other than causal() with one query (which masks nothing).
+        Raises: TypeError for a choice other than Proportional; ValueError for another score or
+                kernel, for a bias, and for a mask other than causal() with one query (which masks
+                nothing).
         """
         self.map_keys_with(score)
         if not isinstance(choice, Proportional):
@@ -140,11 +162,15 @@ class LinearState(KeyValueCache):
         if bias is not None:
             raise _unavailable("pairs that a bias could be added to")
         if mask is not None and not (isinstance(mask, Causal) and query.shape[-2] == 1):
-            raise _unavailable(f"pairs that a mask could hide (got {mask!r} for {query.shape[-2]} queries)")
+            raise _unavailable(
+                f"pairs that a mask could hide (got {mask!r} for {query.shape[-2]} queries)"
+            )
         check_axes("query", query)
         mapped = score.map_query(query)
         if mapped.shape[-1] != self.sums.shape[-2]:
-            raise ValueError(f"queries must have {self.sums.shape[-2]} features, got {mapped.shape[-1]}")
+            raise ValueError(
+                f"queries must have {self.sums.shape[-2]} features, got {mapped.shape[-1]}"
+            )
         mapped, sums, totals = align_to_query(mapped, self.sums, self.totals.unsqueeze(-1))
         totals, num_axes = totals.squeeze(-1), mapped.dim()
         broadcast_leading(mapped, sums, sums)
@@ -168,9 +194,12 @@ def read_sums(
     *,
     group: int = 1,
 ) -> Float[Tensor, "... query value_dim"]:
-    """Compute phi(q)^T S / phi(q)^T z of mapped queries; `group` consecutive query heads read each head of the sums."""
+    """Compute phi(q)^T S / phi(q)^T z of mapped queries; `group` consecutive query heads read each
+    head of the sums."""
     if group > 1:
-        query = query.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, features)
+        query = query.unflatten(-3, (-1, group)).flatten(
+            -3, -2
+        )  # (..., memory head, group * query, features)
     out = divide(query @ sums, query @ totals.unsqueeze(-1))
     return out.unflatten(-2, (group, -1)).flatten(-4, -3) if group > 1 else out
 
@@ -178,7 +207,8 @@ def read_sums(
 def zero_hidden_keys(
     keys: Float[Tensor, "... key features"], allowed: Bool[Tensor, "... 1 key"]
 ) -> Float[Tensor, "... key features"]:
-    """Zero the features of keys that are not allowed; leading axes of `allowed` are aligned from the left."""
+    """Zero the features of keys that are not allowed; leading axes of `allowed` are aligned from
+    the left."""
     allowed = align(allowed, max(keys.dim(), allowed.dim()))
     return torch.where(allowed.transpose(-2, -1), keys, 0.0)
 
@@ -188,7 +218,9 @@ def is_same_for_all_queries(mask: Mask, positions: Positions) -> bool:
     if positions.num_rows == 1:
         return True
     if isinstance(mask, All | Any):
-        return is_same_for_all_queries(mask.left, positions) and is_same_for_all_queries(mask.right, positions)
+        return is_same_for_all_queries(mask.left, positions) and is_same_for_all_queries(
+            mask.right, positions
+        )
     if isinstance(mask, Not):
         return is_same_for_all_queries(mask.hidden, positions)
     if isinstance(mask, Dense):
@@ -199,7 +231,8 @@ def is_same_for_all_queries(mask: Mask, positions: Positions) -> bool:
 
 def _unavailable(name: str) -> ValueError:
     return ValueError(
-        f"a LinearState stores sums, not pairs, so it has no {name}; use a Memory where single pairs are needed "
+        f"a LinearState stores sums, not pairs, so it has no {name}; use a Memory where single "
+        f"pairs are needed "
         "(recorded weights, masks, cropping)"
     )
 

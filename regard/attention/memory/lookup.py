@@ -1,12 +1,16 @@
-"""Hard reads by equality: a memory as a key-value store (dictionary), for any number of queries at once.
+"""Hard reads by equality: a memory as a key-value store (dictionary), for any number of queries at
+once.
 
-    get(q)     = v_j with k_j = q                                     equal in every number; the first of equal keys
-    get(q)     = v_j with j = argmax_i score(q, k_i)                  with a score; missing below a threshold
-    put(k, v)  = the pairs, where the value of an equal key is replaced and other pairs are added at the end
+    get(q)     = v_j with k_j = q                                     equal in every number; the
+    first of equal keys
+    get(q)     = v_j with j = argmax_i score(q, k_i)                  with a score; missing below a
+    threshold
+    put(k, v)  = the pairs, where the value of an equal key is replaced and other pairs are added at
+    the end
     delete(k)  = the pairs without those of equal keys
 
-Rows (leading axes) are independent. A key that the mask hides is not in the store. Rows that end up with different
-numbers of pairs are padded, and the mask of the result hides the padding.
+Rows (leading axes) are independent. A key that the mask hides is not in the store. Rows that end up
+with different numbers of pairs are padded, and the mask of the result hides the padding.
 
 Source: lectures, A.6 (key-value store: hard attention with equality as the score).
 """
@@ -22,7 +26,8 @@ from regard.attention.scores import Score
 from regard.attention.scores.base import InnerProduct
 
 _MAX_ELEMENTS = 2**22
-"""Largest number of numbers compared pair by pair; equal vectors of more pairs are found by sorting."""
+"""Largest number of numbers compared pair by pair; equal vectors of more pairs are found by
+sorting."""
 
 _MISSING = -1
 
@@ -37,24 +42,36 @@ def allowed_keys(mask: Mask | None, keys: Float[Tensor, "... key dim"]) -> Bool[
 
 
 def find_equal(
-    queries: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"], allowed: Bool[Tensor, "... key"]
+    queries: Float[Tensor, "... query dim"],
+    keys: Float[Tensor, "... key dim"],
+    allowed: Bool[Tensor, "... key"],
 ) -> Int[Tensor, "... query"]:
-    """Return the index of the first allowed key that equals each query; -1 where there is none. NaN equals nothing."""
+    """Return the index of the first allowed key that equals each query; -1 where there is none. NaN
+    equals nothing."""
     *leading, num_queries, dim = queries.shape
     num_keys = keys.shape[-2]
     if num_keys == 0 or queries.numel() * num_keys <= _MAX_ELEMENTS:
         equal = (queries.unsqueeze(-2) == keys.unsqueeze(-3)).all(-1) & allowed.unsqueeze(-2)
         found = equal.any(-1)
-        return torch.where(found, equal.int().argmax(-1), _MISSING) if num_keys else found.long() + _MISSING
-    # Equal vectors get equal numbers; each row's numbers of keys are sorted, so that a query is found by bisection.
+        return (
+            torch.where(found, equal.int().argmax(-1), _MISSING)
+            if num_keys
+            else found.long() + _MISSING
+        )
+    # Equal vectors get equal numbers; each row's numbers of keys are sorted, so that a query is
+    # found by bisection.
     has_nan = queries.isnan().any(-1)
     allowed = allowed & ~keys.isnan().any(-1)
     vectors = (
-        torch.cat((queries, keys), -2).nan_to_num(posinf=float("inf"), neginf=float("-inf")).reshape(-1, dim)
+        torch.cat((queries, keys), -2)
+        .nan_to_num(posinf=float("inf"), neginf=float("-inf"))
+        .reshape(-1, dim)
     )  # NaN has no order
     numbers = torch.unique(vectors, dim=0, return_inverse=True)[1].view(*leading, -1)
     wanted, present = numbers.split((num_queries, num_keys), -1)
-    ordered, order = torch.sort(torch.where(allowed, present, _MISSING), stable=True)  # stable: the first of equal keys
+    ordered, order = torch.sort(
+        torch.where(allowed, present, _MISSING), stable=True
+    )  # stable: the first of equal keys
     place = torch.searchsorted(ordered, wanted.contiguous()).clamp(max=num_keys - 1)
     found = (ordered.gather(-1, place) == wanted) & ~has_nan
     return torch.where(found, order.gather(-1, place), _MISSING)
@@ -67,7 +84,8 @@ def find_best(
     score: Score,
     threshold: float | None,
 ) -> Int[Tensor, "... query"]:
-    """Return the index of the allowed key with the highest score of each query; -1 where it is below the threshold."""
+    """Return the index of the allowed key with the highest score of each query; -1 where it is
+    below the threshold."""
     num_keys = keys.shape[-2]
     if num_keys == 0:
         return queries.new_full(queries.shape[:-1], _MISSING, dtype=torch.int64)
@@ -82,9 +100,14 @@ def find_best(
 
 
 def put_pairs(
-    keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"], new_keys: Tensor, new_values: Tensor
+    keys: Tensor,
+    values: Tensor,
+    allowed: Bool[Tensor, "... key"],
+    new_keys: Tensor,
+    new_values: Tensor,
 ) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:
-    """Return keys, values and allowed keys after storing new pairs; of equal new keys the last value counts."""
+    """Return keys, values and allowed keys after storing new pairs; of equal new keys the last
+    value counts."""
     num_new = new_keys.shape[-2]
     every = allowed_keys(None, new_keys)
     here = torch.arange(num_new, device=keys.device)
@@ -92,12 +115,22 @@ def put_pairs(
     last = num_new - 1 - find_equal(new_keys, new_keys.flip(-2), every)
     new_values = _rows(new_values, last)
     slot = find_equal(new_keys, keys, allowed)
-    source = keys.new_full((*allowed.shape[:-1], allowed.shape[-1] + 1), _MISSING, dtype=torch.int64)
-    source = source.scatter(-1, torch.where(slot == _MISSING, allowed.shape[-1], slot), here.expand(slot.shape))
+    source = keys.new_full(
+        (*allowed.shape[:-1], allowed.shape[-1] + 1), _MISSING, dtype=torch.int64
+    )
+    source = source.scatter(
+        -1, torch.where(slot == _MISSING, allowed.shape[-1], slot), here.expand(slot.shape)
+    )
     source = source[..., :-1]  # the last slot received the new pairs that replace nothing
-    values = torch.where((source == _MISSING).unsqueeze(-1), values, _rows(new_values, source.clamp(min=0)))
+    values = torch.where(
+        (source == _MISSING).unsqueeze(-1), values, _rows(new_values, source.clamp(min=0))
+    )
     added = is_first & (slot == _MISSING)
-    return torch.cat((keys, new_keys), -2), torch.cat((values, new_values), -2), torch.cat((allowed, added), -1)
+    return (
+        torch.cat((keys, new_keys), -2),
+        torch.cat((values, new_values), -2),
+        torch.cat((allowed, added), -1),
+    )
 
 
 def equal_to_any(
@@ -107,8 +140,11 @@ def equal_to_any(
     return allowed & (find_equal(keys, removed, allowed_keys(None, removed)) != _MISSING)
 
 
-def compact(keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"]) -> tuple[Tensor, Tensor, Mask | None]:
-    """Move the allowed pairs of each row to its start, in their order; return keys, values and the mask of padding."""
+def compact(
+    keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"]
+) -> tuple[Tensor, Tensor, Mask | None]:
+    """Move the allowed pairs of each row to its start, in their order; return keys, values and the
+    mask of padding."""
     counts = allowed.sum(-1)
     longest = int(counts.max()) if counts.numel() else 0
     order = torch.sort((~allowed).to(torch.uint8), dim=-1, stable=True).indices[..., :longest]
@@ -121,13 +157,16 @@ def compact(keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"]) -> t
 
 
 def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... query key"]:
-    """Return the scores of all pairs; of inner products of half precision in float32, as reads compute them."""
+    """Return the scores of all pairs; of inner products of half precision in float32, as reads
+    compute them."""
     queries, keys = score.map_query(queries), score.map_keys(keys)
     if isinstance(score.form(queries.shape[-1]), InnerProduct):
         queries, keys = widen(queries), widen(keys)
     return score.compare(queries, keys)
 
 
-def _rows(tensor: Float[Tensor, "... key dim"], index: Int[Tensor, "... _"]) -> Float[Tensor, "... _ dim"]:
+def _rows(
+    tensor: Float[Tensor, "... key dim"], index: Int[Tensor, "... _"]
+) -> Float[Tensor, "... _ dim"]:
     """Return these vectors of each row."""
     return tensor.gather(-2, index.unsqueeze(-1).expand(*index.shape, tensor.shape[-1]))

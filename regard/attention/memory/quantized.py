@@ -1,10 +1,12 @@
-"""Quantized key-value cache: int8 with one scale per vector, for four times as many pairs in the same memory.
+"""Quantized key-value cache: int8 with one scale per vector, for four times as many pairs in the
+same memory.
 
     scale = max_d |x_d| / 127        q_d = round(x_d / scale) in -127 .. 127        x_d ~ scale q_d
 
-The error of a number is at most half the scale of its vector, 1/254 of the largest number. A vector of d numbers
-takes d + 2 bytes instead of 4 d: 3.9 times less at d = 64. Every read dequantizes all pairs, so it is slower than with
-a Memory (benchmarks/memories.py): use this for caches that would not fit otherwise.
+The error of a number is at most half the scale of its vector, 1/254 of the largest number. A vector
+of d numbers takes d + 2 bytes instead of 4 d: 3.9 times less at d = 64. Every read dequantizes all
+pairs, so it is slower than with a Memory (benchmarks/memories.py): use this for caches that would
+not fit otherwise.
 
 Source: dettmers2022, section 2 (absmax quantization), here per vector.
 """
@@ -17,7 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Mask
-from regard.attention.memory.base import KeyValueCache, check_can_grow, check_new_pairs, check_unmapped
+from regard.attention.memory.base import (
+    KeyValueCache,
+    check_can_grow,
+    check_new_pairs,
+    check_unmapped,
+)
 from regard.attention.memory.growing import Memory
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
@@ -35,7 +42,8 @@ class QuantizedVectors(NamedTuple):
     def quantize(cls, vectors: Float[Tensor, "... vector dim"]) -> Self:
         """Quantize vectors; zeros stay zeros.
 
-        Numbers are divided by the scale as it is stored, in bfloat16, so that its rounding adds no error.
+        Numbers are divided by the scale as it is stored, in bfloat16, so that its rounding adds no
+        error.
         """
         wide = vectors.detach().float()
         scale = (wide.abs().amax(-1, keepdim=True) / 127).to(torch.bfloat16)
@@ -49,11 +57,15 @@ class QuantizedVectors(NamedTuple):
     def append(self, vectors: Float[Tensor, "... new dim"]) -> "QuantizedVectors":
         """Append new vectors."""
         new = QuantizedVectors.quantize(vectors)
-        return QuantizedVectors(torch.cat((self.numbers, new.numbers), -2), torch.cat((self.scale, new.scale), -2))
+        return QuantizedVectors(
+            torch.cat((self.numbers, new.numbers), -2), torch.cat((self.scale, new.scale), -2)
+        )
 
     def select(self, index: Int[Tensor, " rows"]) -> "QuantizedVectors":
         """Select the rows `index` of the first axis."""
-        return QuantizedVectors(self.numbers.index_select(0, index), self.scale.index_select(0, index))
+        return QuantizedVectors(
+            self.numbers.index_select(0, index), self.scale.index_select(0, index)
+        )
 
     def crop(self, size: int) -> "QuantizedVectors":
         """Keep the first `size` vectors, as views."""
@@ -63,7 +75,8 @@ class QuantizedVectors(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class QuantizedMemory(KeyValueCache):
-    """Key-value cache in int8, dequantized at every read. Immutable; no gradients. Create it by `of`."""
+    """Key-value cache in int8, dequantized at every read. Immutable; no gradients. Create it by
+    `of`."""
 
     quantized_keys: QuantizedVectors
     quantized_values: QuantizedVectors
@@ -74,7 +87,8 @@ class QuantizedMemory(KeyValueCache):
 
     @classmethod
     def of(cls, memory: Memory) -> Self:
-        """Quantize a memory, keeping its mask. Map its keys first: reads then use the quantized mapped keys."""
+        """Quantize a memory, keeping its mask. Map its keys first: reads then use the quantized
+        mapped keys."""
         return cls(
             QuantizedVectors.quantize(memory.keys),
             QuantizedVectors.quantize(memory.values),
@@ -109,7 +123,8 @@ class QuantizedMemory(KeyValueCache):
         return sum(x.nbytes for x in (*self.quantized_keys, *self.quantized_values))
 
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last key."""
+        """Return the positions of queries that read this memory: the last query is at the last
+        key."""
         return Positions(num_queries, self.size, self.quantized_keys.numbers.device)
 
     def map_keys_with(self, score: Score) -> Self:
@@ -119,15 +134,27 @@ class QuantizedMemory(KeyValueCache):
         check_unmapped(self)
         if type(score).map_keys is Score.map_keys:
             return replace(self, mapped_by=score)
-        return replace(self, quantized_keys=QuantizedVectors.quantize(score.map_keys(self.keys)), mapped_by=score)
+        return replace(
+            self,
+            quantized_keys=QuantizedVectors.quantize(score.map_keys(self.keys)),
+            mapped_by=score,
+        )
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+    def extend(
+        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
         """Quantize and append new pairs. Keys must be mapped as the present ones are.
 
         Raises: the same errors as `Memory.extend`.
         """
         check_can_grow(self)
-        check_new_pairs(self.quantized_keys.numbers, self.quantized_values.numbers, keys, values, dtype=self.dtype)
+        check_new_pairs(
+            self.quantized_keys.numbers,
+            self.quantized_values.numbers,
+            keys,
+            values,
+            dtype=self.dtype,
+        )
         return replace(
             self,
             quantized_keys=self.quantized_keys.append(keys),
@@ -135,7 +162,8 @@ class QuantizedMemory(KeyValueCache):
         )
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+        """Select the rows `index` of the first axis, in that order (beams, unfinished
+        sequences)."""
         return replace(
             self,
             quantized_keys=self.quantized_keys.select(index),
@@ -148,5 +176,7 @@ class QuantizedMemory(KeyValueCache):
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, got {size}")
         return replace(
-            self, quantized_keys=self.quantized_keys.crop(size), quantized_values=self.quantized_values.crop(size)
+            self,
+            quantized_keys=self.quantized_keys.crop(size),
+            quantized_values=self.quantized_values.crop(size),
         )

@@ -1,4 +1,5 @@
-"""Ring-buffer key-value cache: preallocated slots for the last pairs, of which each new pair overwrites the oldest.
+"""Ring-buffer key-value cache: preallocated slots for the last pairs, of which each new pair
+overwrites the oldest.
 
     pair p is in slot p mod C        C = window + most - 1 slots
 
@@ -22,12 +23,13 @@ from regard.attention.positions import Positions
 @final
 @dataclass(frozen=True, eq=False)
 class RingMemory(FixedSizeCache):
-    """Ring-buffer key-value cache for sliding-window attention: each new pair overwrites the oldest.
+    """Ring-buffer key-value cache for sliding-window attention: each new pair overwrites the
+    oldest.
 
-    A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at most as many queries
-    read, at a time; the first of them needs C = window + most - 1 slots. Create it by `empty`.
-    Shared: `extend` and `crop` share the slots of the old object, `select` copies. After an extension, the old object
-    has lost the overwritten pairs.
+    A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at
+    most as many queries read, at a time; the first of them needs C = window + most - 1 slots.
+    Create it by `empty`. Shared: `extend` and `crop` share the slots of the old object, `select`
+    copies. After an extension, the old object has lost the overwritten pairs.
     """
 
     window: int = 1
@@ -45,7 +47,8 @@ class RingMemory(FixedSizeCache):
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> Self:
-        """Create an empty memory with leading axes such as (batch, [head]); value_dim: default key_dim."""
+        """Create an empty memory with leading axes such as (batch, [head]); value_dim: default
+        key_dim."""
         for name, number in (("window", window), ("most", most)):
             check_integer(name, number, 1)
         slots = empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
@@ -67,31 +70,39 @@ class RingMemory(FixedSizeCache):
         return self.size - self.window + 1
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions: the last query at the last key; slot s has the last pair p < n with p = s mod C, or p < 0.
+        """Return positions: the last query at the last key; slot s has the last pair p < n with p =
+        s mod C, or p < 0.
 
-        Raises: ValueError for more than `most` queries: the pairs of the first ones are overwritten.
+        Raises: ValueError for more than `most` queries: the pairs of the first ones are
+                overwritten.
         """
         if num_queries > self.most:
             raise ValueError(
-                f"the number of queries must be at most {self.most} for this RingMemory, got {num_queries}"
+                f"the number of queries must be at most {self.most} for this RingMemory, got "
+                f"{num_queries}"
             )
         device, last = self.length.device, self.length - 1
         key_positions = last - (last - torch.arange(self.size, device=device)) % self.size
         return Positions(num_queries, self.size, device, self.length - num_queries, key_positions)
 
     def crop(self, size: int) -> Self:
-        """Return the memory as it was after its first `size` pairs, in the same slots. Synchronizes the device.
+        """Return the memory as it was after its first `size` pairs, in the same slots. Synchronizes
+        the device.
 
         Raises: ValueError if pairs before `size` were overwritten.
         """
         length = int(self.length)
         if length > max(size, self.size):
             raise ValueError(
-                f"size must be {length} once a ring of {self.size} slots has overwritten pairs, got {size}"
+                f"size must be {length} once a ring of {self.size} slots has overwritten pairs, "
+                f"got {size}"
             )
         return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
         if num_new > self.most:
-            raise ValueError(f"the number of new pairs must be at most {self.most} for this RingMemory, got {num_new}")
+            raise ValueError(
+                f"the number of new pairs must be at most {self.most} for this RingMemory, got "
+                f"{num_new}"
+            )
         return (torch.arange(num_new, device=self.length.device) + self.length) % self.size

@@ -1,8 +1,11 @@
-"""Key-value cache of the last pairs, for sliding-window attention: memory is bounded by the window, not the sequence.
+"""Key-value cache of the last pairs, for sliding-window attention: memory is bounded by the window,
+not the sequence.
 
-    a query at position i attends to pairs i - window < p <= i    (with a causal mask; without one, also to later pairs)
+    a query at position i attends to pairs i - window < p <= i    (with a causal mask; without one,
+    also to later pairs)
 
-Reads equal those of a Memory of all pairs under a mask of the same window. For compiled loops, use RingMemory.
+Reads equal those of a Memory of all pairs under a mask of the same window. For compiled loops, use
+RingMemory.
 
 Source: beltagy2020, section 3.1.
 """
@@ -39,9 +42,9 @@ def keep_last(memory: KeyValueCache, window: int) -> KeyValueCache:
 class SlidingMemory(KeyValueCache):
     """Key-value cache of the last pairs: a query at position i attends to pairs p > i - window.
 
-    After `extend` by m pairs, reads use the last window + m - 1 pairs, which is what m queries need. Older pairs are
-    discarded, though not at every step: up to `window` extra pairs are kept to avoid copying the others.
-    Immutable, as Memory is. Create it by `of`.
+    After `extend` by m pairs, reads use the last window + m - 1 pairs, which is what m queries
+    need. Older pairs are discarded, though not at every step: up to `window` extra pairs are kept
+    to avoid copying the others. Immutable, as Memory is. Create it by `of`.
     Raises: ValueError if a read needs discarded pairs.
     """
 
@@ -55,7 +58,8 @@ class SlidingMemory(KeyValueCache):
 
     @classmethod
     def of(cls, memory: Memory, *, window: int) -> Self:
-        """Create it from the pairs of a memory. Raises ValueError for a mask, which would not cover new keys."""
+        """Create it from the pairs of a memory. Raises ValueError for a mask, which would not cover
+        new keys."""
         check_can_grow(memory)
         check_integer("window", window, 1)
         return cls(memory, window, memory.size, memory.size)
@@ -86,7 +90,8 @@ class SlidingMemory(KeyValueCache):
         return self.pairs.mapped_by
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions in which the last query is at the last key; they count from the first pair ever added.
+        """Return positions in which the last query is at the last key; they count from the first
+        pair ever added.
 
         Raises: ValueError if queries need pairs that were discarded.
         """
@@ -94,20 +99,30 @@ class SlidingMemory(KeyValueCache):
         first_needed = self.length - num_queries - self.window + 1
         if num_discarded > max(0, first_needed):
             raise ValueError(
-                f"{num_queries} queries with a window of {self.window} need the pairs from {max(0, first_needed)} on, "
-                f"but those before {num_discarded} were discarded; extend by as many pairs as there are queries"
+                f"{num_queries} queries with a window of {self.window} need the pairs from "
+                f"{max(0, first_needed)} on, "
+                f"but those before {num_discarded} were discarded; extend by as many pairs as "
+                f"there are queries"
             )
         device = self.pairs.keys.device
         if not num_discarded:
             return Positions(num_queries, self.num_visible, device)
         key_positions = torch.arange(num_discarded, self.length, device=device)
-        return Positions(num_queries, self.num_visible, device, self.length - num_queries, key_positions)
+        return Positions(
+            num_queries, self.num_visible, device, self.length - num_queries, key_positions
+        )
 
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys once, for many reads with this score."""
-        return self if self.is_mapped_by(score) else replace(self, pairs=self.pairs.map_keys_with(score))
+        return (
+            self
+            if self.is_mapped_by(score)
+            else replace(self, pairs=self.pairs.map_keys_with(score))
+        )
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
+    def extend(
+        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
         """Append new pairs. Keys must be mapped as the present ones are.
 
         Raises: the same errors as `Memory.extend`.
@@ -117,19 +132,25 @@ class SlidingMemory(KeyValueCache):
         if torch.is_grad_enabled() or pairs.size > 2 * self.window:
             pairs = _last(pairs, num_old)
         return replace(
-            self, pairs=pairs.extend(keys, values), num_visible=num_old + num_new, length=self.length + num_new
+            self,
+            pairs=pairs.extend(keys, values),
+            num_visible=num_old + num_new,
+            length=self.length + num_new,
         )
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished sequences)."""
+        """Select the rows `index` of the first axis, in that order (beams, unfinished
+        sequences)."""
         return replace(self, pairs=_last(self.pairs, self.num_visible).select(index))
 
     def crop(self, size: int) -> Self:
-        """Return the memory as it was after its first `size` pairs, without discarded pairs, which reads may need."""
+        """Return the memory as it was after its first `size` pairs, without discarded pairs, which
+        reads may need."""
         num_discarded = self.length - self.num_visible
         if not num_discarded <= size <= self.length:
             raise ValueError(
-                f"size must be between {num_discarded} (earlier pairs were discarded) and {self.length}, got {size}"
+                f"size must be between {num_discarded} (earlier pairs were discarded) and "
+                f"{self.length}, got {size}"
             )
         pairs = self.pairs.crop(self.pairs.size - self.length + size)
         return replace(self, pairs=pairs, num_visible=size - num_discarded, length=size)

@@ -1,4 +1,5 @@
-"""Base class of key-value caches of fixed size: preallocated slots for keys and values, of which some are filled."""
+"""Base class of key-value caches of fixed size: preallocated slots for keys and values, of which
+some are filled."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,12 +18,14 @@ from regard.attention.scores import Score
 
 @dataclass(frozen=True, eq=False)
 class FixedSizeCache(KeyValueCache):
-    """Base class of memories of a fixed size: slots that are written in place, and the number of written pairs."""
+    """Base class of memories of a fixed size: slots that are written in place, and the number of
+    written pairs."""
 
     key_slots: Float[Tensor, "... slot key_dim"]
     value_slots: Float[Tensor, "... slot value_dim"]
     length: Int[Tensor, ""]
-    """Number of pairs written so far; a tensor, so that a compiled loop is the same at every step."""
+    """Number of pairs written so far; a tensor, so that a compiled loop is the same at every
+    step."""
     mask: Mask | None
     mapped_by: Score | None = None
 
@@ -31,24 +34,31 @@ class FixedSizeCache(KeyValueCache):
         """Return the slots of the next pairs. Raises ValueError if they do not fit."""
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys of all slots once, which is cheapest while the memory is empty. Values are shared."""
+        """Map the keys of all slots once, which is cheapest while the memory is empty. Values are
+        shared."""
         if self.is_mapped_by(score):
             return self
         check_unmapped(self)
         return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)
 
-    def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
-        """Append new pairs, written in place into the slots: the old object must not be extended again.
+    def extend(
+        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
+    ) -> Self:
+        """Append new pairs, written in place into the slots: the old object must not be extended
+        again.
 
         Keys must be mapped as the present ones are.
-        Raises: ValueError if shapes or devices differ from those of the present pairs, if the capacity is exceeded (in
-                a compiled loop, where the length is unknown, the write fails instead), or if gradients are required;
-                TypeError if dtypes differ.
+        Raises: ValueError if shapes or devices differ from those of the present pairs, if the
+                capacity is exceeded (in a compiled loop, where the length is unknown, the write
+                fails instead), or if gradients are required; TypeError if dtypes differ.
         """
         check_new_pairs(self.key_slots, self.value_slots, keys, values)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (keys, values, self.key_slots, self.value_slots)):
+        if torch.is_grad_enabled() and any(
+            x.requires_grad for x in (keys, values, self.key_slots, self.value_slots)
+        ):
             raise ValueError(
-                f"a {type(self).__name__} is written in place and supports no gradients; use torch.no_grad"
+                f"a {type(self).__name__} is written in place and supports no gradients; use "
+                f"torch.no_grad"
             )
         num_new = keys.shape[-2]
         slots = self._slots_of_next(num_new)
@@ -83,9 +93,13 @@ def empty_slots(
     dtype: torch.dtype | None,
     device: torch.device | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Allocate keys, values and the length. Zeros, not empty tensors: even a masked NaN would make a read NaN."""
+    """Allocate keys, values and the length. Zeros, not empty tensors: even a masked NaN would make
+    a read NaN."""
     key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
     for name, dim in (("key_dim", key_dim), ("value_dim", value_dim)):
         check_integer(name, dim, 1)
-    keys, values = (torch.zeros(*leading, capacity, dim, dtype=dtype, device=device) for dim in (key_dim, value_dim))
+    keys, values = (
+        torch.zeros(*leading, capacity, dim, dtype=dtype, device=device)
+        for dim in (key_dim, value_dim)
+    )
     return keys, values, torch.zeros((), dtype=torch.int64, device=device)

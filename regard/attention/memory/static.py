@@ -19,10 +19,11 @@ from regard.attention.positions import Positions
 @final
 @dataclass(frozen=True, eq=False)
 class StaticMemory(FixedSizeCache):
-    """Key-value cache of at most `capacity` pairs in tensors (..., slot, dim); slots from `length` on are masked.
+    """Key-value cache of at most `capacity` pairs in tensors (..., slot, dim); slots from `length`
+    on are masked.
 
-    Create it by `empty` or `of`. A read processes all slots, filled or not, unless `within` limits them.
-    Shared: `extend`, `crop` and `within` share the slots of the old object, `select` copies.
+    Create it by `empty` or `of`. A read processes all slots, filled or not, unless `within` limits
+    them. Shared: `extend`, `crop` and `within` share the slots of the old object, `select` copies.
     """
 
     reach: int | None = None
@@ -52,8 +53,8 @@ class StaticMemory(FixedSizeCache):
     def of(cls, memory: Memory, *, capacity: int, mask: Mask | None = None) -> Self:
         """Copy the pairs of a memory into slots with space for more; the mask is over all slots.
 
-        Raises: ValueError if capacity < 1 or less than the number of pairs, or if the memory has a mask, which would
-                not cover new keys.
+        Raises: ValueError if capacity < 1 or less than the number of pairs, or if the memory has a
+                mask, which would not cover new keys.
         """
         check_can_grow(memory)
         check_integer("capacity", capacity, 1)
@@ -85,22 +86,30 @@ class StaticMemory(FixedSizeCache):
     def within(self, reach: int | None) -> Self:
         """Limit reads to the first `reach` slots; None: all slots.
 
-        The caller must ensure that no pair is in a later slot. Loops that use 64, 128, 256, ... compile a few times and
-        process at most twice the filled slots; loops that are not compiled may change `reach` at every step.
-        Raises: ValueError if there are fewer slots, or if the length is known and larger.
+        The caller must ensure that no pair is in a later slot. Loops that use 64, 128, 256, ...
+        compile a few times and process at most twice the filled slots; loops that are not compiled
+        may change `reach` at every step. Raises: ValueError if there are fewer slots, or if the
+        length is known and larger.
         """
         if reach is not None and not 1 <= reach <= self.capacity:
-            raise ValueError(f"reach must be between 1 and the capacity {self.capacity}, got {reach}")
+            raise ValueError(
+                f"reach must be between 1 and the capacity {self.capacity}, got {reach}"
+            )
         if reach is not None and is_inspectable(self.length) and int(self.length) > reach:
-            raise ValueError(f"reach must be at least {int(self.length)}, the number of pairs, got {reach}")
+            raise ValueError(
+                f"reach must be at least {int(self.length)}, the number of pairs, got {reach}"
+            )
         return replace(self, reach=reach)
 
     def crop(self, size: int) -> Self:
-        """Keep the first `size` pairs, in the same slots: the next extension overwrites the others."""
+        """Keep the first `size` pairs, in the same slots: the next extension overwrites the
+        others."""
         return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
-        if num_new > self.capacity or (is_inspectable(self.length) and int(self.length) + num_new > self.capacity):
+        if num_new > self.capacity or (
+            is_inspectable(self.length) and int(self.length) + num_new > self.capacity
+        ):
             raise ValueError(
                 f"pairs must fit into the capacity {self.capacity}, got {num_new} new pairs"
                 + (f" after {int(self.length)}" if is_inspectable(self.length) else "")

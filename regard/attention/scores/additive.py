@@ -30,12 +30,14 @@ from regard.attention.scores.base import (
 
 @final
 class Additive(LinearMaps):
-    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k]. (lectures, A.9)
+    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k].
+    (lectures, A.9)
 
-    With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v (salimans2016), which
-    stabilizes the training of large models.
-    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim), v (hidden); normed: gain (), bias
-    (hidden). Cost: time O(query * key * hidden). Source: bahdanau2015, appendix A.1.2 (their W_a, U_a, v_a).
+    With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v
+    (salimans2016), which stabilizes the training of large models.
+    Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim), v (hidden); normed:
+    gain (), bias (hidden). Cost: time O(query * key * hidden). Source: bahdanau2015, appendix A.1.2
+    (their W_a, U_a, v_a).
     """
 
     def __init__(
@@ -54,8 +56,11 @@ class Additive(LinearMaps):
         self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
-        """Return W_q q, or W_q q + b: adding b to queries is cheaper than to pairs, and keys stay mapped."""
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query hidden"]:
+        """Return W_q q, or W_q q + b: adding b to queries is cheaper than to pairs, and keys stay
+        mapped."""
         query = super().map_query(query)
         return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
 
@@ -72,10 +77,12 @@ class Additive(LinearMaps):
 
 @final
 class Concat(Score):
-    """Concat score: v . tanh(W [q; k]), which is Additive with W = [W_q W_k] as one matrix. (luong2015, "concat")
+    """Concat score: v . tanh(W [q; k]), which is Additive with W = [W_q W_k] as one matrix.
+    (luong2015, "concat")
 
-    Parameters: weight (hidden, query_dim + key_dim), v (hidden). The product with [q; k] is the sum of those with q and
-    k, so keys are still mapped once per memory; only the initialization of W differs, that of one layer on both.
+    Parameters: weight (hidden, query_dim + key_dim), v (hidden). The product with [q; k] is the sum
+    of those with q and k, so keys are still mapped once per memory; only the initialization of W
+    differs, that of one layer on both.
     """
 
     def __init__(self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None):
@@ -100,7 +107,9 @@ class Concat(Score):
             )
         return cls(sizes.query, sizes.keys, sizes.hidden, num_heads=sizes.num_heads)
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query hidden"]:
         """Return the left part of W times q."""
         return apply_weight(query, self.weight[..., : self.query_dim], "query")
 
@@ -116,15 +125,18 @@ class Concat(Score):
         """Sizes of the module."""
         hidden, both = self.weight.shape[-2:]
         heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
-        return f"query_dim={self.query_dim}, key_dim={both - self.query_dim}, hidden={hidden}{heads}"
+        return (
+            f"query_dim={self.query_dim}, key_dim={both - self.query_dim}, hidden={hidden}{heads}"
+        )
 
 
 @final
 class BareAdditive(Score):
     """Additive score without maps: v . tanh(q + k), for q and k that are projected already.
 
-    The score of multi-head additive attention, in which the projections of the heads, W_q^h and W_k^h, are the maps.
-    Parameters: v (dim), or (head, dim). Cost: time O(query * key * dim). Source: bahdanau2015, appendix A.1.2.
+    The score of multi-head additive attention, in which the projections of the heads, W_q^h and
+    W_k^h, are the maps. Parameters: v (dim), or (head, dim). Cost: time O(query * key * dim).
+    Source: bahdanau2015, appendix A.1.2.
     """
 
     needs_equal_sizes = True
@@ -138,7 +150,8 @@ class BareAdditive(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of heads of this size, or, if their sizes differ from it, `Additive`, which maps them."""
+        """Create the score of heads of this size, or, if their sizes differ from it, `Additive`,
+        which maps them."""
         if sizes.query == sizes.keys == sizes.hidden:
             return cls(sizes.query, num_heads=sizes.num_heads)
         return Additive.create(sizes)

@@ -1,14 +1,17 @@
-"""Base classes of scores, the formulas that fused kernels support, and parts that several scores share.
+"""Base classes of scores, the formulas that fused kernels support, and parts that several scores
+share.
 
     score(q, k) = compare(map_query(q), map_keys(k))
 
-A score has two parts, so that the keys of a memory are mapped only once, however many queries read it: `map_query`
-and `map_keys` project both into a common space, `compare` scores every pair there. A score that is an inner product or
-a sum under a tanh there has a `form` in place of `compare`, so that all kernels compute the same formula.
+A score has two parts, so that the keys of a memory are mapped only once, however many queries read
+it: `map_query` and `map_keys` project both into a common space, `compare` scores every pair there.
+A score that is an inner product or a sum under a tanh there has a `form` in place of `compare`, so
+that all kernels compute the same formula.
 
-Scores with parameters may have them per head: num_heads=l gives every parameter a leading axis of heads, for queries
-(..., head, query, query_dim) and keys (..., head, key, key_dim). A memory that all heads share has one head, or
-key_heads of them (a divisor of l: grouped queries), each with a key map of its own.
+Scores with parameters may have them per head: num_heads=l gives every parameter a leading axis of
+heads, for queries (..., head, query, query_dim) and keys (..., head, key, key_dim). A memory that
+all heads share has one head, or key_heads of them (a divisor of l: grouped queries), each with a
+key map of its own.
 
 Source: lectures, A.2.
 """
@@ -25,14 +28,16 @@ from regard.ops.linear import linear
 
 
 class InnerProduct(NamedTuple):
-    """Formula of a score: scale <q, k> of mapped vectors, then, if cap is set, cap tanh(. / cap)."""
+    """Formula of a score: scale <q, k> of mapped vectors, then, if cap is set, cap tanh(. /
+    cap)."""
 
     scale: float
     cap: float | None = None
 
 
 class TanhSum(NamedTuple):
-    """Formula of a score: v . tanh(q + k) of mapped vectors; v (hidden), or one per head, (head, hidden)."""
+    """Formula of a score: v . tanh(q + k) of mapped vectors; v (hidden), or one per head, (head,
+    hidden)."""
 
     v: Tensor
 
@@ -59,19 +64,22 @@ Form = InnerProduct | TanhSum
 
 
 class Score(nn.Module):
-    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair, (..., query, key).
+    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair, (...,
+    query, key).
 
     A subclass defines `compare`, or `form`, from which `compare` follows.
-    Raises: TypeError for a class that is not of this package and defines both, and for an object of one without either.
+    Raises: TypeError for a class that is not of this package and defines both, and for an object of
+            one without either.
     """
 
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: the score treats all heads alike."""
     initial_factor: float | None = None
-    """Initial value of the factor of the scores in the softmax that a core learns, for scores so small, such as
-    cosines, that their softmax is nearly uniform; None: no factor."""
+    """Initial value of the factor of the scores in the softmax that a core learns, for scores so
+    small, such as cosines, that their softmax is nearly uniform; None: no factor."""
     is_rotation_invariant: bool = False
-    """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings require."""
+    """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings
+    require."""
     needs_equal_sizes: bool = False
     """True if queries and keys must be of equal size."""
 
@@ -88,7 +96,8 @@ class Score(nn.Module):
             return
         compare, form = (method.__qualname__ for method in methods)
         raise TypeError(
-            f"score {cls.__name__} must define compare or form, not both, got {compare} and {form}, which may differ; "
+            f"score {cls.__name__} must define compare or form, not both, got {compare} and "
+            f"{form}, which may differ; "
             "without compare, the scores are computed from form"
         )
 
@@ -97,7 +106,9 @@ class Score(nn.Module):
         """Create the score for a core whose config names it; by default without arguments."""
         return cls()
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query dim"]:
         """Project queries into the common space; by default the identity."""
         return query
 
@@ -108,17 +119,21 @@ class Score(nn.Module):
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
-        """Return the scores of all pairs of mapped queries and mapped keys; by default computed from `form`."""
+        """Return the scores of all pairs of mapped queries and mapped keys; by default computed
+        from `form`."""
         form = form_of(self, query.shape[-1])
         if form is None:
-            raise TypeError(f"{type(self).__name__} must define compare(query, keys), since its form is None")
+            raise TypeError(
+                f"{type(self).__name__} must define compare(query, keys), since its form is None"
+            )
         if isinstance(form, TanhSum):
             return _compare_additive(query, keys, form.v)
         scores = inner_products(self, query if form.scale == 1 else query * form.scale, keys)
         return scores if form.cap is None else cap_scores(scores, form.cap)
 
     def form(self, dim: int) -> Form | None:
-        """Return the formula of the scores of mapped vectors of size `dim`; None if no fused kernel supports it."""
+        """Return the formula of the scores of mapped vectors of size `dim`; None if no fused kernel
+        supports it."""
         return None
 
     def forward(
@@ -129,10 +144,17 @@ class Score(nn.Module):
 
 
 class LinearMaps(Score):
-    """Base class of General and Additive: linear maps of queries and of keys, both to size `hidden`."""
+    """Base class of General and Additive: linear maps of queries and of keys, both to size
+    `hidden`."""
 
     def __init__(
-        self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None, key_heads: int | None = None
+        self,
+        query_dim: int,
+        key_dim: int,
+        hidden: int,
+        *,
+        num_heads: int | None = None,
+        key_heads: int | None = None,
     ):
         super().__init__()
         check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
@@ -147,7 +169,9 @@ class LinearMaps(Score):
         heads = {"num_heads": sizes.num_heads, "key_heads": sizes.key_heads}
         return cls(sizes.query, sizes.keys, sizes.hidden, **heads)
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query hidden"]:
         """Return W_q q."""
         return apply_weight(query, self.query_weight, "query")
 
@@ -158,25 +182,36 @@ class LinearMaps(Score):
     def extra_repr(self) -> str:
         """Sizes of the module."""
         hidden, query_dim = self.query_weight.shape[-2:]
-        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}, key_heads={len(self.key_weight)}"
+        heads = (
+            ""
+            if self.num_heads is None
+            else f", num_heads={self.num_heads}, key_heads={len(self.key_weight)}"
+        )
         return f"query_dim={query_dim}, key_dim={self.key_weight.shape[-1]}, hidden={hidden}{heads}"
 
 
 def form_of(score: Score, dim: int) -> Form | None:
-    """Return the form of a score. Raises TypeError, with the class of the score, unless it is one of numbers."""
+    """Return the form of a score. Raises TypeError, with the class of the score, unless it is one
+    of numbers."""
     form = score.form(dim)
-    if form is None or (type(form) is InnerProduct and not isinstance(form.scale, Tensor) and form.cap is None):
+    if form is None or (
+        type(form) is InnerProduct and not isinstance(form.scale, Tensor) and form.cap is None
+    ):
         return form  # the most frequent ones at once: every read asks
     name = f"{type(score).__name__}.form"
     if not isinstance(form, InnerProduct | TanhSum):
-        raise TypeError(f"{name} must return InnerProduct(scale), TanhSum(v) or None, got {describe_result(form)}")
+        raise TypeError(
+            f"{name} must return InnerProduct(scale), TanhSum(v) or None, got "
+            f"{describe_result(form)}"
+        )
     if isinstance(form, TanhSum) and not isinstance(form.v, Tensor):
         raise TypeError(f"v of TanhSum in {name} must be a tensor, got {describe_result(form.v)}")
     if isinstance(form, InnerProduct):
         for field, number in zip(form._fields, form, strict=True):
             if isinstance(number, Tensor):
                 raise TypeError(
-                    f"{field} of InnerProduct in {name} must be a number, got {describe_result(number)}; multiply by "
+                    f"{field} of InnerProduct in {name} must be a number, got "
+                    f"{describe_result(number)}; multiply by "
                     "a learned scale in map_query, or pass choice=Soft(beta)"
                 )
     return form
@@ -186,7 +221,8 @@ def inner_products(score: Score, query: Tensor, keys: Tensor) -> Tensor:
     """Return query keys^T. Raises ValueError, naming the score, if their sizes differ."""
     if query.shape[-1] != keys.shape[-1]:
         raise ValueError(
-            f"queries and keys of {type(score).__name__} must have equal sizes, got {query.shape[-1]} "
+            f"queries and keys of {type(score).__name__} must have equal sizes, got "
+            f"{query.shape[-1]} "
             f"and {keys.shape[-1]}; General, Additive and Concat support unequal sizes"
         )
     return query @ keys.transpose(-2, -1)
@@ -194,19 +230,22 @@ def inner_products(score: Score, query: Tensor, keys: Tensor) -> Tensor:
 
 def cap_scores(scores: Tensor, cap: float) -> Tensor:
     """Return cap tanh(scores / cap)."""
-    # Zero times the score is added: a score that overflows may have the wrong sign, and must give NaN, not the cap.
+    # Zero times the score is added: a score that overflows may have the wrong sign, and must give
+    # NaN, not the cap.
     return torch.add(cap * torch.tanh(scores / cap), scores, alpha=0)
 
 
 def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
-    """Return W x for a weight (out, in), or W_h x for (head, out, in). Raises ValueError if sizes or heads differ."""
+    """Return W x for a weight (out, in), or W_h x for (head, out, in). Raises ValueError if sizes
+    or heads differ."""
     if vectors.shape[-1] != weight.shape[-1]:
         raise ValueError(f"{name} must have size {weight.shape[-1]}, got {vectors.shape[-1]}")
     if weight.dim() == 2:
         return linear(vectors, weight)
     if vectors.dim() < 3 or vectors.shape[-3] not in (1, len(weight)):
         raise ValueError(
-            f"{name} must be (..., {len(weight)} heads or 1, {name.removesuffix('s')}, {weight.shape[-1]}), "
+            f"{name} must be (..., {len(weight)} heads or 1, {name.removesuffix('s')}, "
+            f"{weight.shape[-1]}), "
             f"got {tuple(vectors.shape)}"
         )
     return vectors @ weight.transpose(-2, -1)
@@ -231,7 +270,8 @@ def check_sizes(score: Score, **sizes: int) -> None:
 
 
 def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> int | None:
-    """Check the numbers of heads, and return the number of key heads, which defaults to num_heads."""
+    """Check the numbers of heads, and return the number of key heads, which defaults to
+    num_heads."""
     if num_heads is not None and num_heads < 1:
         raise ValueError(f"num_heads of {type(score).__name__} must be at least 1, got {num_heads}")
     if key_heads is None:
@@ -244,12 +284,15 @@ def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> i
 def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     if not query.shape[-1] == keys.shape[-1] == v.shape[-1]:
         raise ValueError(
-            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got {query.shape[-1]} "
+            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got "
+            f"{query.shape[-1]} "
             f"and {keys.shape[-1]}; Additive and Concat map unequal sizes"
         )
     hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
     if v.dim() == 1:
         return hidden @ v.to(hidden.dtype)
     if hidden.dim() < 4 or hidden.shape[-4] != len(v):
-        raise ValueError(f"query must be (..., {len(v)} heads, query, dim), got {tuple(query.shape)}")
+        raise ValueError(
+            f"query must be (..., {len(v)} heads, query, dim), got {tuple(query.shape)}"
+        )
     return (hidden @ v[:, None, :, None].to(hidden.dtype)).squeeze(-1)

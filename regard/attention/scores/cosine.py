@@ -16,20 +16,24 @@ from regard.attention.scores.base import Form, InnerProduct, Score
 
 @final
 class Cosine(Score):
-    """Cosine similarity: <q, k> / (|q| |k|); q and k of equal size. Zero vectors score 0, with a gradient of zero.
+    """Cosine similarity: <q, k> / (|q| |k|); q and k of equal size. Zero vectors score 0, with a
+    gradient of zero.
 
-    So do vectors whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16): their direction is
-    mostly rounding error, and the gradient, proportional to one over the norm, would overflow the dtype.
+    So do vectors whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16):
+    their direction is mostly rounding error, and the gradient, proportional to one over the norm,
+    would overflow the dtype.
 
-    The softmax of numbers in [-1, 1] is nearly uniform: use a choice with a scale, Soft(beta) (the key strength of
-    graves2014). Keys are normalized once per memory.
+    The softmax of numbers in [-1, 1] is nearly uniform: use a choice with a scale, Soft(beta) (the
+    key strength of graves2014). Keys are normalized once per memory.
     """
 
     initial_factor = 10.0
     is_rotation_invariant = True
     needs_equal_sizes = True
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query dim"]:
         """Return q / |q|."""
         return _normalize(query)
 
@@ -45,9 +49,12 @@ class Cosine(Score):
 def _normalize(vectors: Tensor) -> Tensor:
     """Divide each vector by its norm; zero and subnormal vectors become zero."""
     if vectors.shape[-1] == 0:
-        raise ValueError(f"the last axis of vectors for Cosine must not be empty, got shape {tuple(vectors.shape)}")
-    # The largest entry is divided out first, so that squares neither overflow nor underflow. The result does not
-    # depend on it, so the gradient treats it as a constant.
+        raise ValueError(
+            f"the last axis of vectors for Cosine must not be empty, got shape "
+            f"{tuple(vectors.shape)}"
+        )
+    # The largest entry is divided out first, so that squares neither overflow nor underflow. The
+    # result does not depend on it, so the gradient treats it as a constant.
     largest = vectors.detach().abs().amax(-1, keepdim=True)
     zero = largest < torch.finfo(vectors.dtype).tiny
     scaled = vectors / largest.masked_fill(zero, 1.0)

@@ -27,7 +27,8 @@ class Dot(Score):
 
 @final
 class ScaledDot(Score):
-    """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax. (vaswani2017)"""
+    """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax.
+    (vaswani2017)"""
 
     is_rotation_invariant = True
     needs_equal_sizes = True
@@ -39,7 +40,8 @@ class ScaledDot(Score):
 
 @final
 class General(LinearMaps):
-    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, A.11, B.6; luong2015, "general")
+    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, A.11, B.6;
+    luong2015, "general")
 
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
     W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.

@@ -3,9 +3,11 @@
     score(q, k) = <phi_q(q), phi_k(k)> >= 0
 
     FeatureMap(phi)     the same function for both: elu(x) + 1, relu, softmax, a learned module
-    RandomFeatures      exp(<q, k> / sqrt(d)) in expectation: approximates softmax attention (Performer)
+    RandomFeatures      exp(<q, k> / sqrt(d)) in expectation: approximates softmax attention
+                        (Performer)
 
-With `choice=Proportional()` such a read needs no (query, key) matrix: see regard.attention.memory.linear.
+With `choice=Proportional()` such a read needs no (query, key) matrix: see
+regard.attention.memory.linear.
 
 Source: katharopoulos2020, section 3.2; RandomFeatures choromanski2021, sections 2.3 and 2.4.
 """
@@ -39,12 +41,14 @@ _NEVER_NEGATIVE = (elu_plus_one, softmax, torch.relu, torch.exp)
 
 
 class Features(Score, ABC):
-    """Base class of scores <phi_q(q), phi_k(k)> of non-negative features, which the kernel "linear" computes."""
+    """Base class of scores <phi_q(q), phi_k(k)> of non-negative features, which the kernel "linear"
+    computes."""
 
     def compare(
         self, query: Float[Tensor, "... query features"], keys: Float[Tensor, "... key features"]
     ) -> Float[Tensor, "... query key"]:
-        """Return inner products of features. Raises ValueError if queries and keys differ in their number."""
+        """Return inner products of features. Raises ValueError if queries and keys differ in their
+        number."""
         if query.shape[-1] != keys.shape[-1]:
             raise ValueError(
                 f"queries and keys of {type(self).__name__} must have the same number of features, "
@@ -61,8 +65,10 @@ class Features(Score, ABC):
 class FeatureMap(Features):
     """score = <phi(q), phi(k)> for any non-negative function phi: (..., dim) -> (..., features).
 
-    phi: elu_plus_one (the default), softmax, torch.relu, or any function or module; parameters of a module are learned.
-    Raises: ValueError if phi gives a negative number, on a CPU only: elsewhere the check would synchronize the device.
+    phi: elu_plus_one (the default), softmax, torch.relu, or any function or module; parameters of a
+    module are learned.
+    Raises: ValueError if phi gives a negative number, on a CPU only: elsewhere the check would
+    synchronize the device.
     Source: katharopoulos2020, section 3.2.
     """
 
@@ -70,7 +76,9 @@ class FeatureMap(Features):
         super().__init__()
         self.phi = phi
 
-    def map_query(self, query: Float[Tensor, "... query dim"]) -> Float[Tensor, "... query features"]:
+    def map_query(
+        self, query: Float[Tensor, "... query dim"]
+    ) -> Float[Tensor, "... query features"]:
         """Return phi(q)."""
         return self._apply_phi(query)
 
@@ -80,7 +88,11 @@ class FeatureMap(Features):
 
     def extra_repr(self) -> str:
         """Name of the function; a module is printed by torch."""
-        return "" if isinstance(self.phi, torch.nn.Module) else f"phi={getattr(self.phi, '__name__', self.phi)}"
+        return (
+            ""
+            if isinstance(self.phi, torch.nn.Module)
+            else f"phi={getattr(self.phi, '__name__', self.phi)}"
+        )
 
     def _apply_phi(self, x: Tensor) -> Tensor:
         features = self.phi(x)
@@ -91,21 +103,27 @@ class FeatureMap(Features):
 
 @final
 class RandomFeatures(Features):
-    """<phi_q(q), phi_k(k)> is, up to a factor per query, an unbiased estimate of exp(<q, k> / sqrt(dim)). (FAVOR+)
+    """<phi_q(q), phi_k(k)> is, up to a factor per query, an unbiased estimate of exp(<q, k> /
+    sqrt(dim)). (FAVOR+)
 
-        phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g, q'>)
+        phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g,
+        q'>)
 
-    with x' = x / dim^(1/4), so that `choice=Proportional()` approximates Soft with ScaledDot: the error decreases as
-    1 / sqrt(num_features), and grows exponentially with the norms of queries and keys. The w_f are distributed as
-    standard normal vectors, but orthogonal to each other in blocks of dim, which reduces the error.
+    with x' = x / dim^(1/4), so that `choice=Proportional()` approximates Soft with ScaledDot: the
+    error decreases as 1 / sqrt(num_features), and grows exponentially with the norms of queries and
+    keys. The w_f are distributed as standard normal vectors, but orthogonal to each other in blocks
+    of dim, which reduces the error.
 
-    The factors that keep exp in range cancel in Proportional. Each query has its own. The factor of the keys must be
-    the same for all keys, including later ones, and so must not depend on them: <w, k'> - |k'|^2 / 2 <= |w|^2 / 2 for
-    every k, and c makes the largest of these bounds 60. A key many times larger than the others may underflow.
+    The factors that keep exp in range cancel in Proportional. Each query has its own. The factor of
+    the keys must be the same for all keys, including later ones, and so must not depend on them:
+    <w, k'> - |k'|^2 / 2 <= |w|^2 / 2 for every k, and c makes the largest of these bounds 60. A key
+    many times larger than the others may underflow.
 
-    Buffers: directions (num_features, dim), a function of (dim, num_features, seed), saved with the model.
+    Buffers: directions (num_features, dim), a function of (dim, num_features, seed), saved with the
+    model.
     Raises:  TypeError for float16, whose range is too small for exp; use bfloat16.
-    Source:  choromanski2021, sections 2.3 (positive features) and 2.4 (orthogonal ones); our w is their omega.
+    Source:  choromanski2021, sections 2.3 (positive features) and 2.4 (orthogonal ones); our w is
+             their omega.
     """
 
     directions: Tensor
@@ -117,7 +135,9 @@ class RandomFeatures(Features):
                 raise ValueError(f"{name} of RandomFeatures must be at least 1, got {number}")
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
-    def map_query(self, query: Float[Tensor, "... query dim"]) -> Float[Tensor, "... query features"]:
+    def map_query(
+        self, query: Float[Tensor, "... query dim"]
+    ) -> Float[Tensor, "... query features"]:
         """Return features of queries, scaled so that the largest of each query is one."""
         _, inner = self._inner(query, "query")
         return (inner - inner.detach().amax(-1, keepdim=True)).exp().to(query.dtype)
@@ -126,38 +146,50 @@ class RandomFeatures(Features):
         """Return features of keys, none above e^60."""
         scaled, inner = self._inner(keys, "keys")
         bound = self.directions.to(inner.dtype).square().sum(-1).amax() / 2
-        return (inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)).exp().to(keys.dtype)
+        return (
+            (inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)).exp().to(keys.dtype)
+        )
 
     def extra_repr(self) -> str:
         """Sizes of the module."""
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"
 
     def _inner(self, x: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        """Return x' and <w, x'>, at least in float32: rounding errors of an exponent become factors."""
+        """Return x' and <w, x'>, at least in float32: rounding errors of an exponent become
+        factors."""
         dim = self.directions.shape[1]
         if x.shape[-1] != dim:
             raise ValueError(f"{name} must have size {dim}, got {x.shape[-1]}")
         if x.dtype == torch.float16:
-            raise TypeError(f"{name} of RandomFeatures must not be float16, whose range is too small; use bfloat16")
+            raise TypeError(
+                f"{name} of RandomFeatures must not be float16, whose range is too small; use "
+                f"bfloat16"
+            )
         with torch.autocast(x.device.type, enabled=False):
             scaled = widen(x) * dim**-0.25
             return scaled, scaled @ self.directions.to(scaled.dtype).T
 
 
 def check_not_negative(name: str, numbers: Float[Tensor, "..."]) -> None:
-    """Raise ValueError if a number is negative; checked on a CPU only, where no device must be synchronized."""
+    """Raise ValueError if a number is negative; checked on a CPU only, where no device must be
+    synchronized."""
     if is_inspectable(numbers) and numbers.numel() and bool(numbers.detach().amin() < 0):
         raise ValueError(f"{name} must not be negative, got {float(numbers.detach().amin())}")
 
 
 def _orthogonal(dim: int, count: int, seed: int) -> Tensor:
-    """Draw rows distributed as standard normal vectors, orthogonal to each other in blocks of `dim`."""
+    """Draw rows distributed as standard normal vectors, orthogonal to each other in blocks of
+    `dim`."""
     generator = torch.Generator("cpu").manual_seed(seed)
     blocks = []
     for _ in range(-(-count // dim)):
         normal = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator)
         rotation, upper = torch.linalg.qr(normal)
-        rotation = rotation * upper.diagonal().sign()  # without it the rotation is not uniformly distributed
-        norms = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator).norm(dim=-1)
+        rotation = (
+            rotation * upper.diagonal().sign()
+        )  # without it the rotation is not uniformly distributed
+        norms = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator).norm(
+            dim=-1
+        )
         blocks.append(norms.unsqueeze(-1) * rotation.T)
     return torch.cat(blocks)[:count].float()

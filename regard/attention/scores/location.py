@@ -16,15 +16,22 @@ from regard.attention.scores.base import Score, ScoreSizes, apply_weight, head_a
 
 @final
 class Location(Score):
-    """Location-based score: score_j = (W q)_j, independent of the content of key j. (luong2015, equation 8)
+    """Location-based score: score_j = (W q)_j, independent of the content of key j. (luong2015,
+    equation 8)
 
-    Parameters: weight (max_keys, query_dim), or (head, max_keys, query_dim); row j scores key j of the memory.
-    Raises: ValueError for more than max_keys keys. Keys may have any size: their content is not used.
+    Parameters: weight (max_keys, query_dim), or (head, max_keys, query_dim); row j scores key j of
+    the memory.
+    Raises: ValueError for more than max_keys keys. Keys may have any size: their content is not
+            used.
     """
 
     def __init__(self, query_dim: int, max_keys: int, *, num_heads: int | None = None):
         super().__init__()
-        sizes = {"query_dim": query_dim, "max_keys": max_keys, "num_heads": 1 if num_heads is None else num_heads}
+        sizes = {
+            "query_dim": query_dim,
+            "max_keys": max_keys,
+            "num_heads": 1 if num_heads is None else num_heads,
+        }
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} of Location must be at least 1, got {size}")
@@ -36,7 +43,9 @@ class Location(Score):
         """Create the score of states of these sizes."""
         return cls(sizes.query, sizes.max_keys)
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query max_keys"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query max_keys"]:
         """Return W q, the scores of all positions."""
         return apply_weight(query, self.weight, "query")
 
@@ -46,7 +55,10 @@ class Location(Score):
         """Return the scores of as many positions as there are keys."""
         num_keys, max_keys = keys.shape[-2], self.weight.shape[-2]
         if num_keys > max_keys:
-            raise ValueError(f"the number of keys must be at most max_keys={max_keys} for Location, got {num_keys}")
+            raise ValueError(
+                f"the number of keys must be at most max_keys={max_keys} for Location, got "
+                f"{num_keys}"
+            )
         leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
         return query[..., :num_keys].expand(*leading, -1, -1)
 

@@ -16,10 +16,11 @@ from regard.attention.scores.base import Form, InnerProduct, Score, cap_scores
 
 @final
 class SoftCap(Score):
-    """Soft-capped score: cap tanh(inner score / cap), close to the inner score while that is small. (gemma2024)
+    """Soft-capped score: cap tanh(inner score / cap), close to the inner score while that is small.
+    (gemma2024)
 
-    Capping prevents single keys from taking all weight, and keeps gradients from vanishing. The maps are those of the
-    inner score.
+    Capping prevents single keys from taking all weight, and keeps gradients from vanishing. The
+    maps are those of the inner score.
     Raises: TypeError if `score` is not a Score; ValueError if cap is not positive and finite.
     """
 
@@ -35,7 +36,9 @@ class SoftCap(Score):
         self.needs_equal_sizes = score.needs_equal_sizes
         self.initial_factor = score.initial_factor
 
-    def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
+    def map_query(
+        self, query: Float[Tensor, "... query query_dim"]
+    ) -> Float[Tensor, "... query dim"]:
         """Map as the inner score does."""
         return self.score.map_query(query)
 
@@ -52,7 +55,11 @@ class SoftCap(Score):
     def form(self, dim: int) -> Form | None:
         """Return a capped inner product; kernels support no other capped scores."""
         form = self.score.form(dim)
-        return form._replace(cap=self.cap) if isinstance(form, InnerProduct) and form.cap is None else None
+        return (
+            form._replace(cap=self.cap)
+            if isinstance(form, InnerProduct) and form.cap is None
+            else None
+        )
 
     def extra_repr(self) -> str:
         """Cap of the module."""

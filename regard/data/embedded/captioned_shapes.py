@@ -1,12 +1,15 @@
-"""Scenes of colored shapes with sentences that describe them, the default data of the recipe `caption`.
+"""Scenes of colored shapes with sentences that describe them, the default data of the recipe
+`caption`.
 
     one shape        "a red circle in the top left"               "in the top left is a red circle"
-    two shapes       "a red circle left of a blue square"         "a blue square right of a red circle"
+    two shapes       "a red circle left of a blue square"         "a blue square right of a red
+    circle"
     three shapes     "a red circle and a blue square and a green triangle from left to right"
                      "a green triangle and a blue square and a red circle from right to left"
 
-Both sentences of a scene are true, so both are references. Shapes do not overlap. The centers of two differ at least
-twice as much in one direction as in the other, and those of three differ in x, so that no sentence is ambiguous.
+Both sentences of a scene are true, so both are references. Shapes do not overlap. The centers of
+two differ at least twice as much in one direction as in the other, and those of three differ in x,
+so that no sentence is ambiguous.
 """
 
 from itertools import pairwise
@@ -46,7 +49,8 @@ class CaptionedShapes:
         return len(self.epoch(0))
 
     def epoch(self, number: int) -> range:
-        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
+        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else
+        always the same."""
         if self.split != "train":
             count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
@@ -75,7 +79,9 @@ class CaptionedShapes:
             elif name == "square":
                 pen.rectangle((x, y, right, bottom), fill=_COLORS[color])
             else:
-                pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=_COLORS[color])
+                pen.polygon(
+                    ((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=_COLORS[color]
+                )
         return np.asarray(image)
 
     def _shapes(self, index: int) -> list[_Shape]:
@@ -106,7 +112,10 @@ def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
         place = _region(_center(shapes[0][1]), width, height)
         return [f"{name} {place}", f"{place} is {name}"]
     if len(shapes) == _MOST:
-        ordered = [count_phrase(1, name) for name, _ in sorted(shapes, key=lambda shape: _center(shape[1])[0])]
+        ordered = [
+            count_phrase(1, name)
+            for name, _ in sorted(shapes, key=lambda shape: _center(shape[1])[0])
+        ]
         return [
             f"{' and '.join(ordered)} from left to right",
             f"{' and '.join(reversed(ordered))} from right to left",
@@ -117,7 +126,10 @@ def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
         relations = ("left of", "right of") if x < right else ("right of", "left of")
     else:
         relations = ("above", "below") if y < below else ("below", "above")
-    return [describe_relation(first, relations[0], second), describe_relation(second, relations[1], first)]
+    return [
+        describe_relation(first, relations[0], second),
+        describe_relation(second, relations[1], first),
+    ]
 
 
 def _center(place: tuple[int, int, int]) -> tuple[float, float]:
@@ -126,7 +138,8 @@ def _center(place: tuple[int, int, int]) -> tuple[float, float]:
 
 
 def _region(center: tuple[float, float], width: int, height: int) -> str:
-    """Return the ninth of the canvas that a point is in: in the top left, at the top, ... in the bottom right."""
+    """Return the ninth of the canvas that a point is in: in the top left, at the top, ... in the
+    bottom right."""
     x, y = center
     row, column = _ROWS[min(2, int(3 * y / height))], _COLUMNS[min(2, int(3 * x / width))]
     if row and column:
@@ -135,10 +148,16 @@ def _region(center: tuple[float, float], width: int, height: int) -> str:
 
 
 def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bool:
-    """Return True if no two shapes overlap, and the sentences about their places are not ambiguous."""
+    """Return True if no two shapes overlap, and the sentences about their places are not
+    ambiguous."""
     for i, (x, y, side) in enumerate(places):
         for left, top, other in places[:i]:
-            if x < left + other + 1 and left < x + side + 1 and y < top + other + 1 and top < y + side + 1:
+            if (
+                x < left + other + 1
+                and left < x + side + 1
+                and y < top + other + 1
+                and top < y + side + 1
+            ):
                 return False
     centers = [_center(place) for place in places]
     if len(centers) == 1:  # not close to the border of a ninth

@@ -1,15 +1,18 @@
-"""Spellings of dates in each language: CLDR patterns, compiled once per locale into templates and tables of names.
+"""Spellings of dates in each language: CLDR patterns, compiled once per locale into templates and
+tables of names.
 
-    pattern "EEEE, d 'de' MMMM 'de' y"  ->  template "%s, %s de %s de %s" + one table of names for each %s
+    pattern "EEEE, d 'de' MMMM 'de' y"  ->  template "%s, %s de %s de %s" + one table of names for
+    each %s
 
-so that formatting a date is four look-ups. The patterns are those of the CLDR (as shipped with Babel) for the locale,
-with a four-digit year, and a few that are common everywhere. A pattern is in the syntax of the CLDR, as for Babel's
-`format_date`, except that `do` is a day with its ordinal: 1st, 1er.
+so that formatting a date is four look-ups. The patterns are those of the CLDR (as shipped with
+Babel) for the locale, with a four-digit year, and a few that are common everywhere. A pattern is in
+the syntax of the CLDR, as for Babel's `format_date`, except that `do` is a day with its ordinal:
+1st, 1er.
 
-Two rules make a numeric date unambiguous without the language. After the year comes the month. Before the year, the
-day comes first, and 03/04/2019 is always 3 April: a locale with the month first (English, Filipino) uses that order
-only where it is visible, as in 04/13/2019, or makes no difference, as in 03/03/2019; on other days it uses its pattern
-with the name of the month.
+Two rules make a numeric date unambiguous without the language. After the year comes the month.
+Before the year, the day comes first, and 03/04/2019 is always 3 April: a locale with the month
+first (English, Filipino) uses that order only where it is visible, as in 04/13/2019, or makes no
+difference, as in 03/03/2019; on other days it uses its pattern with the name of the month.
 
 Source:  Unicode Technical Standard 35, part 4 (dates); the data is Babel's.
 """
@@ -61,7 +64,8 @@ _OWN = {
 }
 _OWN_WEIGHT = 2
 
-# Babel has no ordinals. `d` is replaced by the day; other days have no ordinal. English: see _ordinal.
+# Babel has no ordinals. `d` is replaced by the day; other days have no ordinal. English: see
+# _ordinal.
 _EACH_DAY = range(1, 32)
 _ORDINALS = {
     "fr": ("der", (1,)),
@@ -77,7 +81,14 @@ _ORDINALS = {
 }
 
 _Tables = dict[str, tuple[str, ...]]
-_ZEROS = {"arab": 0x660, "arabext": 0x6F0, "deva": 0x966, "beng": 0x9E6, "mymr": 0x1040, "tibt": 0xF20}
+_ZEROS = {
+    "arab": 0x660,
+    "arabext": 0x6F0,
+    "deva": 0x966,
+    "beng": 0x9E6,
+    "mymr": 0x1040,
+    "tibt": 0xF20,
+}
 _PARTS = {"y": 0, "M": 1, "d": 2, "E": 3}
 _YEARS = tuple(map(str, range(10_000)))
 _MONDAY = 3  # 3 January 2000
@@ -127,7 +138,8 @@ class LocaleSpellings(NamedTuple):
     """Mapping from ASCII to native digits, for `str.translate`; None if the locale uses 0-9."""
 
     def choose(self, spelling: Spelling, day: Day) -> Spelling:
-        """Return the spelling, or the long one of the CLDR (month by name) if the date would be ambiguous."""
+        """Return the spelling, or the long one of the CLDR (month by name) if the date would be
+        ambiguous."""
         return spelling if spelling.is_unambiguous(day) else self.plain
 
 
@@ -139,11 +151,15 @@ def load_spellings(name: str) -> LocaleSpellings:
     """
     locale = _parse_locale(name)
     tables: _Tables = {}
-    compiled = [_compile(locale, pattern, weight, tables) for pattern, weight in _patterns(locale).items()]
+    compiled = [
+        _compile(locale, pattern, weight, tables) for pattern, weight in _patterns(locale).items()
+    ]
     spellings = [spelling for spelling in compiled if spelling is not None]
     plain = _compile(locale, locale.date_formats["long"].pattern, 0, tables)
     if plain is None or plain.is_month_first:
-        raise UserError(f"`locales`: the long date format of {name!r} is numeric, or in an unsupported order.")
+        raise UserError(
+            f"`locales`: the long date format of {name!r} is numeric, or in an unsupported order."
+        )
     zero = _ZEROS.get(locale.default_numbering_system)
     digits = {ord("0") + i: chr(zero + i) for i in range(10)} if zero else None
     return LocaleSpellings(name, locale.language, tuple(spellings), plain, digits)
@@ -151,7 +167,8 @@ def load_spellings(name: str) -> LocaleSpellings:
 
 @cache
 def month_names(name: str) -> tuple[frozenset[str], ...]:
-    """Return the full and abbreviated names of each month, from January, that occur in the spellings of a locale."""
+    """Return the full and abbreviated names of each month, from January, that occur in the
+    spellings of a locale."""
     months = [set() for _ in range(12)]
     for spelling in load_spellings(name).spellings:
         for part, table in spelling.fields:
@@ -174,11 +191,16 @@ def _patterns(locale: Locale) -> dict[str, int]:
     """Return each pattern of a locale and its weight."""
     weighted = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
     skeletons = locale.datetime_skeletons
-    weighted += [(skeletons[name].pattern, weight) for name, weight in _SKELETONS.items() if name in skeletons]
+    weighted += [
+        (skeletons[name].pattern, weight)
+        for name, weight in _SKELETONS.items()
+        if name in skeletons
+    ]
     patterns: dict[str, int] = {}
     for pattern, weight in weighted:
         patterns.setdefault(_adapt(pattern), weight)
-    # A month that is a number and a word (Japanese, Vietnamese) or includes its "of" (Catalan) is not moved.
+    # A month that is a number and a word (Japanese, Vietnamese) or includes its "of" (Catalan) is
+    # not moved.
     movable = not re.search(r"[\d ]", "".join(locale.months["format"]["abbreviated"].values()))
     own = dict.fromkeys(_OWN.get(locale.language, ()), _OWN_WEIGHT)
     for more in (_WRITTEN if movable else {}, own, _NUMERIC, _YEAR_FIRST):
@@ -188,9 +210,11 @@ def _patterns(locale: Locale) -> dict[str, int]:
 
 
 def _adapt(pattern: str) -> str:
-    """Return the pattern with a four-digit year, and with the names used in dates instead of the stand-alone ones.
+    """Return the pattern with a four-digit year, and with the names used in dates instead of the
+    stand-alone ones.
 
-    Babel (2.18 and before) can return stand-alone names of another language (python-babel/babel#1234): none are used.
+    Babel (2.18 and before) can return stand-alone names of another language
+    (python-babel/babel#1234): none are used.
     """
     parts = re.split("('[^']*')", pattern)  # odd ones are quoted text
     parts[::2] = [re.sub("(?<!y)yy(?!y)", "y", part).translate(_IN_A_DATE) for part in parts[::2]]
@@ -200,12 +224,15 @@ def _adapt(pattern: str) -> str:
 def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
     """Compile a pattern into a template and its tables.
 
-    Returns None for a pattern with fields other than those of a date, or with numbers in an ambiguous order.
+    Returns None for a pattern with fields other than those of a date, or with numbers in an
+    ambiguous order.
     """
     source = str(parse_pattern(pattern).format)
     if pattern in _OWN.get(locale.language, ()):
         source = source.replace("%(d)so", "%(do)s")
-    source = re.sub(r"%\((G+)\)s", lambda era: format_date(date(2000, 1, 1), era[1], locale), source)
+    source = re.sub(
+        r"%\((G+)\)s", lambda era: format_date(date(2000, 1, 1), era[1], locale), source
+    )
     names = re.findall(r"%\((\w+)\)s", source)
     if any(name[0] not in _PARTS for name in names):
         return None
@@ -232,7 +259,9 @@ def _table(locale: Locale, field: str) -> tuple[str, ...]:
         return ("", *(format_date(date(2000, month, 1), field, locale) for month in range(1, 13)))
     if part == 2:
         return ("", *(format_date(date(2000, 1, day), field, locale) for day in range(1, 32)))
-    return tuple(format_date(date(2000, 1, _MONDAY + weekday), field, locale) for weekday in range(7))
+    return tuple(
+        format_date(date(2000, 1, _MONDAY + weekday), field, locale) for weekday in range(7)
+    )
 
 
 def _ordinal(language: str, day: int) -> str:

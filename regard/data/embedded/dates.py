@@ -1,14 +1,16 @@
-"""Embedded data set `dates`: human-written dates in more than fifty languages, and their ISO 8601 form.
+"""Embedded data set `dates`: human-written dates in more than fifty languages, and their ISO 8601
+form.
 
-    "vendredi 1er mars 2019"  ->  "2019-03-01"        "  2019. MARCIUS 1., pentek "  ->  "2019-03-01"
+    "vendredi 1er mars 2019"  ->  "2019-03-01"        "  2019. MARCIUS 1., pentek "  ->
+    "2019-03-01"
 
-An example is a pure function of (seed, split, epoch, index): nothing is stored, and the order of calls does not
-matter. The splits are disjoint in their dates (a hash of the ISO form assigns each date to one split), so no test
-date occurs in training. Validation and test examples depend on the index only: runs with different seeds are evaluated
-on the same examples.
+An example is a pure function of (seed, split, epoch, index): nothing is stored, and the order of
+calls does not matter. The splits are disjoint in their dates (a hash of the ISO form assigns each
+date to one split), so no test date occurs in training. Validation and test examples depend on the
+index only: runs with different seeds are evaluated on the same examples.
 
-Without the language, a date can be ambiguous: "3 listopada 2019" is October in Croatian, November in Polish.
-`DatesDataset.compute_ceiling` returns the best accuracy that is possible.
+Without the language, a date can be ambiguous: "3 listopada 2019" is October in Croatian, November
+in Polish. `DatesDataset.compute_ceiling` returns the best accuracy that is possible.
 """
 
 import struct
@@ -31,7 +33,8 @@ _RANGE = 1 << 32
 
 
 class DateExample(NamedTuple):
-    """A date as people write it (`text`) and in ISO form (`iso`), with its locale and CLDR pattern."""
+    """A date as people write it (`text`) and in ISO form (`iso`), with its locale and CLDR
+    pattern."""
 
     text: str
     iso: str
@@ -49,7 +52,8 @@ class DateText(NamedTuple):
 
 
 class Ambiguity(NamedTuple):
-    """A text with several dates: the accuracy lost, and the dates with their locales, most probable first."""
+    """A text with several dates: the accuracy lost, and the dates with their locales, most probable
+    first."""
 
     text: str
     loss: float
@@ -57,7 +61,8 @@ class Ambiguity(NamedTuple):
 
 
 class AccuracyCeiling(NamedTuple):
-    """Best possible accuracy, and the ambiguities that limit it, in descending order of their loss."""
+    """Best possible accuracy, and the ambiguities that limit it, in descending order of their
+    loss."""
 
     accuracy: float
     ambiguities: tuple[Ambiguity, ...]
@@ -85,8 +90,8 @@ def compute_ceiling(texts: Iterable[DateText]) -> AccuracyCeiling:
 
         accuracy = sum over texts of max over dates of P(text, date)
 
-    The probabilities are normalized first. A Bayes classifier knows the distribution and the calendar: a weekday
-    determines the language, and whether a date matches it.
+    The probabilities are normalized first. A Bayes classifier knows the distribution and the
+    calendar: a weekday determines the language, and whether a date matches it.
     """
     by_text: dict[str, list[DateText]] = {}
     for item in texts:
@@ -105,11 +110,13 @@ def compute_ceiling(texts: Iterable[DateText]) -> AccuracyCeiling:
 class DatesDataset:
     """Data set of human-written dates, indexed by number.
 
-    The date of an example is uniform over the dates of its split, its locale over the locales; its pattern is
-    sampled by the weights of the locale. Native digits, stray case and stray spaces are applied with the
-    probabilities in the config. Stray case and spaces never change the normalized text.
+    The date of an example is uniform over the dates of its split, its locale over the locales; its
+    pattern is sampled by the weights of the locale. Native digits, stray case and stray spaces are
+    applied with the probabilities in the config. Stray case and spaces never change the normalized
+    text.
 
-    Raises:  UserError if Babel lacks a locale; ValueError if the years are too few to give each split a date.
+    Raises:  UserError if Babel lacks a locale; ValueError if the years are too few to give each
+             split a date.
     """
 
     def __init__(self, config: DatesConfig | None = None, *, seed: int = 0):
@@ -137,8 +144,13 @@ class DatesDataset:
         return DateExample(text, day.iso, locale.locale, spelling.pattern)
 
     def examples(self, split: str, *, epoch: int = 0) -> list[DateExample]:
-        """Return all examples of a split: those of one training epoch, or the fixed ones of `val` or `test`."""
-        sizes = {"train": self.config.epoch_size, "val": self.config.val_size, "test": self.config.test_size}
+        """Return all examples of a split: those of one training epoch, or the fixed ones of `val`
+        or `test`."""
+        sizes = {
+            "train": self.config.epoch_size,
+            "val": self.config.val_size,
+            "test": self.config.test_size,
+        }
         size = sizes[split] if split in sizes else _raise_unknown_split(split)
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
 
@@ -152,30 +164,45 @@ class DatesDataset:
                     text = normalize(locale.choose(spelling, day).format(day))
                     if locale.digits and self.config.native_digits:
                         native = probability * self.config.native_digits
-                        yield DateText(text.translate(locale.digits), day.iso, locale.locale, native)
+                        yield DateText(
+                            text.translate(locale.digits), day.iso, locale.locale, native
+                        )
                         yield DateText(text, day.iso, locale.locale, probability - native)
                     else:
                         yield DateText(text, day.iso, locale.locale, probability)
 
     def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> AccuracyCeiling:
-        """Compute the best possible accuracy without the language, by enumerating all texts of whole years.
+        """Compute the best possible accuracy without the language, by enumerating all texts of
+        whole years.
 
-        The year is in every text, so years differ only in their weekdays and 29 February: by default a common year
-        and a leap year represent all. Case and spaces are ignored. Takes seconds per year.
+        The year is in every text, so years differ only in their weekdays and 29 February: by
+        default a common year and a leap year represent all. Case and spaces are ignored. Takes
+        seconds per year.
         """
         parts = [compute_ceiling(self.texts_of_year(year)) for year in years]
-        scaled = [item._replace(loss=item.loss / len(parts)) for part in parts for item in part.ambiguities]
+        scaled = [
+            item._replace(loss=item.loss / len(parts))
+            for part in parts
+            for item in part.ambiguities
+        ]
         scaled.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
         return AccuracyCeiling(sum(part.accuracy for part in parts) / len(parts), tuple(scaled))
 
     def report(self) -> DatesReport:
         """Count languages, locales, patterns and names."""
         locales = [locale for locale, _ in self._locales]
-        names = {normalize(name) for locale in locales for month in month_names(locale.locale) for name in month}
+        names = {
+            normalize(name)
+            for locale in locales
+            for month in month_names(locale.locale)
+            for name in month
+        }
         return DatesReport(
             num_languages=len({locale.language for locale in locales}),
             num_locales=len(locales),
-            num_patterns=len({spelling.pattern for locale in locales for spelling in locale.spellings}),
+            num_patterns=len(
+                {spelling.pattern for locale in locales for spelling in locale.spellings}
+            ),
             num_spellings=sum(len(locale.spellings) for locale in locales),
             num_month_names=len(names),
         )
@@ -190,12 +217,14 @@ class DatesDataset:
         """Spellings of each locale, with the cumulative sums of their weights."""
         locales = [load_spellings(name) for name in self.config.locales]
         return tuple(
-            (locale, tuple(accumulate(spelling.weight for spelling in locale.spellings))) for locale in locales
+            (locale, tuple(accumulate(spelling.weight for spelling in locale.spellings)))
+            for locale in locales
         )
 
 
 def split_of(iso: str) -> str:
-    """Return the split of a date, the same for every config and machine: 90 % `train`, 5 % `val`, 5 % `test`."""
+    """Return the split of a date, the same for every config and machine: 90 % `train`, 5 % `val`, 5
+    % `test`."""
     percent = int.from_bytes(blake2b(iso.encode(), digest_size=8).digest(), "little") % 100
     if percent < _TEST_PERCENT:
         return "test"
@@ -228,7 +257,8 @@ def _draw(key: str) -> tuple[int, ...]:
 
 
 def _change_case(text: str, *, kind: int) -> str:
-    """Return the text in another case, or unchanged if lower-casing would not restore it (Turkish dotless i)."""
+    """Return the text in another case, or unchanged if lower-casing would not restore it (Turkish
+    dotless i)."""
     if kind % 3 == 0:
         changed = text.lower()
     elif kind % 3 == 1:
@@ -239,7 +269,8 @@ def _change_case(text: str, *, kind: int) -> str:
 
 
 def _lower_forms(text: str) -> tuple[str, str]:
-    """Lowercase the text as a whole, and letter by letter (a final sigma differs; tokenizers do either)."""
+    """Lowercase the text as a whole, and letter by letter (a final sigma differs; tokenizers do
+    either)."""
     whole = unicodedata.normalize("NFKC", text)
     return whole.lower(), "".join(map(str.lower, whole))
 

@@ -1,4 +1,5 @@
-"""Settings of the embedded data set `dates`: locales, years, sizes, probabilities. Imports neither torch nor Babel."""
+"""Settings of the embedded data set `dates`: locales, years, sizes, probabilities. Imports neither
+torch nor Babel."""
 
 from typing import Annotated
 
@@ -25,7 +26,8 @@ class DatesConfig:
     """
 
     locales: tuple[str, ...] = LOCALES
-    """CLDR locales of the dates, such as `de` or `pt_BR`, all with the same probability. Not an input of the model."""
+    """CLDR locales of the dates, such as `de` or `pt_BR`, all with the same probability. Not an
+    input of the model."""
 
     first_year: Annotated[int, Range(1_000, 9_999)] = 1900
     """First year of the dates."""
@@ -49,10 +51,14 @@ class DatesConfig:
     """Fraction of the examples with superfluous spaces before, after or between words."""
 
     native_digits: Fraction = 0.5
-    """Fraction of the examples in native digits, in locales whose digits are not 0-9 (Arabic, Bengali ...)."""
+    """Fraction of the examples in native digits, in locales whose digits are not 0-9 (Arabic,
+    Bengali ...)."""
 
     def __post_init__(self):
         if not self.locales or len(set(self.locales)) < len(self.locales):
             raise ValueError(f"`locales` must be one or more different names, got {self.locales!r}")
         if self.first_year > self.last_year:
-            raise ValueError(f"`first_year` must be at most `last_year` ({self.last_year}), got {self.first_year}")
+            raise ValueError(
+                f"`first_year` must be at most `last_year` ({self.last_year}), got "
+                f"{self.first_year}"
+            )

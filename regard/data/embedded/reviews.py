@@ -2,9 +2,10 @@
 
     the plot was never dull and i loved every minute     ->  positive: "never" negates "dull"
 
-The class of a review is the sign of the sum over its clauses, each of which has a positive or a negative word that may
-be negated; counting words is therefore not sufficient. Its labels are the things that it praises, its number is the
-number of positive minus that of negative clauses. No text is in two splits.
+The class of a review is the sign of the sum over its clauses, each of which has a positive or a
+negative word that may be negated; counting words is therefore not sufficient. Its labels are the
+things that it praises, its number is the number of positive minus that of negative clauses. No text
+is in two splits.
 """
 
 import hashlib
@@ -15,11 +16,56 @@ from collections.abc import Iterator
 from regard.data.config import TargetKind
 from regard.data.text.pairs import Pairs
 
-_THINGS = ("plot", "acting", "music", "ending", "script", "cast", "pace", "camera work", "dialogue", "story", "humour")
-_GOOD = ("gripping", "moving", "clever", "funny", "fresh", "charming", "honest", "beautiful", "sharp", "warm", "bold")
-_BAD = ("dull", "clumsy", "tired", "flat", "silly", "cold", "lazy", "hollow", "noisy", "stale", "shallow", "endless")
+_THINGS = (
+    "plot",
+    "acting",
+    "music",
+    "ending",
+    "script",
+    "cast",
+    "pace",
+    "camera work",
+    "dialogue",
+    "story",
+    "humour",
+)
+_GOOD = (
+    "gripping",
+    "moving",
+    "clever",
+    "funny",
+    "fresh",
+    "charming",
+    "honest",
+    "beautiful",
+    "sharp",
+    "warm",
+    "bold",
+)
+_BAD = (
+    "dull",
+    "clumsy",
+    "tired",
+    "flat",
+    "silly",
+    "cold",
+    "lazy",
+    "hollow",
+    "noisy",
+    "stale",
+    "shallow",
+    "endless",
+)
 _NEGATIONS = ("not", "never", "hardly", "anything but", "far from")
-_OPENINGS = ("", "well , ", "to be fair , ", "my friends said that ", "in the end ", "as always , ", "this time ")
+_OPENINGS = (
+    "",
+    "well , ",
+    "to be fair , ",
+    "my friends said that ",
+    "in the end ",
+    "as always , ",
+    "this time ",
+)
 _SIZES = {"train": 4000, "val": 500, "test": 1000}
 
 
@@ -30,7 +76,9 @@ def make_reviews(split: str, seed: int, target: TargetKind = "class") -> Pairs:
         if _split_of(text) == split and len(texts) < _SIZES[split]:
             texts.append(text)
             name = "positive" if sign > 0 else "negative"
-            labels.append({"class": name, "labels": json.dumps(praised), "number": str(sign)}[target])
+            labels.append(
+                {"class": name, "labels": json.dumps(praised), "number": str(sign)}[target]
+            )
         if len(texts) == _SIZES[split]:
             break
     return Pairs(texts, labels, list(range(1, len(texts) + 1)), f"synthetic reviews, {split}")
@@ -44,7 +92,11 @@ def _generate(split: str, seed: int) -> Iterator[tuple[str, list[str], int]]:
             is_good, is_negated = draw.random() < 0.5, draw.random() < 0.5
             word = draw.choice(_GOOD if is_good else _BAD)
             sign += 1 if is_good != is_negated else -1
-            modifier = f"{draw.choice(_NEGATIONS)} " if is_negated else draw.choice(("", "very ", "really "))
+            modifier = (
+                f"{draw.choice(_NEGATIONS)} "
+                if is_negated
+                else draw.choice(("", "very ", "really "))
+            )
             thing = draw.choice(_THINGS)
             clauses.append(f"the {thing} was {modifier}{word}")
             praised += [thing] if is_good != is_negated else []

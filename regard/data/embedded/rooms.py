@@ -1,8 +1,9 @@
 """Synthetic rooms as point clouds, the default data of the recipe `points`.
 
-A room has a floor, four walls and furniture made of cuboids: tables, chairs, beds, cabinets and lamps. Points lie on
-all surfaces, and are seen from two viewpoints: of the points in the same direction, only the nearest are kept. They
-have noise of 1 cm; small boxes without a label and stray points are clutter. A pure function of (seed, split, number).
+A room has a floor, four walls and furniture made of cuboids: tables, chairs, beds, cabinets and
+lamps. Points lie on all surfaces, and are seen from two viewpoints: of the points in the same
+direction, only the nearest are kept. They have noise of 1 cm; small boxes without a label and stray
+points are clutter. A pure function of (seed, split, number).
 """
 
 import numpy as np
@@ -34,8 +35,15 @@ _PARTS: dict[str, tuple[Cuboid, ...]] = {
         (0, 0, 0.53, 0.1, 1, 0.47),
         *((x, y, 0.0, 0.1, 0.1, 0.45) for x in (0.0, 0.9) for y in (0.0, 0.9)),
     ),
-    "lamp": ((0.2, 0.2, 0, 0.6, 0.6, 0.04), (0.45, 0.45, 0.04, 0.1, 0.1, 0.76), (0, 0, 0.78, 1, 1, 0.22)),
-    "table": ((0, 0, 0.92, 1, 1, 0.08), *((x, y, 0.0, 0.07, 0.07, 0.92) for x in (0.0, 0.93) for y in (0.0, 0.93))),
+    "lamp": (
+        (0.2, 0.2, 0, 0.6, 0.6, 0.04),
+        (0.45, 0.45, 0.04, 0.1, 0.1, 0.76),
+        (0, 0, 0.78, 1, 1, 0.22),
+    ),
+    "table": (
+        (0, 0, 0.92, 1, 1, 0.08),
+        *((x, y, 0.0, 0.07, 0.07, 0.92) for x in (0.0, 0.93) for y in (0.0, 0.93)),
+    ),
 }
 _SIDES = {
     "bed": ((1.9, 2.1), (0.9, 1.8), (0.8, 1.1)),
@@ -48,7 +56,9 @@ _SIDES = {
 _AT_WALL = ("bed", "cabinet")
 
 
-def make_rooms(split: str, seed: int, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
+def make_rooms(
+    split: str, seed: int, config: PointsConfig
+) -> AnnotatedDataset[NDArray[np.float64]]:
     """Generate the rooms of a split, with three to eight pieces of furniture each."""
 
     items, clouds = [], []
@@ -59,8 +69,11 @@ def make_rooms(split: str, seed: int, config: PointsConfig) -> AnnotatedDataset[
     return AnnotatedDataset(tuple(items), clouds.__getitem__, f"synthetic rooms, {split}")
 
 
-def make_room(split: str, seed: int, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
-    """Return the points (points, 3), the boxes (boxes, 6: center and sizes) and the labels of a room, in meters."""
+def make_room(
+    split: str, seed: int, number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
+    """Return the points (points, 3), the boxes (boxes, 6: center and sizes) and the labels of a
+    room, in meters."""
     draw = generator(seed, sum(map(ord, split)), number)
     width, depth, height = draw.uniform(3.5, 6), draw.uniform(3.5, 6), draw.uniform(2.4, 2.8)
     pieces = _furnish(draw, width, depth)
@@ -68,7 +81,9 @@ def make_room(split: str, seed: int, number: int) -> tuple[NDArray[np.float64], 
     points, owner = _sample(draw, rectangles, owners)
     seen = np.zeros(len(points), bool)
     for _ in range(_VIEWS):
-        viewpoint = np.array([draw.uniform(0.1, 0.9) * width, draw.uniform(0.1, 0.9) * depth, draw.uniform(1.4, 1.9)])
+        viewpoint = np.array(
+            [draw.uniform(0.1, 0.9) * width, draw.uniform(0.1, 0.9) * depth, draw.uniform(1.4, 1.9)]
+        )
         seen |= _visible(points, viewpoint)
     visible = np.flatnonzero(seen)
     visible = draw.permutation(visible)[:_SEEN]
@@ -79,7 +94,9 @@ def make_room(split: str, seed: int, number: int) -> tuple[NDArray[np.float64], 
     stray = draw.uniform(0, 1, (_STRAY, 3)) * (width, depth, height)
     points = draw.permutation(np.concatenate((points, stray)))
     turn = draw.uniform(-50, 50, 3)  # the origin of a scan is anywhere
-    boxes = np.array([np.concatenate((first + sides / 2, sides)) for _, first, sides, _ in pieces]).reshape(-1, 6)
+    boxes = np.array(
+        [np.concatenate((first + sides / 2, sides)) for _, first, sides, _ in pieces]
+    ).reshape(-1, 6)
     boxes[:, :3] += turn
     return points + turn, boxes[labeled], tuple(pieces[i][0] for i in labeled)
 
@@ -96,7 +113,10 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
         if len(pieces) == wanted:
             break
         kind = str(draw.choice(list(_PARTS)))
-        sides, direction = np.array([draw.uniform(*span) for span in _SIDES[kind]]), int(draw.integers(4))
+        sides, direction = (
+            np.array([draw.uniform(*span) for span in _SIDES[kind]]),
+            int(draw.integers(4)),
+        )
         if direction % 2:
             sides[[0, 1]] = sides[[1, 0]]
         free = room - sides[:2]
@@ -105,7 +125,8 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
             axis = direction % 2
             first[axis] = 0.0 if direction < 2 else free[axis]
         if all(
-            (first > other[:2] + size[:2] + _GAP).any() or (first + sides[:2] + _GAP < other[:2]).any()
+            (first > other[:2] + size[:2] + _GAP).any()
+            or (first + sides[:2] + _GAP < other[:2]).any()
             for _, other, size, _ in pieces
         ):
             pieces.append((kind, np.array([*first, 0.0]), sides, direction))
@@ -115,20 +136,25 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
 def _surfaces(
     draw: np.random.Generator, pieces: list[Piece], width: float, depth: float, height: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return rectangles (rectangles, 3, 3: corner and two sides) and the piece of each; -1 for none."""
+    """Return rectangles (rectangles, 3, 3: corner and two sides) and the piece of each; -1 for
+    none."""
     x, y, z = np.diag((width, depth, height))
     zero = np.zeros(3)
     rectangles = [(zero, x, y), (zero, x, z), (zero, y, z), (y, x, z), (x, y, z)]
     owners = [-1] * len(rectangles)
     for number, (kind, first, sides, direction) in enumerate(pieces):
         for part in _PARTS[kind]:
-            corner, size = _turn(np.array(part[:3], np.float64), np.array(part[3:], np.float64), direction)
+            corner, size = _turn(
+                np.array(part[:3], np.float64), np.array(part[3:], np.float64), direction
+            )
             faces = _faces(first + corner * sides, size * sides)
             rectangles += faces
             owners += [number] * len(faces)
     for _ in range(int(draw.integers(0, 4))):  # clutter on the floor
         size = draw.uniform(0.1, 0.3, 3)
-        faces = _faces(np.array([*(draw.uniform(0, 1, 2) * ((width, depth) - size[:2])), 0.0]), size)
+        faces = _faces(
+            np.array([*(draw.uniform(0, 1, 2) * ((width, depth) - size[:2])), 0.0]), size
+        )
         rectangles += faces
         owners += [-1] * len(faces)
     return np.array(rectangles), np.array(owners)
@@ -137,7 +163,8 @@ def _surfaces(
 def _turn(
     corner: NDArray[np.float64], size: NDArray[np.float64], direction: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a cuboid in the unit cube turned about z; its back is at 0 or 1 of the first or second axis."""
+    """Return a cuboid in the unit cube turned about z; its back is at 0 or 1 of the first or second
+    axis."""
     corner, size = corner.copy(), size.copy()
     if direction % 2:
         corner[[0, 1]], size[[0, 1]] = corner[[1, 0]], size[[1, 0]]
@@ -147,7 +174,9 @@ def _turn(
     return corner, size
 
 
-def _faces(first: NDArray[np.float64], sides: NDArray[np.float64]) -> list[tuple[NDArray[np.float64], ...]]:
+def _faces(
+    first: NDArray[np.float64], sides: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], ...]]:
     """Return the six faces of a cuboid."""
     x, y, z = np.diag(sides)
     near = [(first, x, y), (first, x, z), (first, y, z)]
@@ -157,7 +186,8 @@ def _faces(first: NDArray[np.float64], sides: NDArray[np.float64]) -> list[tuple
 def _sample(
     draw: np.random.Generator, rectangles: NDArray[np.float64], owners: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return points on rectangles in proportion to their area and density, and the piece of each."""
+    """Return points on rectangles in proportion to their area and density, and the piece of
+    each."""
     area = np.linalg.norm(np.cross(rectangles[:, 1], rectangles[:, 2]), axis=-1)
     area = area * np.where(owners < 0, 1.0, _DENSITY)
     index = draw.choice(len(area), _RAW, p=area / area.sum())
@@ -171,7 +201,9 @@ def _visible(points: NDArray[np.float64], viewpoint: NDArray[np.float64]) -> NDA
     ray = points - viewpoint
     distance = np.linalg.norm(ray, axis=-1)
     azimuth = (np.arctan2(ray[:, 1], ray[:, 0]) / (2 * np.pi) + 0.5) * 2 * _ROWS
-    elevation = (np.arcsin((ray[:, 2] / np.maximum(distance, 1e-9)).clip(-1, 1)) / np.pi + 0.5) * _ROWS
+    elevation = (
+        np.arcsin((ray[:, 2] / np.maximum(distance, 1e-9)).clip(-1, 1)) / np.pi + 0.5
+    ) * _ROWS
     cell = azimuth.astype(np.int64) * (_ROWS + 1) + elevation.astype(np.int64)
     nearest = np.full(int(cell.max()) + 1, np.inf)
     np.minimum.at(nearest, cell, distance)

@@ -1,14 +1,17 @@
-"""Data sets of images with captions: scenes composed of images with classes, or the user's own images and texts.
+"""Data sets of images with captions: scenes composed of images with classes, or the user's own
+images and texts.
 
-    scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed, split, i)
+    scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed,
+    split, i)
 
     +----------+----------+
     |  sandal  |   bag    |     "a sandal and a bag", "a bag right of a sandal"
     +----------+----------+
 
-A scene has one to `most` items; each item after the first has the class of the first with probability 1/3. Two items of
-different classes in one row or column are described by their spatial relation in half of the scenes. Otherwise the
-sentence lists the items row by row, without stating an order.
+A scene has one to `most` items; each item after the first has the class of the first with
+probability 1/3. Two items of different classes in one row or column are described by their spatial
+relation in half of the scenes. Otherwise the sentence lists the items row by row, without stating
+an order.
 """
 
 from collections.abc import Sequence
@@ -86,7 +89,8 @@ class DrawnScene:
     images: tuple[int, ...]
     """Index of the image in each cell; NOTHING for an empty cell."""
     named: tuple[int, ...] = ()
-    """The two classes whose spatial relation the text states, in its order; empty if it states none."""
+    """The two classes whose spatial relation the text states, in its order; empty if it states
+    none."""
     columns: int = 1
     """Number of cells in a row."""
 
@@ -132,7 +136,8 @@ class SceneDataset:
         return channels, height * self.config.rows, width * self.config.columns
 
     def epoch(self, number: int) -> range:
-        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
+        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else
+        always the same."""
         if self.split != "train":
             count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
@@ -146,24 +151,40 @@ class SceneDataset:
         """Return a scene: a pure function of (seed, split, index)."""
         config, num_cells = self.config, self.config.rows * self.config.columns
         stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
-        count_draw, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.max_items + num_cells))
+        count_draw, *draws = (
+            int(number) for number in stream.random_raw(2 + 3 * config.max_items + num_cells)
+        )
         count = 1 + count_draw % config.max_items
         text_draw, cells = draws[0], np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
         classes: list[int] = []
-        for same_draw, class_draw in zip(draws[1 : count + 1], draws[config.max_items + 1 :], strict=False):
+        for same_draw, class_draw in zip(
+            draws[1 : count + 1], draws[config.max_items + 1 :], strict=False
+        ):
             is_same = bool(classes) and same_draw % 3 == 0
-            classes.append(classes[0] if is_same else self._classes[class_draw % len(self._classes)])
+            classes.append(
+                classes[0] if is_same else self._classes[class_draw % len(self._classes)]
+            )
         items, images = [NOTHING] * num_cells, [NOTHING] * num_cells
-        for cell, number, image_draw in zip(cells, classes, draws[2 * config.max_items + 1 :], strict=False):
+        for cell, number, image_draw in zip(
+            cells, classes, draws[2 * config.max_items + 1 :], strict=False
+        ):
             items[cell] = number
             images[cell] = int(self._of_class[number][image_draw % len(self._of_class[number])])
-        relation = _relation(cells[0], cells[1], config.columns) if count == 2 and classes[0] != classes[1] else None
+        relation = (
+            _relation(cells[0], cells[1], config.columns)
+            if count == 2 and classes[0] != classes[1]
+            else None
+        )
         if relation is None or text_draw % 2:
             names = [self.names[number] for number in items if number != NOTHING]
-            return DrawnScene(describe_items(names), tuple(items), tuple(images), columns=config.columns)
+            return DrawnScene(
+                describe_items(names), tuple(items), tuple(images), columns=config.columns
+            )
         names = [self.names[number] for number in classes]
         text = describe_relation(names[0], relation, names[1])
-        return DrawnScene(text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns)
+        return DrawnScene(
+            text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns
+        )
 
     def text(self, index: int) -> str:
         """Return the sentence that describes a scene."""
@@ -202,7 +223,11 @@ class CaptionDataset:
 
     def left_out(self) -> tuple[str, ...]:
         """Return the number of skipped images and texts, with the first of them, and notices."""
-        skipped = [f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}"] if self.skipped else []
+        skipped = (
+            [f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}"]
+            if self.skipped
+            else []
+        )
         return *skipped, *self.notices
 
     def epoch(self, number: int) -> range:
@@ -219,7 +244,8 @@ class CaptionDataset:
 
 
 def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Split canvases (count, channels, height, width) into their cells, row by row: (count * cells, ...)."""
+    """Split canvases (count, channels, height, width) into their cells, row by row: (count * cells,
+    ...)."""
     count, channels, height, width = canvases.shape
     grid = canvases.reshape(count, channels, rows, height // rows, columns, width // columns)
     return grid.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
@@ -227,10 +253,14 @@ def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray
 
 def is_caption_file(path: str | Path | None) -> bool:
     """Return True if a path is a list of image files with texts, not images with classes."""
-    return path is not None and plain_name(path).endswith((".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json"))
+    return path is not None and plain_name(path).endswith(
+        (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
+    )
 
 
-def load_training_canvases(config: ScenesConfig, *, seed: int) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+def load_training_canvases(
+    config: ScenesConfig, *, seed: int
+) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
     """Load the training and validation data, and the labels if images have classes.
 
     Raises: UserError naming the file, what was expected and what was found.
@@ -251,9 +281,15 @@ def load_training_canvases(config: ScenesConfig, *, seed: int) -> tuple[CanvasDa
 
 
 def load_test_canvases(
-    path: str | Path | None, config: ScenesConfig, *, seed: int, labels: Labels | None, shape: tuple[int, int, int]
+    path: str | Path | None,
+    config: ScenesConfig,
+    *,
+    seed: int,
+    labels: Labels | None,
+    shape: tuple[int, int, int],
 ) -> CanvasDataset:
-    """Load test data: scenes of the images of a folder or an IDX file, captions, or the test digits if `path` is None.
+    """Load test data: scenes of the images of a folder or an IDX file, captions, or the test digits
+    if `path` is None.
 
     shape:  of the canvases of the run.
     Raises: UserError for data of the other kind than in training, and images of another size.
@@ -262,44 +298,60 @@ def load_test_canvases(
         assert path is not None
         return _read_matching_captions(path, config, shape)
     if labels is None:
-        raise UserError(f"{path}: the run was trained on images with texts: expected FILE.tsv or FILE.jsonl of those.")
+        raise UserError(
+            f"{path}: the run was trained on images with texts: expected FILE.tsv or FILE.jsonl of "
+            f"those."
+        )
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
     images = load_digits("test") if path is None else read_images(path, config, item)
     return make_scenes(images, labels, config, seed=seed, split="test")
 
 
-def make_scenes(images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split) -> SceneDataset:
+def make_scenes(
+    images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split
+) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
     location = {"where": images.where, "origin": images.origin, "nouns": ("class", "image")}
     keep, numbers = labels.encode(images.labels, config.on_bad, **location)
     if len(keep) < len(images):
         unknown = [
-            f"{images.where(i)}: class {images.labels[i]!r} is unknown" for i in set(range(len(images))) - set(keep)
+            f"{images.where(i)}: class {images.labels[i]!r} is unknown"
+            for i in set(range(len(images))) - set(keep)
         ]
         known = images.take(keep, images.origin)
         images = replace(known, skipped=(*images.skipped, *unknown), notices=images.notices)
-    return SceneDataset(images, numbers, class_names(labels, config), config, seed=seed, split=split)
+    return SceneDataset(
+        images, numbers, class_names(labels, config), config, seed=seed, split=split
+    )
 
 
 def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
-    """Return the names of the classes in sentences: `config.names`, words for digits, or the labels.
+    """Return the names of the classes in sentences: `config.names`, words for digits, or the
+    labels.
 
     Raises: UserError if the names are not different, or not one for each class.
     """
     names, custom = labels.names, config.names or (_DIGIT_NAMES if config.train is None else ())
     if custom:
         if len(custom) != len(names):
-            raise UserError(f"`names` must have {len(names)} entries, one for each class, got {len(custom)}.")
+            raise UserError(
+                f"`names` must have {len(names)} entries, one for each class, got {len(custom)}."
+            )
         names = custom
     names = tuple(" ".join(name.replace("_", " ").split()) for name in names)
     if len(set(names)) < len(names) or not all(names):
-        raise UserError(f"the names of the classes must all differ, got {', '.join(map(repr, names))}.")
+        raise UserError(
+            f"the names of the classes must all differ, got {', '.join(map(repr, names))}."
+        )
     return names
 
 
 def read_captions(
-    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int] | None = None, on_bad: OnBad | None = None
+    path: str | Path,
+    config: ScenesConfig,
+    shape: tuple[int, int, int] | None = None,
+    on_bad: OnBad | None = None,
 ) -> CaptionDataset:
     """Read the images and texts of a list.
 
@@ -326,17 +378,25 @@ def read_captions(
     return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
 
 
-def _read_matching_captions(path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]) -> CaptionDataset:
+def _read_matching_captions(
+    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]
+) -> CaptionDataset:
     if not is_caption_file(path):
-        raise UserError(f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training.")
+        raise UserError(
+            f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training."
+        )
     return read_captions(path, config, shape)
 
 
-def _split_captions(captions: CaptionDataset, share: float, seed: int) -> tuple[CaptionDataset, CaptionDataset]:
+def _split_captions(
+    captions: CaptionDataset, share: float, seed: int
+) -> tuple[CaptionDataset, CaptionDataset]:
     """Hold out `share` of the captions for validation."""
     parts = hold_out(len(captions.texts), share, seed=seed, origin=captions.origin, noun="images")
     train, val = (
-        CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), captions.origin)
+        CaptionDataset(
+            captions.pixels[index], tuple(captions.texts[i] for i in index), captions.origin
+        )
         for index in (parts.train, parts.val)
     )
     return replace(train, skipped=captions.skipped), replace(val, notices=(parts.notice,))
@@ -349,8 +409,12 @@ def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:
-    """Return the spatial relation of the cell `first` to `second`, or None if they share no row or column."""
-    (first_row, first_column), (second_row, second_column) = divmod(first, columns), divmod(second, columns)
+    """Return the spatial relation of the cell `first` to `second`, or None if they share no row or
+    column."""
+    (first_row, first_column), (second_row, second_column) = (
+        divmod(first, columns),
+        divmod(second, columns),
+    )
     if first_row == second_row and first_column != second_column:
         return "left of" if first_column < second_column else "right of"
     if first_column == second_column and first_row != second_row:

@@ -1,4 +1,5 @@
-"""Sentences that describe the items of a canvas: "a sandal", "two ankle boots and a bag", "a bag left of a shirt".
+"""Sentences that describe the items of a canvas: "a sandal", "two ankle boots and a bag", "a bag
+left of a shirt".
 
     phrase      a NAME, an NAME, or NUMBER and the plural of NAME
     sentence    phrases joined by commas and "and"; or "a NAME left of a NAME"
@@ -12,9 +13,25 @@ from collections.abc import Sequence
 RELATIONS = ("left of", "right of", "above", "below")
 """Spatial relations of two items."""
 
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 _CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
-_VOWEL_SOUND = re.compile(r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE)
+_VOWEL_SOUND = re.compile(
+    r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE
+)
 _IRREGULAR = {
     "man": "men",
     "woman": "women",

@@ -1,4 +1,5 @@
-"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the recipe `boxes`."""
+"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the
+recipe `boxes`."""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -12,18 +13,30 @@ _MOST = 6
 
 
 def make_shapes(split: str, seed: int, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
-    """Generate the images of a split, with up to six shapes each. A pure function of (split, seed, number)."""
+    """Generate the images of a split, with up to six shapes each. A pure function of (split, seed,
+    number)."""
     count = _COUNT[split]
     items = []
     for i in range(count):
         shapes = _shapes(split, seed, i, config)
         boxes = np.array([box for box, _, _ in shapes], np.float64).reshape(-1, 4)
-        items.append(Annotated(f"{split}-{i}", boxes, tuple(name for _, name, _ in shapes), f"shape image {split}-{i}"))
-    return AnnotatedDataset(tuple(items), lambda i: _draw_image(split, seed, i, config), f"drawn shapes, {split}")
+        items.append(
+            Annotated(
+                f"{split}-{i}",
+                boxes,
+                tuple(name for _, name, _ in shapes),
+                f"shape image {split}-{i}",
+            )
+        )
+    return AnnotatedDataset(
+        tuple(items), lambda i: _draw_image(split, seed, i, config), f"drawn shapes, {split}"
+    )
 
 
 def _generator(split: str, seed: int, number: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split)), number))))
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split)), number)))
+    )
 
 
 def _shapes(
@@ -34,14 +47,19 @@ def _shapes(
     shapes = []
     for _ in range(int(draw.integers(0, _MOST + 1))):
         size = int(draw.integers(max(4, side // 10), max(6, side // 3)))
-        x, y = int(draw.integers(0, config.width - size)), int(draw.integers(0, config.height - size))
+        x, y = (
+            int(draw.integers(0, config.width - size)),
+            int(draw.integers(0, config.height - size)),
+        )
         color = tuple(int(part) for part in draw.integers(60, 256, 3))
         shapes.append(((x, y, size, size), _SHAPES[int(draw.integers(3))], color))
     return shapes
 
 
 def _draw_image(split: str, seed: int, number: int, config: BoxesConfig) -> Image.Image:
-    noise = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 7, sum(map(ord, split)), number))))
+    noise = np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence((seed, 7, sum(map(ord, split)), number)))
+    )
     background = noise.integers(0, 60, (config.height, config.width, 3)).astype(np.uint8)
     image = Image.fromarray(background)
     pen = ImageDraw.Draw(image)

@@ -1,10 +1,11 @@
-"""Synthetic sentences with tagged dates (day, month, year and weekday), the default data of the recipe `tags`.
+"""Synthetic sentences with tagged dates (day, month, year and weekday), the default data of the
+recipe `tags`.
 
     we  met  on  5      March    2019    in  room  12
     O   O    O   B-DAY  B-MONTH  B-YEAR  O   O     O
 
-Dates are spelled as in twelve languages (regard.data.embedded.date_formats), with names or numbers, so the meaning of
-a number depends on its context. No date is in two splits.
+Dates are spelled as in twelve languages (regard.data.embedded.date_formats), with names or numbers,
+so the meaning of a number depends on its context. No date is in two splits.
 """
 
 import random
@@ -39,10 +40,14 @@ def make_sentences(split: str, seed: int) -> TaggedSentences:
             continue
         locale = load_spellings(draw.choice(_LOCALES))
         spelling = locale.choose(draw.choice(locale.spellings), day)
-        context = [[(word, "O") for word in draw.choice(part).split()] for part in (_BEFORE, _AFTER)]
+        context = [
+            [(word, "O") for word in draw.choice(part).split()] for part in (_BEFORE, _AFTER)
+        ]
         rows.append([*context[0], *_tag_date(spelling, day), *context[1]])
     tokens, tags = (tuple(tuple(pair[side] for pair in row) for row in rows) for side in (0, 1))
-    return TaggedSentences(tokens, tags, tuple(range(1, len(rows) + 1)), f"synthetic sentences, {split}")
+    return TaggedSentences(
+        tokens, tags, tuple(range(1, len(rows) + 1)), f"synthetic sentences, {split}"
+    )
 
 
 def _tag_date(spelling: Spelling, day: Day) -> list[tuple[str, str]]:

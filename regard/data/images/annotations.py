@@ -1,4 +1,5 @@
-"""Annotations of one image: its file name, and its labeled boxes or captions, checked while they are read."""
+"""Annotations of one image: its file name, and its labeled boxes or captions, checked while they
+are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,11 @@ class CaptionedFile(NamedTuple):
 
 
 def annotate_image(
-    file: str, boxes: Sequence[tuple[Sequence[float], str]], where: str, *, size: tuple[int, int] | None = None
+    file: str,
+    boxes: Sequence[tuple[Sequence[float], str]],
+    where: str,
+    *,
+    size: tuple[int, int] | None = None,
 ) -> AnnotatedImage:
     """Build the annotation of an image from its boxes and their labels."""
     array = np.array([box for box, _ in boxes], np.float64).reshape(-1, 4)
@@ -50,26 +55,35 @@ def annotate_image(
 
 
 def parse_box(value: object, where: str) -> list[float]:
-    """Return x, y, width and height from a list of four numbers or numeric strings. Raises UserError otherwise."""
+    """Return x, y, width and height from a list of four numbers or numeric strings. Raises
+    UserError otherwise."""
     box = parse_numbers(value, most=MOST_PIXELS) if isinstance(value, list) else []
     if len(box) != 4:
         shown = repr(value)[:_SHOWN]
-        raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {MOST_PIXELS:g}, got {shown}.")
+        raise UserError(
+            f"{where}: expected x, y, width, height, four numbers of at most {MOST_PIXELS:g}, got "
+            f"{shown}."
+        )
     return box
 
 
 def parse_label(value: object, where: str) -> str:
-    """Return a label, a string or an integer, as a string. Raises UserError for other types and empty strings."""
+    """Return a label, a string or an integer, as a string. Raises UserError for other types and
+    empty strings."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return _parse_string(value, where, "a label")
 
 
 def parse_caption(value: object, where: str) -> Caption:
-    """Return a caption, with single spaces. Raises UserError for anything but a text, and for too long ones."""
+    """Return a caption, with single spaces. Raises UserError for anything but a text, and for too
+    long ones."""
     text = " ".join(_parse_string(value, where, "a caption").split())
     if len(text) > _MOST_CHARACTERS:
-        raise UserError(f"{where}: a caption must have at most {_MOST_CHARACTERS:,} characters, got {len(text):,}.")
+        raise UserError(
+            f"{where}: a caption must have at most {_MOST_CHARACTERS:,} characters, got "
+            f"{len(text):,}."
+        )
     return Caption(text, where)
 
 
@@ -85,5 +99,7 @@ def _parse_string(value: object, where: str, expected: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: expected {expected}, got a lone surrogate ({ascii(value)[:_SHOWN]}).") from error
+        raise UserError(
+            f"{where}: expected {expected}, got a lone surrogate ({ascii(value)[:_SHOWN]})."
+        ) from error
     return value

@@ -1,7 +1,7 @@
 """Batches of images with boxes: resized to one size, and augmented in training.
 
-Augmentation flips, scales, shifts and recolors an image, differently in each epoch. Boxes are transformed along with
-it; a box of which less than a third stays inside the image is dropped.
+Augmentation flips, scales, shifts and recolors an image, differently in each epoch. Boxes are
+transformed along with it; a box of which less than a third stays inside the image is dropped.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,8 @@ _LEAST_VISIBLE = 1 / 3
 
 
 class Frame(NamedTuple):
-    """Size of an image in pixels, and the factor by which it is scaled to the input size of the model."""
+    """Size of an image in pixels, and the factor by which it is scaled to the input size of the
+    model."""
 
     scale: float
     width: int
@@ -32,7 +33,8 @@ class Frame(NamedTuple):
 
 
 def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], Frame]:
-    """Scale an image to fit into (height, width, 3), and pad it with gray on the right or bottom."""
+    """Scale an image to fit into (height, width, 3), and pad it with gray on the right or
+    bottom."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     array = np.full((height, width, 3), _GRAY, np.uint8)
@@ -41,7 +43,8 @@ def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray
 
 
 BoxBatch = Batch[Tensor, LabeledRegions]
-"""Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the image."""
+"""Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the
+image."""
 
 
 class BoxBatches(BatchesByCount):
@@ -84,7 +87,11 @@ class BoxBatches(BatchesByCount):
             images.append(image)
             classes.append(labels)
             sides = np.array([self.width, self.height])
-            regions.append(np.concatenate(((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1))
+            regions.append(
+                np.concatenate(
+                    ((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1
+                )
+            )
         source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
         return Batch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
 
@@ -93,7 +100,8 @@ class BoxBatches(BatchesByCount):
         return self._image(i)[1]
 
     def _image(self, i: int) -> tuple[NDArray[np.uint8], Frame]:
-        """Return image i at the input size of the model, and its frame; cached up to a limit of memory."""
+        """Return image i at the input size of the model, and its frame; cached up to a limit of
+        memory."""
         if i not in self._cache:
             resized = resize_and_pad(self.data.load(i), self.width, self.height)
             if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:
@@ -103,24 +111,36 @@ class BoxBatches(BatchesByCount):
 
 
 def _augment(
-    image: NDArray[np.uint8], boxes: NDArray[np.float64], labels: NDArray[np.int64], draw: np.random.Generator
+    image: NDArray[np.uint8],
+    boxes: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    draw: np.random.Generator,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.int64]]:
     height, width = image.shape[:2]
     scale = draw.uniform(0.8, 1.4)
     sign = np.where(draw.random(2) < 0.5, -1.0, 1.0)
-    # new = middle + sign scale (old - middle) + shift; the shift is at most the overhang of the scaled image + 5 %
+    # new = middle + sign scale (old - middle) + shift; the shift is at most the overhang of the
+    # scaled image + 5 %
     reach = (abs(scale - 1) / 2 + 0.05) * np.array([width, height])
     middle, shift = np.array([width, height]) / 2, draw.uniform(-1, 1, 2) * reach
     slope, offset = sign * scale, middle - sign * scale * middle + shift
     # Pillow takes the inverse transform: old = (new - offset) / slope.
     inverse = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
     moved = Image.fromarray(image).transform(
-        (width, height), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR, fillcolor=(_GRAY,) * 3
+        (width, height),
+        Image.Transform.AFFINE,
+        inverse,
+        Image.Resampling.BILINEAR,
+        fillcolor=(_GRAY,) * 3,
     )
     pixels = np.asarray(moved, np.float32) - 128
-    pixels = pixels * draw.uniform(0.75, 1.25) * draw.uniform(0.9, 1.1, 3) + 128 + draw.uniform(-20, 20)
+    pixels = (
+        pixels * draw.uniform(0.75, 1.25) * draw.uniform(0.9, 1.1, 3) + 128 + draw.uniform(-20, 20)
+    )
     image = np.clip(pixels, 0, 255).astype(np.uint8)
-    ends = np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1) * slope + offset  # (boxes, 2 ends, 2)
+    ends = (
+        np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1) * slope + offset
+    )  # (boxes, 2 ends, 2)
     first, last = ends.min(1), ends.max(1)
     area = (last - first).prod(-1)
     first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))

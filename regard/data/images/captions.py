@@ -1,11 +1,13 @@
-"""Data sets of images with captions: lists of image files and sentences, or COCO's captions; images in a folder or tar.
+"""Data sets of images with captions: lists of image files and sentences, or COCO's captions; images
+in a folder or tar.
 
-    1.png<TAB>a black cat on a sofa                         FILE.tsv; a further line with 1.png is another caption
-    {"image": "1.png", "caption": "a black cat on a sofa"}  FILE.jsonl; FILE.csv: the same columns
-    {"images": [...], "annotations": [...]}                 FILE.json (regard.data.images.coco)
+    1.png<TAB>a black cat on a sofa                         FILE.tsv; a further line with 1.png is
+    another caption {"image": "1.png", "caption": "a black cat on a sofa"}  FILE.jsonl; FILE.csv:
+    the same columns {"images": [...], "annotations": [...]}                 FILE.json
+    (regard.data.images.coco)
 
-Every image is opened when the captions are read, so that none fails in training. Images are scaled to fit into the size
-of the input, and padded with gray.
+Every image is opened when the captions are read, so that none fails in training. Images are scaled
+to fit into the size of the input, and padded with gray.
 
 Source: chen2015 (the format of COCO's captions).
 """
@@ -98,7 +100,8 @@ class CaptionedImages:
         return [caption.text for caption in self.items[index].captions]
 
     def pixels(self, index: int) -> NDArray[np.uint8]:
-        """Return an image at the size of the input (height, width, 3); cached up to a limit of memory."""
+        """Return an image at the size of the input (height, width, 3); cached up to a limit of
+        memory."""
         item, source = self.items[index], self.sources[index]
         if item.file not in self._cache:
             image = source.open(item.file, item.where).image
@@ -111,12 +114,17 @@ class CaptionedImages:
     def take(self, index: Sequence[int]) -> "CaptionedImages":
         """Return the images of the given indices."""
         items = tuple(self.items[i] for i in index)
-        return CaptionedImages(items, tuple(self.sources[i] for i in index), self.config, self.origin)
+        return CaptionedImages(
+            items, tuple(self.sources[i] for i in index), self.config, self.origin
+        )
 
-    def limit_length(self, length: Callable[[str], int], most: int, on_bad: OnBad) -> "CaptionedImages":
+    def limit_length(
+        self, length: Callable[[str], int], most: int, on_bad: OnBad
+    ) -> "CaptionedImages":
         """Return the images with their captions of at most `most` tokens, counted by `length`.
 
-        Raises: UserError naming the first longer caption, unless on_bad is skip, or if none is short enough.
+        Raises: UserError naming the first longer caption, unless on_bad is skip, or if none is
+                short enough.
         """
         bad_rows, items, sources = BadRows(on_bad, "captions"), [], []
         for item, source in zip(self.items, self.sources, strict=True):
@@ -126,18 +134,24 @@ class CaptionedImages:
                 if size <= most:
                     kept.append(caption)
                 else:
-                    bad_rows.add(f"{caption.where}: the caption has {size} tokens, more than --data.max-length {most}")
+                    bad_rows.add(
+                        f"{caption.where}: the caption has {size} tokens, more than "
+                        f"--data.max-length {most}"
+                    )
             if kept:
                 items.append(item._replace(captions=tuple(kept)))
                 sources.append(source)
         if not items:
-            raise UserError(f"{self.origin}: no caption has at most --data.max-length {most} tokens.")
+            raise UserError(
+                f"{self.origin}: no caption has at most --data.max-length {most} tokens."
+            )
         skipped = (*self.skipped, *bad_rows.skipped)
         return replace(self, items=tuple(items), sources=tuple(sources), skipped=skipped)
 
 
 CaptionBatch = Batch[Tensor, Padded]
-"""Images (rows, 3, height, width) within [0, 1]; token ids of a caption of each, BOS w1 .. wn EOS."""
+"""Images (rows, 3, height, width) within [0, 1]; token ids of a caption of each, BOS w1 .. wn
+EOS."""
 
 
 class CaptionBatches(BatchesByCount):
@@ -146,7 +160,9 @@ class CaptionBatches(BatchesByCount):
     encode: returns the token ids of a caption.
     """
 
-    def __init__(self, data: DescribedImages, encode: Callable[[str], list[int]], *, rows: int, seed: int):
+    def __init__(
+        self, data: DescribedImages, encode: Callable[[str], list[int]], *, rows: int, seed: int
+    ):
         super().__init__(rows=rows, seed=seed)
         self.data, self.encode = data, encode
 
@@ -157,7 +173,10 @@ class CaptionBatches(BatchesByCount):
     def collate(self, epoch: int, indices: Sequence[int]) -> CaptionBatch:
         """Return the tensors of the given images."""
         counts = [len(self.data.captions(i)) for i in indices]
-        draws = [int(generator(self.seed, _CHOICE, epoch, i).integers(n)) for i, n in zip(indices, counts, strict=True)]
+        draws = [
+            int(generator(self.seed, _CHOICE, epoch, i).integers(n))
+            for i, n in zip(indices, counts, strict=True)
+        ]
         return self.collate_pairs(list(zip(indices, draws, strict=True)))
 
     def pairs(self) -> list[tuple[int, int]]:
@@ -177,13 +196,18 @@ def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
 
 
 def read_captions(
-    path: str | Path, images: str | Path | None, config: CaptionsConfig, *, option: str = "--data.images"
+    path: str | Path,
+    images: str | Path | None,
+    config: CaptionsConfig,
+    *,
+    option: str = "--data.images",
 ) -> CaptionedImages:
     """Read a file of captions. Every image is opened once, so that none fails later.
 
     images: folder or tar of the images; None: see CaptionsConfig.train_images.
     option: the option that names `images`, for messages.
-    Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
+    Raises: UserError naming the file, the line or the annotation, what was expected and what was
+            found.
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
@@ -200,17 +224,24 @@ def read_captions(
             items.append(item)
             own.append(source)
     if not items:
-        reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
+        reason = (
+            f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
+        )
         raise UserError(f"{path}: contains no image with a caption{reason}")
     return CaptionedImages(tuple(items), tuple(own), config, str(path), bad_rows.skipped)
 
 
-def read_training_captions(config: CaptionsConfig, *, seed: int) -> tuple[CaptionedImages, CaptionedImages]:
-    """Read the training and validation captions: those of the config, or a split of the training captions."""
+def read_training_captions(
+    config: CaptionsConfig, *, seed: int
+) -> tuple[CaptionedImages, CaptionedImages]:
+    """Read the training and validation captions: those of the config, or a split of the training
+    captions."""
     assert config.train is not None
     train = read_captions(config.train, config.train_images, config, option="--data.train-images")
     if config.val is not None:
-        return train, read_captions(config.val, config.val_images, config, option="--data.val-images")
+        return train, read_captions(
+            config.val, config.val_images, config, option="--data.val-images"
+        )
     parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
     val = replace(train.take(parts.val), notices=(parts.notice,))
     return replace(train.take(parts.train), skipped=train.skipped), val
@@ -218,11 +249,15 @@ def read_training_captions(config: CaptionsConfig, *, seed: int) -> tuple[Captio
 
 def _read_list(path: Path, config: CaptionsConfig, bad_rows: BadRows) -> list[CaptionedFile]:
     """Read lines of an image file and a caption; lines of the same file belong to one image."""
-    pairs = read_pairs(path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption"))
+    pairs = read_pairs(
+        path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption")
+    )
     for message, reason in zip(pairs.skipped.messages, pairs.skipped.reasons, strict=True):
         bad_rows.leave_out(message, reason)
     captions: dict[str, list[Caption]] = {}
     for index, (file, text) in enumerate(pairs):
         with bad_rows.catch():
             captions.setdefault(file, []).append(parse_caption(text, pairs.where(index)))
-    return [CaptionedFile(file, tuple(rows), rows[0].where) for file, rows in captions.items() if rows]
+    return [
+        CaptionedFile(file, tuple(rows), rows[0].where) for file, rows in captions.items() if rows
+    ]

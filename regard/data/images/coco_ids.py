@@ -19,6 +19,10 @@ def read_coco_ids(path: Path) -> CocoIds:
     content = parse_data(read_unpacked(path), origin=str(path))
     try:
         images = {image["file_name"]: image["id"] for image in content["images"]}
-        return CocoIds(images, {category["name"].strip(): category["id"] for category in content["categories"]})
+        return CocoIds(
+            images, {category["name"].strip(): category["id"] for category in content["categories"]}
+        )
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: expected COCO's images (id, file_name) and categories (id, name)") from error
+        raise UserError(
+            f"{path}: expected COCO's images (id, file_name) and categories (id, name)"
+        ) from error

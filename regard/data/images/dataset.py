@@ -1,15 +1,17 @@
 """Data sets of labeled images: folders, lists, IDX files, and the embedded handwritten digits.
 
-    FOLDER/cat/1.png ...                 one folder per class; formats as in regard.data.images.files
-    FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, relative to its folder, with their labels
-    train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
-    (nothing)                            1,797 grayscale digits of 8 x 8
+    FOLDER/cat/1.png ...                 one folder per class; formats as in
+    regard.data.images.files FILE.tsv, FILE.csv, FILE.jsonl       a list of image files, relative to
+    its folder, with their labels train-images-idx3-ubyte(.gz)         IDX: bytes (count, height,
+    width); labels in the ...labels-idx1... beside it (nothing)                            1,797
+    grayscale digits of 8 x 8
 
-Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first. Test
-images of another size are resized, as inputs of predictions are.
+Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or
+that of the first. Test images of another size are resized, as inputs of predictions are.
 
-Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
-UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
+Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of
+Handwritten Digits", UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test
+part).
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +38,8 @@ from regard.system.memory import available_memory
 from regard.system.terminal import format_count
 
 _MOST_MEMORY = 4
-"""Maximum memory of the pixels of a data set, as a multiple of `file_limit()`, if REGARD_MAX_FILE_MIB is set."""
+"""Maximum memory of the pixels of a data set, as a multiple of `file_limit()`, if
+REGARD_MAX_FILE_MIB is set."""
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
@@ -69,12 +72,15 @@ class ImageDataset:
             return self.notices
         return (
             *self.notices,
-            f"{self.origin}: skipped {format_count(len(self.skipped), 'file')}; first: {self.skipped[0]}",
+            f"{self.origin}: skipped {format_count(len(self.skipped), 'file')}; first: "
+            f"{self.skipped[0]}",
         )
 
     def take(self, index: Sequence[int], origin: str) -> "ImageDataset":
         """Return the data set of the given indices."""
-        labels, locations = (tuple(values[i] for i in index) for values in (self.labels, self.locations))
+        labels, locations = (
+            tuple(values[i] for i in index) for values in (self.labels, self.locations)
+        )
         return ImageDataset(self.pixels[list(index)], labels, origin, locations)
 
 
@@ -85,15 +91,18 @@ def image_shape(images: ImageDataset) -> tuple[int, int, int]:
 
 
 def memory_limit() -> int:
-    """Return the maximum size in bytes of the pixels of a data set: 40% of the available memory, for they are copied
-    once, or 4 times REGARD_MAX_FILE_MIB if it is set.
+    """Return the maximum size in bytes of the pixels of a data set: 40% of the available memory,
+    for they are copied once, or 4 times REGARD_MAX_FILE_MIB if it is set.
     """
     available = available_memory()
-    return _MOST_MEMORY * file_limit() if is_limit_set() or available is None else available * 2 // 5
+    return (
+        _MOST_MEMORY * file_limit() if is_limit_set() or available is None else available * 2 // 5
+    )
 
 
 def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDataset, ImageDataset]:
-    """Read training and validation images: those of the config, a split of the training images, or the digits."""
+    """Read training and validation images: those of the config, a split of the training images, or
+    the digits."""
     check_image_options(config)
     if config.train is None:
         return load_digits("train"), load_digits("val")
@@ -111,52 +120,82 @@ def check_image_options(config: ImagesConfig) -> None:
     has_list = any(Path(plain_name(path)).suffix in FORMATS and not path.is_dir() for path in paths)
     default = ImagesConfig()
     for names, kind, is_used in (
-        (("file_column", "label_column", "header"), "lists of files and labels (.tsv, .csv, .jsonl)", has_list),
+        (
+            ("file_column", "label_column", "header"),
+            "lists of files and labels (.tsv, .csv, .jsonl)",
+            has_list,
+        ),
         (("names",), "IDX files", not paths or any(not path.is_dir() for path in paths)),
     ):
         given = [name for name in names if getattr(config, name) != getattr(default, name)]
         if given and not is_used:
             option = given[0].replace("_", "-")
-            raise UserError(f"--data.{option} is an option of {kind}, and none of the data is one: leave it out.")
+            raise UserError(
+                f"--data.{option} is an option of {kind}, and none of the data is one: leave it "
+                f"out."
+            )
 
 
 def read_images(
-    path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None, *, resizes: bool = False
+    path: str | Path,
+    config: ImagesConfig,
+    shape: tuple[int, int, int] | None = None,
+    *,
+    resizes: bool = False,
 ) -> ImageDataset:
     """Read the images of a folder, a list or an IDX file.
 
     shape:   required (channels, height, width); None if the first image determines it.
-    resizes: images of another size than `shape` are resized, and counted in a notice, instead of refused.
+    resizes: images of another size than `shape` are resized, and counted in a notice, instead of
+    refused.
     Raises: UserError naming the file, what was expected and what was found.
     """
     path = Path(path)
     if path.is_dir():
         return _normalize_labels(_from_folder(path, config, shape, resizes=resizes))
     if not path.exists():
-        raise UserError(f"{path} does not exist; expected a folder with a folder per class, a list, or an IDX file.")
+        raise UserError(
+            f"{path} does not exist; expected a folder with a folder per class, a list, or an IDX "
+            f"file."
+        )
     check_file(path)
     if Path(plain_name(path)).suffix in FORMATS:
         images = _from_list(path, config, shape, resizes=resizes)
-        return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
-    check_kind(path, f"a folder with a folder of images for each class, a list ({', '.join(FORMATS)}) or an IDX file")
+        return (
+            _normalize_labels(images) if config.target == "class" else images
+        )  # several labels are split later
+    check_kind(
+        path,
+        f"a folder with a folder of images for each class, a list ({', '.join(FORMATS)}) or an IDX "
+        f"file",
+    )
     return _from_idx(path, config, shape, resizes=resizes)
 
 
 def read_image_array(
     file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, where: str = ""
 ) -> NDArray[np.uint8]:
-    """Read an image file as an array (channels, height, width), which must have `shape` if it is given.
+    """Read an image file as an array (channels, height, width), which must have `shape` if it is
+    given.
 
     where:  location of the reference to the file, for messages.
     Raises: UserError naming both.
     """
-    return to_image_array(read_image(file, where), config, shape, f"{where}: {file}" if where else str(file))
+    return to_image_array(
+        read_image(file, where), config, shape, f"{where}: {file}" if where else str(file)
+    )
 
 
 def to_image_array(
-    upright: UprightImage, config: ImagesConfig, shape: tuple[int, int, int] | None, name: str, *, resizes: bool = False
+    upright: UprightImage,
+    config: ImagesConfig,
+    shape: tuple[int, int, int] | None,
+    name: str,
+    *,
+    resizes: bool = False,
 ) -> NDArray[np.uint8]:
-    """Return an image as an array (channels, height, width), which must have `shape` if it is given.
+    """Return an image as an array (channels, height, width), which must have `shape` if it is
+    given.
 
     resizes: an image of another size is resized.
     Raises:  UserError naming the image.
@@ -171,30 +210,47 @@ def to_image_array(
         converted = converted.resize(size, Image.Resampling.BILINEAR)
     array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
     if shape and array.shape != shape:
-        size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
+        size = (
+            f"{upright.describe_size()} pixels"
+            if config.size is None
+            else f"{config.size} x {config.size} pixels"
+        )
         sizes = f"{size}, but the images before it have {shape[2]} x {shape[1]}"
         raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
     return array
 
 
 def split_validation(
-    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None, hint: str = ""
+    images: ImageDataset,
+    share: float,
+    *,
+    seed: int,
+    labels: Sequence[Iterable[str]] | None = None,
+    hint: str = "",
 ) -> tuple[ImageDataset, ImageDataset]:
     """Hold out `share` of the images for validation; see `regard.data.held_out.hold_out`."""
     names = {"origin": images.origin, "noun": "images", "hint": hint}
     parts = hold_out(len(images), share, seed=seed, labels=labels, **names)
     train, val = (images.take(index, images.origin) for index in (parts.train, parts.val))
-    return replace(train, skipped=images.skipped, notices=images.notices), replace(val, notices=(parts.notice,))
+    return replace(train, skipped=images.skipped, notices=images.notices), replace(
+        val, notices=(parts.notice,)
+    )
 
 
 def load_digits(split: str) -> ImageDataset:
-    """Load the embedded handwritten digits: 1,300 for training, 200 for validation, 297 (other writers) for tests."""
+    """Load the embedded handwritten digits: 1,300 for training, 200 for validation, 297 (other
+    writers) for tests."""
     with np.load(_DIGITS, allow_pickle=False) as content:
         pixels, labels = content["pixels"], content["labels"]
     first, last = _DIGIT_SPLITS[split]
     pixels = np.minimum(pixels[first:last, None].astype(np.int64) * 16, 255).astype(np.uint8)
     names = tuple(str(label) for label in labels[first:last])
-    return ImageDataset(pixels, names, f"handwritten digits, {split}", tuple(f"digit {i}" for i in range(first, last)))
+    return ImageDataset(
+        pixels,
+        names,
+        f"handwritten digits, {split}",
+        tuple(f"digit {i}" for i in range(first, last)),
+    )
 
 
 def _normalize_labels(images: ImageDataset) -> ImageDataset:
@@ -213,7 +269,9 @@ def _from_folder(
     return replace(images, notices=(*folders.notices, *images.notices))
 
 
-def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool) -> ImageDataset:
+def _from_list(
+    path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool
+) -> ImageDataset:
     """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
     listed, skipped = read_image_list(path, config)
     files = ImageFiles.from_path(path.parent)
@@ -234,7 +292,8 @@ def _read_all(
     *,
     resizes: bool,
 ) -> ImageDataset:
-    """Read the images of (file, label, location). Bad ones are skipped or raised, depending on `config.on_bad`."""
+    """Read the images of (file, label, location). Bad ones are skipped or raised, depending on
+    `config.on_bad`."""
     arrays, labels, locations, bad_rows = [], [], [], BadRows(config.on_bad, "images")
     others: list[str] = []
     most = memory_limit()
@@ -243,14 +302,17 @@ def _read_all(
         with bad_rows.catch():
             where = "" if location == str(file) else location
             upright = read_image(file, where)
-            array = to_image_array(upright, config, shape, f"{where}: {file}" if where else str(file), resizes=resizes)
+            array = to_image_array(
+                upright, config, shape, f"{where}: {file}" if where else str(file), resizes=resizes
+            )
             if shape and config.size is None and upright.image.size != (shape[2], shape[1]):
                 others.append(f"{location}, {upright.describe_size()}")
         if array is None:
             continue
         if (len(arrays) + 1) * array.nbytes > most:
             raise UserError(
-                f"{location}: the images up to here take more than {most:,} bytes of memory: set --data.size to resize "
+                f"{location}: the images up to here take more than {most:,} bytes of memory: set "
+                f"--data.size to resize "
                 "all images, or raise REGARD_MAX_FILE_MIB if it is set."
             )
         shape = (array.shape[0], array.shape[1], array.shape[2])
@@ -260,13 +322,20 @@ def _read_all(
     if not arrays:
         raise UserError(f"{path}: contains no readable image; first problem: {bad_rows.skipped[0]}")
     notices = _describe_resized(path, others, arrays[0].shape)
-    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped, notices)
+    return ImageDataset(
+        np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped, notices
+    )
 
 
 def _describe_resized(path: Path, others: Sequence[str], shape: Sequence[int]) -> tuple[str, ...]:
-    """Return a notice about images of another size, if there are any. others: location and size of each."""
+    """Return a notice about images of another size, if there are any. others: location and size of
+    each."""
     size = f"{shape[2]} x {shape[1]} pixels, the size of the training images"
-    return (f"{path}: resized {format_count(len(others), 'image')} to {size}; first: {others[0]}.",) if others else ()
+    return (
+        (f"{path}: resized {format_count(len(others), 'image')} to {size}; first: {others[0]}.",)
+        if others
+        else ()
+    )
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:
@@ -275,14 +344,20 @@ def _channels(image: Image.Image, config: ImagesConfig) -> int:
     return 1 if image.mode in ("1", "L", "LA") else 3
 
 
-def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool) -> ImageDataset:
+def _from_idx(
+    path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool
+) -> ImageDataset:
     pixels = read_idx(path, MAGIC_IMAGES, 3)
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
     if beside == path or not beside.exists():
-        raise UserError(f"{path}: its labels must be in {beside.name} beside it, which does not exist.")
+        raise UserError(
+            f"{path}: its labels must be in {beside.name} beside it, which does not exist."
+        )
     labels = read_idx(beside, MAGIC_LABELS, 1)
     if len(labels) != len(pixels):
-        raise UserError(f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels.")
+        raise UserError(
+            f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels."
+        )
     array, others = pixels[:, None], []
     size = None if config.size is None else (config.size, config.size)
     if shape and resizes:
@@ -300,10 +375,16 @@ def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | No
     names = tuple(str(label) for label in labels)
     locations = tuple(f"{path}, image {number}" for number in range(1, len(names) + 1))
     return ImageDataset(
-        array, names, str(path), locations, notices=_describe_resized(path, others, (1, *array.shape[2:]))
+        array,
+        names,
+        str(path),
+        locations,
+        notices=_describe_resized(path, others, (1, *array.shape[2:])),
     )
 
 
 def _resize(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Return an image (height, width) at another height and width."""
-    return np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR), np.uint8)
+    return np.asarray(
+        Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR), np.uint8
+    )

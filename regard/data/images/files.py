@@ -1,11 +1,13 @@
 """Image files, from a folder, a tar or the caller, with the same preparation in all recipes.
 
-    file -> format by content -> number of pixels -> decode -> upright (EXIF) -> 8 bits -> transparency over white
+    file -> format by content -> number of pixels -> decode -> upright (EXIF) -> 8 bits ->
+    transparency over white
 
-Only FORMATS are accepted, recognized by content: Pillow has other formats, one of which starts Ghostscript. Animated
-images are read as their first frame. The EXIF orientation is applied, as in image viewers. 16-bit grayscale images are
-converted to 8 bits, v -> round(v / 257); images of 32-bit integers or floating-point numbers have no defined scale and
-are refused. Transparent pixels are composited over white.
+Only FORMATS are accepted, recognized by content: Pillow has other formats, one of which starts
+Ghostscript. Animated images are read as their first frame. The EXIF orientation is applied, as in
+image viewers. 16-bit grayscale images are converted to 8 bits, v -> round(v / 257); images of
+32-bit integers or floating-point numbers have no defined scale and are refused. Transparent pixels
+are composited over white.
 """
 
 import io
@@ -31,7 +33,8 @@ FORMATS = (
     *(("AVIF",) if _HAS_AVIF else ()),
     *(("JPEG2000",) if _HAS_JPEG_2000 else ()),
 )
-"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF and JPEG 2000 if Pillow was built with them."""
+"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF and JPEG 2000 if Pillow was
+built with them."""
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
     *(".pbm", ".pgm", ".ppm", ".pnm"),
@@ -42,11 +45,13 @@ ENDINGS = (
 _MOST_PIXELS = 178_956_970
 """Pillow's limit, twice its MAX_IMAGE_PIXELS."""
 _MOST_RATIO, _BYTES_PER_PIXEL = 100, 16
-"""Pixels per byte of a file, and memory per pixel while it is decoded, up to which larger images are read."""
+"""Pixels per byte of a file, and memory per pixel while it is decoded, up to which larger images
+are read."""
 _VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_IN_I = ("PNG", "PPM")
-"""Formats in which integers of Pillow's mode I range up to 65,535; in TIFF they have no defined range."""
+"""Formats in which integers of Pillow's mode I range up to 65,535; in TIFF they have no defined
+range."""
 _ORIENTATION = 0x0112
 _TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -57,7 +62,8 @@ _TRANSPOSES = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""Transpose that makes an image of each EXIF orientation upright (JEITA CP-3451, tag Orientation)."""
+"""Transpose that makes an image of each EXIF orientation upright (JEITA CP-3451, tag
+Orientation)."""
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
@@ -86,8 +92,8 @@ class UprightImage(NamedTuple):
 def pixel_limit(size: int) -> int:
     """Return the maximum number of pixels of an image in a file of `size` bytes.
 
-    178,956,970, or more if the file has at least a byte for 100 pixels and 16 bytes of memory are available for each;
-    or REGARD_MAX_IMAGE_MEGAPIXELS million.
+    178,956,970, or more if the file has at least a byte for 100 pixels and 16 bytes of memory are
+    available for each; or REGARD_MAX_IMAGE_MEGAPIXELS million.
     """
     limit = variable_limit(_VARIABLE, "million pixels")
     if limit is not None:
@@ -99,8 +105,8 @@ def read_image(path: Path, where: str = "") -> UprightImage:
     """Read and prepare an image.
 
     where:  location of the reference to the file, for messages.
-    Raises: UserError naming both if the file is not an image of FORMATS, is damaged, exceeds `pixel_limit()`, or has
-            pixels without a defined scale.
+    Raises: UserError naming both if the file is not an image of FORMATS, is damaged, exceeds
+            `pixel_limit()`, or has pixels without a defined scale.
     """
     try:
         check_file(path)  # refuses pipes, which would block
@@ -116,7 +122,9 @@ def prepare_image(image: Image.Image, name: str) -> UprightImage:
     name:   of the image, for messages.
     Raises: UserError if its pixels have no defined scale.
     """
-    applied = getattr(image, "tag_v2", {}).get(_ORIENTATION)  # of a TIFF, which Pillow rotates when it loads the pixels
+    applied = getattr(image, "tag_v2", {}).get(
+        _ORIENTATION
+    )  # of a TIFF, which Pillow rotates when it loads the pixels
     image.load()
     try:
         orientation = image.getexif().get(_ORIENTATION)
@@ -153,11 +161,14 @@ class ImageFiles(NamedFiles):
         return _to_color(decode_image(content, f"{where}: {self.path} / {path}"))
 
 
-def find_images(annotations: Path, images: str | Path | None, *, option: str = "--data.images") -> list[ImageFiles]:
-    """Return the folders and tars of the images of a file of annotations: the given one, or those that exist.
+def find_images(
+    annotations: Path, images: str | Path | None, *, option: str = "--data.images"
+) -> list[ImageFiles]:
+    """Return the folders and tars of the images of a file of annotations: the given one, or those
+    that exist.
 
-    The default is a folder or tar beside the file that is named like it, like the last part of its name
-    (captions_train.json: train, train.tar) or images; then its own folder.
+    The default is a folder or tar beside the file that is named like it, like the last part of its
+    name (captions_train.json: train, train.tar) or images; then its own folder.
 
     option: the option that names `images`, for messages.
     """
@@ -167,18 +178,26 @@ def find_images(annotations: Path, images: str | Path | None, *, option: str = "
     stem = annotations.name.split(".")[0]
     last = stem.rsplit("_", 1)[-1]
     names = (last, f"{last}.tar", stem, f"{stem}.tar", "images", "images.tar")
-    existing = [folder / name for name in names if (folder / name).exists() and folder / name != annotations]
-    return [ImageFiles.from_path(path, home=folder, option=option) for path in (*existing[:1], folder)]
+    existing = [
+        folder / name for name in names if (folder / name).exists() and folder / name != annotations
+    ]
+    return [
+        ImageFiles.from_path(path, home=folder, option=option) for path in (*existing[:1], folder)
+    ]
 
 
-def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[ImageFiles, UprightImage]:
+def open_first(
+    sources: Sequence[ImageFiles], name: str, where: str
+) -> tuple[ImageFiles, UprightImage]:
     """Return the first source that has an image of this name, and the image.
 
     where:  location of the reference to the file, for messages.
     Raises: UserError naming both.
     """
     source = next((source for source in sources if source.has(name)), None)
-    source = source or next((source for source in sources if source.has(name, by_last_parts=True)), None)
+    source = source or next(
+        (source for source in sources if source.has(name, by_last_parts=True)), None
+    )
     if source is None:
         source, *others = sources
         return source, source.open(name, where, others)
@@ -186,13 +205,16 @@ def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[Im
 
 
 def decode_image(content: bytes, name: str) -> UprightImage:
-    """Decode and prepare the content of an image file. Raises UserError as `read_image`; `name` is for messages."""
+    """Decode and prepare the content of an image file. Raises UserError as `read_image`; `name` is
+    for messages."""
     limit = pixel_limit(len(content))
     if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit is lower
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about many pixels, which are checked below, and damaged EXIF
+            warnings.simplefilter(
+                "ignore"
+            )  # about many pixels, which are checked below, and damaged EXIF
             image = Image.open(io.BytesIO(content), formats=FORMATS)
             pixels = image.width * image.height
             if pixels > limit:
@@ -216,7 +238,10 @@ def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
         kind = "32-bit integer" if image.mode == "I" else "floating-point"
-        raise UserError(f"{name}: {kind} pixels have no defined range from black to white: convert it to 8 bits.")
+        raise UserError(
+            f"{name}: {kind} pixels have no defined range from black to white: convert it to 8 "
+            f"bits."
+        )
     return image
 
 
@@ -232,7 +257,11 @@ def _flatten(image: Image.Image) -> Image.Image:
 
 
 def _to_color(upright: UprightImage) -> UprightImage:
-    return upright if upright.image.mode == "RGB" else upright._replace(image=upright.image.convert("RGB"))
+    return (
+        upright
+        if upright.image.mode == "RGB"
+        else upright._replace(image=upright.image.convert("RGB"))
+    )
 
 
 def _reason(error: Exception, content: bytes) -> str:

@@ -15,11 +15,16 @@ MAGIC_IMAGES, MAGIC_LABELS = 2051, 2049
 def read_idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
     """Read the bytes of an IDX file, and check them against the sizes in its header."""
     content = read_unpacked(path)
-    header = np.frombuffer(content[: 4 + 4 * axes], ">i4") if len(content) >= 4 + 4 * axes else np.zeros(0, ">i4")
+    header = (
+        np.frombuffer(content[: 4 + 4 * axes], ">i4")
+        if len(content) >= 4 + 4 * axes
+        else np.zeros(0, ">i4")
+    )
     if not len(header) or header[0] != magic:
         actual = f"{header[0]}" if len(header) else f"{len(content)} bytes"
         raise UserError(
-            f"{path}: not an IDX file of {'images' if axes > 1 else 'labels'}: expected magic number {magic}, "
+            f"{path}: not an IDX file of {'images' if axes > 1 else 'labels'}: expected magic "
+            f"number {magic}, "
             f"got {actual}."
         )
     sizes = tuple(int(size) for size in header[1:])
@@ -28,5 +33,8 @@ def read_idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
         raise UserError(f"{path}: sizes in the header must be at least 1, got {stated}.")
     body = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     if body.size != math.prod(sizes):
-        raise UserError(f"{path}: its header states {stated} bytes, but the file holds {body.size:,}: truncated?")
+        raise UserError(
+            f"{path}: its header states {stated} bytes, but the file holds {body.size:,}: "
+            f"truncated?"
+        )
     return body.reshape(sizes).copy()  # writable, as torch shares this memory

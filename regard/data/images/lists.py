@@ -1,9 +1,11 @@
-"""Lists of image files with their labels: columns or JSON objects (regard.data.text.rows), plain or compressed.
+"""Lists of image files with their labels: columns or JSON objects (regard.data.text.rows), plain or
+compressed.
 
     photos/1.png<TAB>cat,dog                           FILE.tsv
-    photos/1.png,3.25        photos/2.png,"cat,dog"    FILE.csv, quoted where a comma belongs to a column
-    {"file": "photos/1.png", "label": ["cat", "dog"]}  FILE.jsonl
-    file,cat,dog             photos/1.png,1,0          FILE.csv, several columns of labels that hold where there is 1
+    photos/1.png,3.25        photos/2.png,"cat,dog"    FILE.csv, quoted where a comma belongs to a
+    column {"file": "photos/1.png", "label": ["cat", "dog"]}  FILE.jsonl
+    file,cat,dog             photos/1.png,1,0          FILE.csv, several columns of labels that hold
+                             where there is 1
 
 A header with `file` and `label` selects these columns among others, in any order.
 """
@@ -31,11 +33,14 @@ FORMATS = {
 
 
 def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, str, str]], Skipped]:
-    """Return line, file and label of each image, and the skipped lines. Raises UserError naming the first bad line."""
+    """Return line, file and label of each image, and the skipped lines. Raises UserError naming the
+    first bad line."""
     format = FORMATS[Path(plain_name(path)).suffix]
     labels = config.label_column or (None,)
     is_binary = config.target == "labels" and len(labels) > 1
-    types = (bool, int, float, list) if config.target == "class" or is_binary else (int, float, list)
+    types = (
+        (bool, int, float, list) if config.target == "class" or is_binary else (int, float, list)
+    )
     also = {"also": types} if format == "jsonl" else {}
     columns = Columns(
         ("file", *("label" for _ in labels)),
@@ -51,5 +56,7 @@ def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, s
             file, label = combine_targets(records.parse(row), records, is_binary=is_binary)
             rows.append((number, file.strip(), label.strip()))
     if not rows:
-        raise UserError("\n".join(filter(None, [f"{path}: contains no image.", bad_rows.skipped.describe()])))
+        raise UserError(
+            "\n".join(filter(None, [f"{path}: contains no image.", bad_rows.skipped.describe()]))
+        )
     return rows, bad_rows.skipped

@@ -1,7 +1,7 @@
 """Batches of point clouds with boxes: padded, and augmented in training.
 
-Augmentation turns a cloud by a multiple of 90 degrees about z, mirrors it, scales it and leaves out some of its points,
-differently in each epoch. Boxes stay parallel to the axes.
+Augmentation turns a cloud by a multiple of 90 degrees about z, mirrors it, scales it and leaves out
+some of its points, differently in each epoch. Boxes stay parallel to the axes.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ _MOST_LEFT_OUT = 0.3
 _LEAST_POINTS = 16
 
 CloudBatch = Batch[Padded, LabeledRegions]
-"""Points (rows, points, 3 + features), in meters from the middle of the cloud, and boxes: center and size relative to
-the extent of the run."""
+"""Points (rows, points, 3 + features), in meters from the middle of the cloud, and boxes: center
+and size relative to the extent of the run."""
 
 
 class CloudBatches(BatchesByCount):
@@ -63,7 +63,9 @@ class CloudBatches(BatchesByCount):
             clouds.append(points)
             regions.append(to_regions(boxes, self.scale))
         classes = [self.classes[i] for i in indices]
-        return Batch(pad_clouds(clouds), LabeledRegions.from_rows(classes, regions, 3), tuple(indices))
+        return Batch(
+            pad_clouds(clouds), LabeledRegions.from_rows(classes, regions, 3), tuple(indices)
+        )
 
 
 def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:
@@ -76,7 +78,8 @@ def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:
 
 
 def to_regions(boxes: NDArray[np.float64], scale: CloudScale) -> NDArray[np.float64]:
-    """Return center and size relative to the extent, of the part of each box (boxes, 6) inside it."""
+    """Return center and size relative to the extent, of the part of each box (boxes, 6) inside
+    it."""
     extent = np.array(scale.extent)
     first = ((boxes[:, :3] - boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)
     last = ((boxes[:, :3] + boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)

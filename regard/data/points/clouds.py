@@ -1,15 +1,17 @@
-"""Data sets of point clouds with boxes in three dimensions: a table of boxes, and a file for each cloud.
+"""Data sets of point clouds with boxes in three dimensions: a table of boxes, and a file for each
+cloud.
 
-    file,x,y,z,dx,dy,dz,label           a box per line: its center and its sizes along the axes, in meters
-    kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
+    file,x,y,z,dx,dy,dz,label           a box per line: its center and its sizes along the axes, in
+    meters kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
     empty.ply,,,,,,,                    a cloud without boxes
 
-z points upward. Boxes are parallel to the axes. The origin of a cloud for the model is the middle of its points, so
-that their position in the world has no effect. Large clouds are thinned: the points in each cell of a grid are replaced
-by their mean. Points are first put in order of their coordinates, so that the order in a file has no effect on any bit.
+z points upward. Boxes are parallel to the axes. The origin of a cloud for the model is the middle
+of its points, so that their position in the world has no effect. Large clouds are thinned: the
+points in each cell of a grid are replaced by their mean. Points are first put in order of their
+coordinates, so that the order in a file has no effect on any bit.
 
-Unusable data is reported before training: clouds that are missing or damaged, boxes without size or away from their
-cloud.
+Unusable data is reported before training: clouds that are missing or damaged, boxes without size or
+away from their cloud.
 """
 
 import json
@@ -39,21 +41,25 @@ _COLUMNS = ("file", *_NUMBERS, "label")
 _MOST = 1e9
 _LEAST_SIDE = 1e-3
 _MARGIN = 1.1
-"""Factor of the largest extent in training, so that other clouds fit, and scaled ones in training."""
+"""Factor of the largest extent in training, so that other clouds fit, and scaled ones in
+training."""
 _FILE = "points.json"
 
 
 class CloudScale(NamedTuple):
-    """Extent of the clouds of a run, and scales of their features, computed from the training data."""
+    """Extent of the clouds of a run, and scales of their features, computed from the training
+    data."""
 
     extent: tuple[float, ...]
-    """Sides of the part of space around the middle of a cloud in which boxes are found, in meters."""
+    """Sides of the part of space around the middle of a cloud in which boxes are found, in
+    meters."""
     means: tuple[float, ...] = ()
     deviations: tuple[float, ...] = ()
 
     @classmethod
     def measure(cls, data: AnnotatedDataset[NDArray[np.float64]]) -> Self:
-        """Return the extent within which all training points and boxes lie, and the scales of the features."""
+        """Return the extent within which all training points and boxes lie, and the scales of the
+        features."""
         reach, count = np.zeros(3), 0
         total = squares = np.zeros(0)
         for i, item in enumerate(data.items):
@@ -95,21 +101,32 @@ class CloudScale(NamedTuple):
             rows = [tuple(map(float, content[name])) for name in cls._fields]
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(f"{path}: damaged: it must hold {', '.join(cls._fields)}") from error
-        fits = [len(row) for row in rows] == [3, features, features] and min((*rows[0], *rows[2])) > 0
-        if content.get("version") != 1 or not fits or not all(math.isfinite(number) for row in rows for number in row):
-            raise UserError(f"{path}: damaged, or of another version: it must hold three sides and {features} scales")
+        fits = [len(row) for row in rows] == [3, features, features] and min(
+            (*rows[0], *rows[2])
+        ) > 0
+        if (
+            content.get("version") != 1
+            or not fits
+            or not all(math.isfinite(number) for row in rows for number in row)
+        ):
+            raise UserError(
+                f"{path}: damaged, or of another version: it must hold three sides and {features} "
+                f"scales"
+            )
         return cls(*rows)
 
 
 def middle_of(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the middle (3) between the smallest and the largest coordinates of points (points, 3 + features)."""
+    """Return the middle (3) between the smallest and the largest coordinates of points (points, 3 +
+    features)."""
     return (points[:, :3].min(0) + points[:, :3].max(0)) / 2
 
 
 def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """Return at most `most` points (points, 3 + features), in order of their coordinates.
 
-    More points are replaced by the means in the cells of a grid, whose side is the smallest that is found by bisection.
+    More points are replaced by the means in the cells of a grid, whose side is the smallest that is
+    found by bisection.
     """
     points = points[np.lexsort(points.T[::-1])]
     if len(points) <= most:
@@ -150,19 +167,25 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
         with bad_rows.catch():
             name = str(files.resolve(item.file, item.where))
             try:
-                points = thin_cloud(parse_cloud(read_bytes(Path(name)), name, config.features), config.points)
+                points = thin_cloud(
+                    parse_cloud(read_bytes(Path(name)), name, config.features), config.points
+                )
             except UserError as error:
                 raise UserError(f"{item.where}: {error}") from error
         if points is not None:
             items.append(_check_boxes(item, lines, points, bad_rows))
             clouds.append(points)
     if not items:
-        reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
+        reason = (
+            f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
+        )
         raise UserError(f"{path}: names no cloud{reason}")
     return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
 
 
-def _cells(points: NDArray[np.float64], origin: NDArray[np.float64], side: float) -> NDArray[np.int64]:
+def _cells(
+    points: NDArray[np.float64], origin: NDArray[np.float64], side: float
+) -> NDArray[np.int64]:
     """Return the number of the occupied cell of each point."""
     places = np.floor((points[:, :3] - origin) / side).clip(max=2.0**20).astype(np.int64)
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
@@ -183,7 +206,9 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Ann
             boxes = boxes_of.setdefault(file, [])
             first_line.setdefault(file, where)
             if any(cells) or label:
-                boxes.append((_parse_box(cells, where), _parse_label(normalizer[label], where), where))
+                boxes.append(
+                    (_parse_box(cells, where), _parse_label(normalizer[label], where), where)
+                )
     normalizer.warn(str(path))
     return [
         (
@@ -202,10 +227,15 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Ann
 def _parse_box(cells: Sequence[str], where: str) -> list[float]:
     box = parse_numbers(cells, most=_MOST)
     if not box:
-        raise UserError(f"{where}: expected {', '.join(_NUMBERS)}, six numbers of at most {_MOST:g}, got {cells}.")
+        raise UserError(
+            f"{where}: expected {', '.join(_NUMBERS)}, six numbers of at most {_MOST:g}, got "
+            f"{cells}."
+        )
     if min(box[3:]) < _LEAST_SIDE:
         sizes = ", ".join(f"{size:g}" for size in box[3:])
-        raise UserError(f"{where}: dx, dy and dz must be sizes of at least {_LEAST_SIDE:g} m, got {sizes}.")
+        raise UserError(
+            f"{where}: dx, dy and dz must be sizes of at least {_LEAST_SIDE:g} m, got {sizes}."
+        )
     return box
 
 
@@ -215,15 +245,21 @@ def _parse_label(label: str, where: str) -> str:
     return label
 
 
-def _check_boxes(item: Annotated, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows) -> Annotated:
-    """Return the item without boxes that do not touch the extent of its points, which are bad rows."""
+def _check_boxes(
+    item: Annotated, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows
+) -> Annotated:
+    """Return the item without boxes that do not touch the extent of its points, which are bad
+    rows."""
     first, last = points[:, :3].min(0), points[:, :3].max(0)
     keep = []
     for i, (box, where) in enumerate(zip(item.boxes, lines, strict=True)):
         with bad_rows.catch():
             if (box[:3] + box[3:] / 2 < first).any() or (box[:3] - box[3:] / 2 > last).any():
                 center, bounds = _format(box[:3]), f"{_format(first)} to {_format(last)}"
-                raise UserError(f"{where}: the box at {center} lies outside the points of {item.file}, {bounds}.")
+                raise UserError(
+                    f"{where}: the box at {center} lies outside the points of {item.file}, "
+                    f"{bounds}."
+                )
             keep.append(i)
     return replace(item, boxes=item.boxes[keep], labels=tuple(item.labels[i] for i in keep))
 

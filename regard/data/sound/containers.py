@@ -1,7 +1,8 @@
-"""Detection of truncated sound files: the number of samples stated in the header against the size of the file.
+"""Detection of truncated sound files: the number of samples stated in the header against the size
+of the file.
 
-libsndfile reads truncated files without an error. Streaming writers, which cannot update the header, state 0 or
-(nearly) the largest possible number: such files are not considered truncated.
+libsndfile reads truncated files without an error. Streaming writers, which cannot update the
+header, state 0 or (nearly) the largest possible number: such files are not considered truncated.
 """
 
 import os
@@ -23,7 +24,11 @@ def describe_truncation(file: BinaryIO) -> str:
     if magic == b"OggS":
         return _missing_pages(file, size)
     for start, stated in _samples(file, magic):
-        if stated > max(0, size - start) and stated < _LARGEST and not any(a <= stated <= b for a, b in _UNKNOWN):
+        if (
+            stated > max(0, size - start)
+            and stated < _LARGEST
+            and not any(a <= stated <= b for a, b in _UNKNOWN)
+        ):
             return f"its header states {stated:,} bytes of samples, but the file has {max(0, size - start):,}"
     return ""
 

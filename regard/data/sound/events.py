@@ -1,9 +1,11 @@
-"""Data sets of sounds with events: sound files with a table of onset, duration and label, or mixed from recordings.
+"""Data sets of sounds with events: sound files with a table of onset, duration and label, or mixed
+from recordings.
 
-Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event that is cut by the
-edge of a segment counts if at least a third of it, or a third of the segment, is inside. In training, a segment is
-time-stretched and shifted, differently in each epoch, to prevent overfitting on few recordings. Unusable data is
-reported before training: files that are missing or not sound, events without duration or outside their file.
+Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event
+that is cut by the edge of a segment counts if at least a third of it, or a third of the segment, is
+inside. In training, a segment is time-stretched and shifted, differently in each epoch, to prevent
+overfitting on few recordings. Unusable data is reported before training: files that are missing or
+not sound, events without duration or outside their file.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,17 +91,23 @@ class SoundDataset:
             "begins": tuple(self.begins[i] for i in index),
         }
         load = self.load
-        return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, labels_of=labels_of, **places)
+        return SoundDataset(
+            len(index), lambda i: load(index[i]), labels, self.origin, labels_of=labels_of, **places
+        )
 
     def name(self, index: int) -> str:
         """Return the file of a segment and where it begins; of a scene, its number."""
-        return f"{self.files[index]}, from {self.begins[index]:g} s" if self.files else f"sound {index}"
+        return (
+            f"{self.files[index]}, from {self.begins[index]:g} s"
+            if self.files
+            else f"sound {index}"
+        )
 
     def hold_out(self, share: float, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
         """Return training and validation segments of a table; see `regard.data.held_out.hold_out`.
 
-        The segments of a sound file are on one side. If there is one file, its last part is for validation, and the
-        two segments before it, which overlap it, are left out.
+        The segments of a sound file are on one side. If there is one file, its last part is for
+        validation, and the two segments before it, which overlap it, are left out.
         """
         names, labels = {"origin": self.origin, "noun": "segments"}, set(self.labels)
         if len(set(self.files)) > 1:
@@ -113,7 +121,8 @@ class SoundDataset:
         val = replace(self.take(last), notes=(notice,))
         if missing := sorted(labels - set(train.labels)):
             raise UserError(
-                f"{self.origin}: the label {missing[0]!r} occurs only in the part that would be held out for "
+                f"{self.origin}: the label {missing[0]!r} occurs only in the part that would be "
+                f"held out for "
                 "validation: give validation data with --data.val."
             )
         return train, val
@@ -125,14 +134,17 @@ class SoundFiles(NamedFiles):
     noun = "sound"
 
 
-def make_sound_scenes(recordings: Recordings, split: str, count: int, config: EventsConfig) -> SoundDataset:
+def make_sound_scenes(
+    recordings: Recordings, split: str, count: int, config: EventsConfig
+) -> SoundDataset:
     """Return scenes 0 .. count - 1 of a split, mixed from recordings.
 
     Raises: UserError if the sample rate is not that of the config.
     """
     if recordings.sample_rate != config.sample_rate:
         raise UserError(
-            f"{recordings.origin}: the sample rate must be --data.sample-rate ({config.sample_rate}), "
+            f"{recordings.origin}: the sample rate must be --data.sample-rate "
+            f"({config.sample_rate}), "
             f"got {recordings.sample_rate}."
         )
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
@@ -140,14 +152,19 @@ def make_sound_scenes(recordings: Recordings, split: str, count: int, config: Ev
     @lru_cache(maxsize=_CACHE_BYTES // (2 * length))
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
         samples, events = mix_scene(recordings, split, i, length)
-        return samples, [SoundEvent(first / rate, (last - first) / rate, label) for first, last, label in events]
+        return samples, [
+            SoundEvent(first / rate, (last - first) / rate, label) for first, last, label in events
+        ]
 
     labels = tuple(sorted(set(recordings.labels)))
-    return SoundDataset(count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}")
+    return SoundDataset(
+        count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}"
+    )
 
 
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
-    """Read the sounds and events of a table, divided into segments. Each file is read once, and its samples are stored.
+    """Read the sounds and events of a table, divided into segments. Each file is read once, and its
+    samples are stored.
 
     Raises: UserError naming the file and the line, what was expected and what was found.
     """
@@ -165,7 +182,9 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         first = len(store)
         note = None
         with bad_rows.catch():
-            note = append_sound(store, sounds.resolve(file, first_line[file]), rate, first_line[file])
+            note = append_sound(
+                store, sounds.resolve(file, first_line[file]), rate, first_line[file]
+            )
         if note is None:  # samples that are stored of it belong to no segment
             continue
         notes.append(note)
@@ -176,7 +195,9 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         for where, event in rows:
             end = count / rate
             if event.onset > end - _LEAST_SECONDS:
-                bad_rows.add(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.")
+                bad_rows.add(
+                    f"{where}: the event begins at {event.onset:g} s, after the end of {file}."
+                )
                 continue
             if event.offset > end + _LEAST_BEYOND:
                 cut.append(f"{where}: ends at {event.offset:g} s, but {file} at {end:g} s")
@@ -187,7 +208,11 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         spans += [(first + start, min(length, count - start)) for start in starts]
         events_of += _assign(events, np.array(starts) / rate, config.seconds)
     if not spans:
-        raise UserError("\n".join(filter(None, [f"{path}: names no usable sound.", bad_rows.skipped.describe()])))
+        raise UserError(
+            "\n".join(
+                filter(None, [f"{path}: names no usable sound.", bad_rows.skipped.describe()])
+            )
+        )
     samples = store.array()
 
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
@@ -198,13 +223,18 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     labels_of = tuple(tuple(sorted(event.label for event in events)) for events in events_of)
     summaries = [f"{path}: {note}" for note in _summaries(notes)]
     if cut:
-        summaries.append(f"{path}: {len(cut)} events end after their file, and are cut there; first: {cut[0]}")
+        summaries.append(
+            f"{path}: {len(cut)} events end after their file, and are cut there; first: {cut[0]}"
+        )
     places = {"files": tuple(files), "begins": tuple(begins), "labels_of": labels_of}
-    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, tuple(summaries), **places)
+    return SoundDataset(
+        len(spans), load, labels, str(path), bad_rows.skipped, tuple(summaries), **places
+    )
 
 
 def list_sounds(path: Path, config: EventsConfig) -> dict[str, str]:
-    """Return the names of the sound files of a table, in their order, and where each is first named.
+    """Return the names of the sound files of a table, in their order, and where each is first
+    named.
 
     Raises: UserError naming the line.
     """
@@ -219,7 +249,8 @@ def segment_starts(samples: int, length: int) -> list[int]:
 
 
 EventBatch = Batch[Tensor, LabeledRegions]
-"""Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the length."""
+"""Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the
+length."""
 
 
 class EventBatches(BatchesByCount):
@@ -242,7 +273,10 @@ class EventBatches(BatchesByCount):
         unknown = sorted(set(sounds.labels) - set(labels.names))
         if unknown:
             known = ", ".join(labels.names[:20])
-            raise UserError(f"{sounds.origin}: label {unknown[0]!r} does not occur in the training sounds ({known}).")
+            raise UserError(
+                f"{sounds.origin}: label {unknown[0]!r} does not occur in the training sounds "
+                f"({known})."
+            )
         super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
         self.sounds, self.config, self.augment = sounds, config, augment
         self.numbers = {name: number for number, name in enumerate(labels.names)}
@@ -258,12 +292,21 @@ class EventBatches(BatchesByCount):
             draws = [generator(self.seed, epoch, i) for i in indices]
             seconds = self.config.seconds
             segments = [
-                augment_sound(*segment, draw, seconds=seconds) for segment, draw in zip(segments, draws, strict=True)
+                augment_sound(*segment, draw, seconds=seconds)
+                for segment, draw in zip(segments, draws, strict=True)
             ]
-        classes = [np.array([self.numbers[event.label] for event in events], np.int64) for _, events in segments]
+        classes = [
+            np.array([self.numbers[event.label] for event in events], np.int64)
+            for _, events in segments
+        ]
         seconds = self.config.seconds
         regions = [
-            np.array([((event.onset + event.duration / 2) / seconds, event.duration / seconds) for event in events])
+            np.array(
+                [
+                    ((event.onset + event.duration / 2) / seconds, event.duration / seconds)
+                    for event in events
+                ]
+            )
             for _, events in segments
         ]
         source = torch.from_numpy(np.stack([samples for samples, _ in segments])).float() / 32768
@@ -271,9 +314,14 @@ class EventBatches(BatchesByCount):
 
 
 def augment_sound(
-    samples: NDArray[np.int16], events: Sequence[SoundEvent], draw: np.random.Generator, *, seconds: float
+    samples: NDArray[np.int16],
+    events: Sequence[SoundEvent],
+    draw: np.random.Generator,
+    *,
+    seconds: float,
 ) -> tuple[NDArray[np.int16], list[SoundEvent]]:
-    """Stretch a segment by up to 15 % and shift it by up to a tenth of its length; the gap is filled with noise."""
+    """Stretch a segment by up to 15 % and shift it by up to a tenth of its length; the gap is
+    filled with noise."""
     rate, shift = draw.uniform(1 / _TEMPO, _TEMPO), draw.uniform(-_SHIFT, _SHIFT)
     length = len(samples)
     # The new sample n is the old one at (n - shift) / rate.
@@ -282,9 +330,14 @@ def augment_sound(
     outside = (before < 0) | (before > length - 1)
     level = np.sort(np.abs(samples.astype(np.float64)))[length // 4]
     stretched[outside] = draw.normal(0, 1 + level, int(outside.sum()))
-    moved = [SoundEvent(event.onset * rate + shift * seconds, event.duration * rate, event.label) for event in events]
+    moved = [
+        SoundEvent(event.onset * rate + shift * seconds, event.duration * rate, event.label)
+        for event in events
+    ]
     inside = [_clip(event, 0.0, seconds) for event in moved]
-    return stretched.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
+    return stretched.clip(-32768, 32767).astype(np.int16), [
+        event for event in inside if event is not None
+    ]
 
 
 def _read_table(
@@ -305,32 +358,51 @@ def _read_table(
             events = by_file.setdefault(file, [])
             first_line.setdefault(file, where)
             if onset or duration or offset or label:
-                events.append((where, _parse_event((onset, duration, offset), normalizer[label], where, config)))
+                events.append(
+                    (
+                        where,
+                        _parse_event((onset, duration, offset), normalizer[label], where, config),
+                    )
+                )
     if not by_file:
-        raise UserError("\n".join(filter(None, [f"{path}: names no sound file.", bad_rows.skipped.describe()])))
+        raise UserError(
+            "\n".join(filter(None, [f"{path}: names no sound file.", bad_rows.skipped.describe()]))
+        )
     normalizer.warn(str(path))
     return by_file, first_line
 
 
-def _parse_event(times: tuple[str, str, str], label: str, where: str, config: EventsConfig) -> SoundEvent:
+def _parse_event(
+    times: tuple[str, str, str], label: str, where: str, config: EventsConfig
+) -> SoundEvent:
     """Return the event with an onset, and a duration or, if that is empty, an offset."""
     onset, duration, offset = times
     end, name = (offset, "offset") if offset and not duration else (duration, "duration")
-    start, length = (parse_number(cell, most=_MOST_SECONDS * config.sample_rate) for cell in (onset, end))
+    start, length = (
+        parse_number(cell, most=_MOST_SECONDS * config.sample_rate) for cell in (onset, end)
+    )
     if start is None or length is None:
-        raise UserError(f"{where}: expected onset and {name}, two numbers, got {onset[:60]!r}, {end[:60]!r}.")
+        raise UserError(
+            f"{where}: expected onset and {name}, two numbers, got {onset[:60]!r}, {end[:60]!r}."
+        )
     if name == "offset":
         length -= start
     unit = config.sample_rate if config.unit == "samples" else 1
     event = SoundEvent(start / unit, length / unit, label)
     if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
         actual = f"onset {onset[:60]}, {name} {end[:60]}, label {event.label!r}"
-        raise UserError(f"{where}: expected an onset of at least 0, a duration above 0 and a label, got {actual}.")
+        raise UserError(
+            f"{where}: expected an onset of at least 0, a duration above 0 and a label, got "
+            f"{actual}."
+        )
     return event
 
 
-def _assign(events: Sequence[SoundEvent], starts: NDArray[np.float64], seconds: float) -> list[list[SoundEvent]]:
-    """Return the events of each segment, in their order. `starts` of the segments must be sorted."""
+def _assign(
+    events: Sequence[SoundEvent], starts: NDArray[np.float64], seconds: float
+) -> list[list[SoundEvent]]:
+    """Return the events of each segment, in their order. `starts` of the segments must be
+    sorted."""
     assigned: list[list[SoundEvent]] = [[] for _ in starts]
     for event in events:
         first = np.searchsorted(starts, event.onset - seconds)
@@ -346,13 +418,23 @@ def _summaries(notes: Sequence[SoundNotes]) -> tuple[str, ...]:
     cut_off = [note.cut_off for note in notes if note.cut_off]
     clipped = [note.clipped for note in notes if note.clipped]
     summaries = (
-        (f"{len(cut_off)} files are truncated or damaged and read up to there; first: {cut_off[0]}",) if cut_off else ()
+        (
+            f"{len(cut_off)} files are truncated or damaged and read up to there; first: "
+            f"{cut_off[0]}",
+        )
+        if cut_off
+        else ()
     )
-    return (*summaries, f"{len(clipped)} files are clipped; first: {clipped[0]}") if clipped else summaries
+    return (
+        (*summaries, f"{len(clipped)} files are clipped; first: {clipped[0]}")
+        if clipped
+        else summaries
+    )
 
 
 def _clip(event: SoundEvent, start: float, seconds: float) -> SoundEvent | None:
-    """Return the part of an event inside a segment, or None if it is less than a third of the event and the segment."""
+    """Return the part of an event inside a segment, or None if it is less than a third of the event
+    and the segment."""
     first, last = max(0.0, event.onset - start), min(seconds, event.offset - start)
     if last - first < _LEAST_INSIDE * min(event.duration, seconds) or last <= first:
         return None

@@ -1,7 +1,8 @@
 """Sound files, read block by block with libsndfile: mixed to mono, resampled, in 16 bits.
 
-The header is checked before samples are read: rate, channels and number of samples. Memory is bounded by the size of a
-block, for every length. Samples are read in order without seeking, since seeking is not exact in MP3 and Opus.
+The header is checked before samples are read: rate, channels and number of samples. Memory is
+bounded by the size of a block, for every length. Samples are read in order without seeking, since
+seeking is not exact in MP3 and Opus.
 """
 
 import io
@@ -57,7 +58,9 @@ class _Stream(soundfile.SoundFile):
         return False
 
 
-def read_sound(path: Path, sample_rate: int, where: str = "") -> tuple[NDArray[np.int16], SoundNotes]:
+def read_sound(
+    path: Path, sample_rate: int, where: str = ""
+) -> tuple[NDArray[np.int16], SoundNotes]:
     """Read the samples of a sound file, with notes on them. Raises as `append_sound`."""
     store = NumberStore(np.int16, "samples")
     notes = append_sound(store, path, sample_rate, where)
@@ -68,9 +71,9 @@ def append_sound(store: NumberStore, path: Path, sample_rate: int, where: str = 
     """Append the samples of a sound file, resampled to `sample_rate`.
 
     where:  location of the reference to the file, for messages.
-    Raises: UserError naming both if it is not a sound file of these formats, is empty, has samples that are not
-            finite, or states more samples than allowed: 1 GiB, or 100 times the size of the file if that is more; or
-            REGARD_MAX_FILE_MIB.
+    Raises: UserError naming both if it is not a sound file of these formats, is empty, has samples
+            that are not finite, or states more samples than allowed: 1 GiB, or 100 times the size
+            of the file if that is more; or REGARD_MAX_FILE_MIB.
     """
     name = f"{where}: {path}" if where else str(path)
     try:
@@ -86,8 +89,11 @@ def append_sound(store: NumberStore, path: Path, sample_rate: int, where: str = 
         raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from error
 
 
-def decode_sound(content: bytes, sample_rate: int, name: str) -> tuple[NDArray[np.int16], SoundNotes]:
-    """Return the samples in the content of a sound file, with notes on them. Raises as `append_sound`."""
+def decode_sound(
+    content: bytes, sample_rate: int, name: str
+) -> tuple[NDArray[np.int16], SoundNotes]:
+    """Return the samples in the content of a sound file, with notes on them. Raises as
+    `append_sound`."""
     store = NumberStore(np.int16, "samples")
     with _spool(content) as file:
         notes = _append(store, file, sample_rate, name)
@@ -115,13 +121,17 @@ def _spool(content: bytes) -> BinaryIO:
 
 
 def _most_samples(file: BinaryIO) -> int:
-    """Return the maximum number of samples of a file, against small files that state or decompress to too many."""
+    """Return the maximum number of samples of a file, against small files that state or decompress
+    to too many."""
     size = os.fstat(file.fileno()).st_size
-    return (file_limit() if is_limit_set() else max(file_limit(), _MOST_RATIO * size)) // _NUMBER_BYTES
+    return (
+        file_limit() if is_limit_set() else max(file_limit(), _MOST_RATIO * size)
+    ) // _NUMBER_BYTES
 
 
 class _SoundReader:
-    """Reader of the samples of a sound file, mixed to mono; counts all samples and the clipped ones."""
+    """Reader of the samples of a sound file, mixed to mono; counts all samples and the clipped
+    ones."""
 
     def __init__(self, sound: soundfile.SoundFile, name: str, *, most: int, stated: int | None):
         self._sound, self._name, self._most, self._stated = sound, name, most, stated
@@ -132,12 +142,19 @@ class _SoundReader:
         """Check the values in the header."""
         sound, name = self._sound, self._name
         if sound.format not in _FORMATS:
-            raise UserError(f"{name}: not a supported sound file ({FORMATS}): its format is {sound.format}.")
+            raise UserError(
+                f"{name}: not a supported sound file ({FORMATS}): its format is {sound.format}."
+            )
         least, most = _RATES
         if not least <= sound.samplerate <= most:
-            raise UserError(f"{name}: sample rate must be from {least:,} to {most:,}, got {sound.samplerate:,}.")
+            raise UserError(
+                f"{name}: sample rate must be from {least:,} to {most:,}, got {sound.samplerate:,}."
+            )
         if not 1 <= sound.channels <= _MOST_CHANNELS:
-            raise UserError(f"{name}: number of channels must be from 1 to {_MOST_CHANNELS}, got {sound.channels:,}.")
+            raise UserError(
+                f"{name}: number of channels must be from 1 to {_MOST_CHANNELS}, got "
+                f"{sound.channels:,}."
+            )
         if sound.frames < 1:
             raise UserError(f"{name}: contains no samples.")
         self._most = min(self._most, self._most * sound.samplerate // sample_rate)
@@ -158,12 +175,18 @@ class _SoundReader:
                 self._peak = max(self._peak, float(np.abs(part).max()))
             yield part.clip(-1, 1).mean(1)
         if not self._count:
-            raise UserError(f"{self._name}: contains no samples{f', is {self._damage}' if self._damage else ''}.")
+            raise UserError(
+                f"{self._name}: contains no "
+                f"samples{f', is {self._damage}' if self._damage else ''}."
+            )
 
     def notes(self, truncation: str) -> SoundNotes:
-        """Return the notes when all samples have been read. `truncation` describes what the container lacks."""
+        """Return the notes when all samples have been read. `truncation` describes what the
+        container lacks."""
         if not truncation and self._stated is not None and self._count < self._stated:
-            truncation = f"its header states {self._stated:,} samples, but the file has {self._count:,}"
+            truncation = (
+                f"its header states {self._stated:,} samples, but the file has {self._count:,}"
+            )
         cut_off = self._damage or (truncation and f"truncated: {truncation}")
         clipped = f"{self._num_clipped:,} samples are outside [-1, 1], up to {self._peak:,.4g}, and are clipped"
         return SoundNotes(
@@ -185,17 +208,25 @@ class _SoundReader:
 
     def _too_long(self, problem: str) -> str:
         return (
-            f"{self._name}: {problem} the limit of {self._most:,} for a file of this size at this rate "
+            f"{self._name}: {problem} the limit of {self._most:,} for a file of this size at this "
+            f"rate "
             "(REGARD_MAX_FILE_MIB raises it)."
         )
 
 
 @contextmanager
-def _open(file: BinaryIO, start: bytes, name: str) -> Iterator[tuple[soundfile.SoundFile, int | None]]:
-    """Open a sound of a known format. Yields it and the number of samples that it states, or None."""
-    is_mpeg = start.startswith(b"ID3") or (len(start) > 1 and start[0] == 0xFF and start[1] & 0xE0 == 0xE0)
+def _open(
+    file: BinaryIO, start: bytes, name: str
+) -> Iterator[tuple[soundfile.SoundFile, int | None]]:
+    """Open a sound of a known format. Yields it and the number of samples that it states, or
+    None."""
+    is_mpeg = start.startswith(b"ID3") or (
+        len(start) > 1 and start[0] == 0xFF and start[1] & 0xE0 == 0xE0
+    )
     if not start.startswith(_MAGICS) and not is_mpeg:
-        raise UserError(f"{name}: not a supported sound file ({FORMATS}): it starts with {start[:4]!r}.")
+        raise UserError(
+            f"{name}: not a supported sound file ({FORMATS}): it starts with {start[:4]!r}."
+        )
     has_length = not is_mpeg or _has_length(file)
     is_unfinished = start[:4] == b"RIFF" and start[4:] in (b"\0\0\0\0", b"\xff\xff\xff\xff")
     kind = _Unfinished if is_unfinished else _Source if has_length else _Endless
@@ -217,7 +248,8 @@ def _open(file: BinaryIO, start: bytes, name: str) -> Iterator[tuple[soundfile.S
 
 
 class _Source(io.FileIO):
-    """File whose exceptions are stored, since those in callbacks of libsndfile would be printed and lost."""
+    """File whose exceptions are stored, since those in callbacks of libsndfile would be printed and
+    lost."""
 
     error: OSError | None = None
 
@@ -237,7 +269,8 @@ class _Source(io.FileIO):
 class _Endless(_Source):
     """File that reports a larger size, and is filled with zeros beyond its end.
 
-    If an MP3 does not state its length, libsndfile estimates it from the first frame and stops there.
+    If an MP3 does not state its length, libsndfile estimates it from the first frame and stops
+    there.
     """
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -258,7 +291,8 @@ class _Endless(_Source):
 class _Unfinished(_Source):
     """WAV file without lengths in its header: unfinished, or from a streaming writer.
 
-    If the stated size of the samples is 0, libsndfile reads them only if the stated size of the file is 8.
+    If the stated size of the samples is 0, libsndfile reads them only if the stated size of the
+    file is 8.
     """
 
     def readinto(self, buffer: Any) -> int:
@@ -286,5 +320,7 @@ def _has_length(file: BinaryIO) -> bool:
 
 
 def _problem(error: Exception) -> str:
-    text = getattr(error, "error_string", "") or ("" if isinstance(error, soundfile.SoundFileError) else str(error))
+    text = getattr(error, "error_string", "") or (
+        "" if isinstance(error, soundfile.SoundFileError) else str(error)
+    )
     return text.strip() or f"error {getattr(error, 'code', 'without a number')} of libsndfile"

@@ -1,13 +1,15 @@
-"""Single recordings of sounds, from a file or synthetic, and scenes mixed from them by a deterministic rule.
+"""Single recordings of sounds, from a file or synthetic, and scenes mixed from them by a
+deterministic rule.
 
-Scene k of split S has the key fsdd-scene-v1/S/k; its numbers are the bytes of SHA-256(key/0), SHA-256(key/1), ...:
+Scene k of split S has the key fsdd-scene-v1/S/k; its numbers are the bytes of SHA-256(key/0),
+SHA-256(key/1), ...:
 
-    n = up to six events, each: a recording, scaled to a peak of 8,192, at a random position and with a random gain
-    noise = the bytes of SHA-256(key/noise/0) .. minus 128
+    n = up to six events, each: a recording, scaled to a peak of 8,192, at a random position and
+    with a random gain noise = the bytes of SHA-256(key/noise/0) .. minus 128
 
-so a scene is the same on every machine. Recordings are stored in an npz file: samples (int16, concatenated), offsets,
-label, index, sample_rate; index 0 to 4 is the test split, 5 to 9 validation, the rest training. By default, synthetic
-tones and noises are used.
+so a scene is the same on every machine. Recordings are stored in an npz file: samples (int16,
+concatenated), offsets, label, index, sample_rate; index 0 to 4 is the test split, 5 to 9
+validation, the rest training. By default, synthetic tones and noises are used.
 
 Source: Free Spoken Digit Dataset (splits by index).
 """
@@ -65,7 +67,8 @@ class Recordings:
 
 
 def read_recordings(path: Path, length: int) -> Recordings:
-    """Read the recordings of an npz file. Raises UserError if it is invalid, or one exceeds `length` samples."""
+    """Read the recordings of an npz file. Raises UserError if it is invalid, or one exceeds
+    `length` samples."""
     if path.exists() and path.suffix.lower() != ".npz":
         check_kind(path, _EXPECTED)
         if path.suffix.lower() == ".txt":
@@ -75,13 +78,18 @@ def read_recordings(path: Path, length: int) -> Recordings:
     for name, (kinds, axes, expected) in _ARRAYS.items():
         array = arrays[name]
         if array.dtype.kind not in kinds or array.ndim != axes or not array.size:
-            raise UserError(f"{path}, array {name}: expected {expected}, got {array.dtype} of shape {array.shape}.")
+            raise UserError(
+                f"{path}, array {name}: expected {expected}, got {array.dtype} of shape "
+                f"{array.shape}."
+            )
     samples, offsets, index = arrays["samples"], arrays["offsets"], arrays["index"].astype(np.int64)
     is_complete = [*offsets[:1].tolist(), *offsets[-1:].tolist()] == [0, len(samples)] and (
         offsets[1:] > offsets[:-1]
     ).all()
     if samples.dtype.itemsize != 2 or not is_complete or len(offsets) < 2:
-        raise UserError(f"{path}: offsets must increase from 0 to the number of samples, which must be int16.")
+        raise UserError(
+            f"{path}: offsets must increase from 0 to the number of samples, which must be int16."
+        )
     offsets = offsets.astype(np.int64)
     count, lengths = len(offsets) - 1, np.diff(offsets)
     for name, noun in (("label", "labels"), ("index", "entries of index")):
@@ -89,14 +97,20 @@ def read_recordings(path: Path, length: int) -> Recordings:
             raise UserError(f"{path}: has {count} recordings, but {len(arrays[name])} {noun}.")
     if lengths.max() > length:
         raise UserError(
-            f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a scene: raise "
+            f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a "
+            f"scene: raise "
             "--data.seconds."
         )
     rate = arrays["sample_rate"].item()
     if not 1 <= rate <= _MOST_RATE or rate != int(rate):
-        raise UserError(f"{path}: sample_rate must be an integer from 1 to {_MOST_RATE:,}, got {rate}.")
+        raise UserError(
+            f"{path}: sample_rate must be an integer from 1 to {_MOST_RATE:,}, got {rate}."
+        )
     normalizer = LabelNormalizer()
-    labels = tuple(normalizer[_label(label, i, path)] for i, label in enumerate(arrays["label"].tolist(), start=1))
+    labels = tuple(
+        normalizer[_label(label, i, path)]
+        for i, label in enumerate(arrays["label"].tolist(), start=1)
+    )
     normalizer.warn(str(path))
     recordings = Recordings(samples.astype(np.int16), offsets, labels, index, int(rate), str(path))
     for split in ("train", "val", "test"):
@@ -106,7 +120,8 @@ def read_recordings(path: Path, length: int) -> Recordings:
 
 
 def make_sounds(sample_rate: int, seed: int) -> Recordings:
-    """Generate synthetic tones, chirps and noises of a quarter of a second to one second, 40 of each."""
+    """Generate synthetic tones, chirps and noises of a quarter of a second to one second, 40 of
+    each."""
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 41))))
     parts, labels, index = [], [], []
     for number in range(40):
@@ -116,7 +131,14 @@ def make_sounds(sample_rate: int, seed: int) -> Recordings:
             labels.append(name)
             index.append(number)
     offsets = np.cumsum([0, *(len(part) for part in parts)])
-    return Recordings(np.concatenate(parts), offsets, tuple(labels), np.array(index), sample_rate, "synthetic sounds")
+    return Recordings(
+        np.concatenate(parts),
+        offsets,
+        tuple(labels),
+        np.array(index),
+        sample_rate,
+        "synthetic sounds",
+    )
 
 
 def mix_scene(
@@ -131,7 +153,9 @@ def mix_scene(
         recording = recordings.read(index)
         recording = recording * _PEAK // max(1, int(np.abs(recording).max()))
         start = next(draws) % (length - len(recording) + 1)
-        sound[start : start + len(recording)] += recording * (64 + 32 * (next(draws) % _LOUDNESSES)) // 256
+        sound[start : start + len(recording)] += (
+            recording * (64 + 32 * (next(draws) % _LOUDNESSES)) // 256
+        )
         events.append((start, start + len(recording), recordings.labels[index]))
     blocks = range(-(-length // 32))
     noise = b"".join(hashlib.sha256(f"{key}/noise/{i}".encode("ascii")).digest() for i in blocks)
@@ -140,7 +164,8 @@ def mix_scene(
 
 
 def _label(value: object, number: int, path: Path) -> str:
-    """Return a label as a string. Raises UserError if it is empty, nan or infinite, or not UTF-8."""
+    """Return a label as a string. Raises UserError if it is empty, nan or infinite, or not
+    UTF-8."""
     try:
         label = value.decode("utf-8") if isinstance(value, bytes) else str(value)
         label.encode()

@@ -1,11 +1,13 @@
-"""Block-wise resampling, equal to `scipy.signal.resample_poly` of the whole sound, in bounded memory.
+"""Block-wise resampling, equal to `scipy.signal.resample_poly` of the whole sound, in bounded
+memory.
 
     y[m] = sum_k h[m down - k up] x[k]        up / down = new rate / old rate
 
 h is a low-pass filter of 20 max(up, down) + 1 taps.
 
-An output depends on the inputs within a distance of 10 max(up, down) / up. A block is filtered with that many of its
-neighbors on both sides, and begins at a multiple of `down`, where the phase of the filter is that of the first sample.
+An output depends on the inputs within a distance of 10 max(up, down) / up. A block is filtered with
+that many of its neighbors on both sides, and begins at a multiple of `down`, where the phase of the
+filter is that of the first sample.
 """
 
 from collections.abc import Iterable, Iterator

@@ -21,13 +21,15 @@ _BLOCK = 1 << 18
 class Corpus:
     r"""Text, or a part of it, whose iterator yields blocks of about 256 KiB.
 
-    A block ends at a line feed, where no token extends over it; in a line that is much longer, before a space.
+    A block ends at a line feed, where no token extends over it; in a line that is much longer,
+    before a space.
 
     len(corpus):  number of characters
     """
 
     def __init__(self, read: Callable[[], Iterable[bytes]], begin: int, end: int, origin: str):
-        """Create the text of the characters begin <= i < end of a text in UTF-8, which `read` returns in pieces."""
+        """Create the text of the characters begin <= i < end of a text in UTF-8, which `read`
+        returns in pieces."""
         self._read, self._begin, self._end, self.origin = read, begin, end, origin
         self._next, self._rest = 0, iter(())
 
@@ -74,11 +76,13 @@ class Corpus:
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Read a text file, plain or compressed, once: its characters are counted, and it is checked to be UTF-8.
+    """Read a text file, plain or compressed, once: its characters are counted, and it is checked to
+    be UTF-8.
 
     A line feed is added if the last line has none.
 
-    Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is not UTF-8.
+    Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is
+             not UTF-8.
     """
     reader, origin = BlockReader(Path(path)), str(path)
     count, has_text = 0, False
@@ -96,7 +100,8 @@ def make_corpus(text: str, origin: str) -> Corpus:
 
 
 def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Regroup the bytes of a text in UTF-8 into blocks that end at a line feed, or in a long line before a space.
+    """Regroup the bytes of a text in UTF-8 into blocks that end at a line feed, or in a long line
+    before a space.
 
     The last block ends with a line feed, which is added if there is none.
     """
@@ -114,7 +119,9 @@ def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
                 del waiting[:end]
             # A line without a space is searched again when it is twice as long.
             least = _BLOCK if end else 2 * len(waiting)
-    if waiting:  # else the last block ended at a line feed, since a cut before a space leaves the space
+    if (
+        waiting
+    ):  # else the last block ended at a line feed, since a cut before a space leaves the space
         yield bytes(waiting) + (b"" if waiting.endswith(b"\n") else b"\n")
 
 
@@ -127,7 +134,9 @@ def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             begin = block.rfind(b"\n", 0, error.start) + 1
             line, number = block[begin:].partition(b"\n")[0], number + block.count(b"\n", 0, begin)
-            own = UnicodeDecodeError("utf-8", line, error.start - begin, error.end - begin, error.reason)
+            own = UnicodeDecodeError(
+                "utf-8", line, error.start - begin, error.end - begin, error.reason
+            )
             detail = describe_decode_error(own, before=0 if begin else before)
             raise UserError(f"{origin}, line {number}: {detail}.") from None
         number += block.count(b"\n")

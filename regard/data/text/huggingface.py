@@ -4,7 +4,8 @@
     hf:KIND:FILE[#SPLIT]            KIND is csv, json, parquet, text or arrow
     FOLDER                          written by save_to_disk
 
-The package `datasets` is optional and imported only when such a data set is read. No code from the Hub is run.
+The package `datasets` is optional and imported only when such a data set is read. No code from the
+Hub is run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,11 @@ _OPTION = "--data.*-column"
 _SPLIT_NAMES = {"val": "validation"}
 
 
-def read_hugging_face_records(spec: str, fields: Sequence[str], *, split: str, also: tuple[type, ...] = ()) -> Records:
-    """Read the rows of a data set that have a source field and target fields (with dots for nested fields).
+def read_hugging_face_records(
+    spec: str, fields: Sequence[str], *, split: str, also: tuple[type, ...] = ()
+) -> Records:
+    """Read the rows of a data set that have a source field and target fields (with dots for nested
+    fields).
 
     Args:
         spec: hf:NAME[:CONFIG][#SPLIT], hf:KIND:FILE[#SPLIT], or a folder.
@@ -34,8 +38,12 @@ def read_hugging_face_records(spec: str, fields: Sequence[str], *, split: str, a
     Raises:  UserError if the package, the data set, the split or a field is missing.
     """
     name, _, chosen = spec.partition("#")
-    rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
-    add_digest(spec, str(getattr(rows, "_fingerprint", "")).encode())  # digest of the data and its transforms
+    rows = _load(
+        _datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split)
+    )
+    add_digest(
+        spec, str(getattr(rows, "_fingerprint", "")).encode()
+    )  # digest of the data and its transforms
     tops = [_top_field(field, rows.column_names, spec) for field in fields]
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
     source, *targets = fields
@@ -67,7 +75,9 @@ def _load(datasets: ModuleType, spec: str, name: str, split: str) -> Any:
         if head in _FILE_KINDS:
             _require_file(spec, rest)
             # A single file is one split, which `datasets` always calls train.
-            return datasets.load_dataset(head, data_files=rest, split=split if "#" in spec else "train")
+            return datasets.load_dataset(
+                head, data_files=rest, split=split if "#" in spec else "train"
+            )
         return datasets.load_dataset(head, rest or None, split=split)
     except UserError:
         raise
@@ -86,7 +96,9 @@ def _split_of(table: Any, spec: str, split: str) -> Any:
     if not isinstance(table, Mapping):
         return table
     if split not in table:
-        raise UserError(f"{spec}: no split {split!r}; the splits are {', '.join(map(repr, table))}.")
+        raise UserError(
+            f"{spec}: no split {split!r}; the splits are {', '.join(map(repr, table))}."
+        )
     return table[split]
 
 
@@ -97,5 +109,6 @@ def _top_field(field: str, names: list[str], spec: str) -> str:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} ({_OPTION} chooses another); the fields are {known}.{did_you_mean(field, names)}"
+        f"{spec}: no field {field!r} ({_OPTION} chooses another); the fields are "
+        f"{known}.{did_you_mean(field, names)}"
     )

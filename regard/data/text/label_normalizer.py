@@ -1,7 +1,8 @@
-"""Unicode normalization of labels, and warnings about labels that are probably meant to be others. (no torch)
+"""Unicode normalization of labels, and warnings about labels that are probably meant to be others.
+(no torch)
 
-An accented letter is one character, or two, a letter and a mark. They look the same; macOS uses two in names of
-folders, most other programs one.
+An accented letter is one character, or two, a letter and a mark. They look the same; macOS uses two
+in names of folders, most other programs one.
 
 Source: Unicode Standard Annex #15, "Unicode Normalization Forms" (form NFC).
 """
@@ -46,11 +47,17 @@ class LabelNormalizer(dict[str, str]):
         return form
 
     def warn(self, origin: str) -> None:
-        """Warn of spellings that were merged, and of labels that are probably one class (`RBC` and `rbc`, `1` and
-        `1.0`, one `postive` among hundreds of `positive`) or none (`nan`).
+        """Warn of spellings that were merged, and of labels that are probably one class (`RBC` and
+        `rbc`, `1` and `1.0`, one `postive` among hundreds of `positive`) or none (`nan`).
         """
         for warning in filter(
-            None, (self._describe_merged(), *self._describe_similar(), self._describe_typo(), self._describe_missing())
+            None,
+            (
+                self._describe_merged(),
+                *self._describe_similar(),
+                self._describe_typo(),
+                self._describe_missing(),
+            ),
         ):
             warnings.warn(f"{origin}: {warning}.", stacklevel=3)
 
@@ -67,7 +74,10 @@ class LabelNormalizer(dict[str, str]):
     def _describe_similar(self) -> Iterator[str]:
         forms = sorted(set(self.values()))
         numbers = [form for form in forms if parse_number(form, most=math.inf) is not None]
-        for names, key, reason in ((forms, str.casefold, "differ only in case"), (numbers, float, "are one number")):
+        for names, key, reason in (
+            (forms, str.casefold, "differ only in case"),
+            (numbers, float, "are one number"),
+        ):
             groups: defaultdict[Hashable, list[str]] = defaultdict(list)
             for name in names:
                 groups[key(name)].append(name)
@@ -79,18 +89,23 @@ class LabelNormalizer(dict[str, str]):
         for rare in (label for label, count in self._counts.items() if count <= _RARE):
             if near := next((label for label in common if _is_one_edit_apart(rare, label)), ""):
                 return (
-                    f"the label {rare[:_EXCERPT]!r} occurs {('once', 'twice')[self._counts[rare] - 1]}, and "
-                    f"{near[:_EXCERPT]!r} {self._counts[near]:,} times: different classes; correct it if it is a typo"
+                    f"the label {rare[:_EXCERPT]!r} occurs "
+                    f"{('once', 'twice')[self._counts[rare] - 1]}, and "
+                    f"{near[:_EXCERPT]!r} {self._counts[near]:,} times: different classes; correct "
+                    f"it if it is a typo"
                 )
         return ""
 
     def _describe_missing(self) -> str:
         missing = next((form for form in self.values() if form.lower() in _MISSING), "")
-        return missing and f"{missing!r} is a class; if it stands for a missing label, remove its rows"
+        return (
+            missing and f"{missing!r} is a class; if it stands for a missing label, remove its rows"
+        )
 
 
 def _is_one_edit_apart(rare: str, common: str) -> bool:
-    """Return True if one letter, not the first, is left out, added or another, or if two neighbors are exchanged."""
+    """Return True if one letter, not the first, is left out, added or another, or if two neighbors
+    are exchanged."""
     if min(len(rare), len(common)) < _SHORTEST or abs(len(rare) - len(common)) > 1:
         return False
     start = _count_equal(rare, common)
@@ -102,4 +117,6 @@ def _is_one_edit_apart(rare: str, common: str) -> bool:
 
 def _count_equal(first: str, second: str) -> int:
     """Return the number of equal characters at the start."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    )

@@ -1,4 +1,5 @@
-"""Raw lines or JSON objects of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
+"""Raw lines or JSON objects of a file, plain or compressed, and descriptions of lines that cannot
+be decoded."""
 
 import json
 import re
@@ -28,7 +29,8 @@ _CONVERSIONS = {
     ".las": "laspy converts a cloud: numpy.savez('{stem}.npz', points=laspy.read('{file}').xyz)",
     ".laz": "laspy converts a cloud: numpy.savez('{stem}.npz', points=laspy.read('{file}').xyz)",
     ".xyz": "numpy converts a cloud: numpy.savez('{stem}.npz', points=numpy.loadtxt('{file}'))",
-    ".npy": "pandas writes a table: pandas.DataFrame(numpy.load('{file}')).to_csv('{stem}.csv', index=False)",
+    ".npy": "pandas writes a table: pandas.DataFrame(numpy.load('{file}')).to_csv('{stem}.csv', "
+    "index=False)",
     ".npz": "numpy.load('{file}') returns its arrays, to be written in such a format",
 }
 """Ways to convert formats that are not read, by suffix."""
@@ -39,11 +41,11 @@ OBJECTS = (".jsonl", ".ndjson", ".json")
 def read_lines(path: Path) -> list[bytes]:
     r"""Read the lines of a file as bytes, split at "\n" only, without their ends.
 
-    gzip, bzip2 and xz are recognized by their first bytes. A final "\n" ends the last line. A UTF-8 byte order
-    mark at the start is removed.
+    gzip, bzip2 and xz are recognized by their first bytes. A final "\n" ends the last line. A UTF-8
+    byte order mark at the start is removed.
 
-    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged, empty, UTF-16, or its
-             lines do not fit into the available memory.
+    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged,
+             empty, UTF-16, or its lines do not fit into the available memory.
     """
     return split_lines(read_unpacked(path), path)
 
@@ -56,7 +58,8 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
         needed, available = len(content) + _BYTES_PER_LINE * count, available_memory()
         if available is not None and needed > available:
             raise UserError(
-                f"{path}: its {count:,} lines take {needed:,} bytes of memory, more than the {available:,} that are "
+                f"{path}: its {count:,} lines take {needed:,} bytes of memory, more than the "
+                f"{available:,} that are "
                 "available."
             )
     lines = content.split(b"\n")
@@ -66,13 +69,17 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
 
 
 def check_text(pieces: Iterable[bytes], path: str | Path) -> Iterator[bytes]:
-    """Yield the content of a file in pieces, without a byte order mark. Raises UserError if it is empty or UTF-16."""
+    """Yield the content of a file in pieces, without a byte order mark. Raises UserError if it is
+    empty or UTF-16."""
     pieces = iter(pieces)
     first = next(pieces, b"")
     if not first:
         raise UserError(f"{path}: the file is empty.")
     if _is_utf16(first[:_SAMPLE]):
-        raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
+        raise UserError(
+            f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t "
+            f"UTF-8 FILE)."
+        )
     first = first.removeprefix(_UTF8_MARK)
     if not first:
         raise UserError(f"{path}: the file is empty except for a byte order mark.")
@@ -80,16 +87,20 @@ def check_text(pieces: Iterable[bytes], path: str | Path) -> Iterator[bytes]:
 
 
 def read_filled_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Read the lines that are not blank, with their numbers from 1. Raises UserError at once, as `read_lines`."""
+    """Read the lines that are not blank, with their numbers from 1. Raises UserError at once, as
+    `read_lines`."""
     return _consume(read_lines(path))
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Read the text of each JSON object of a file, with its number from 1: that of its line, or of a record in a .json.
+    """Read the text of each JSON object of a file, with its number from 1: that of its line, or of
+    a record in a .json.
 
-    A .json file has an array of objects, as pandas and `datasets` write them, or an object a line; others have lines.
+    A .json file has an array of objects, as pandas and `datasets` write them, or an object a line;
+    others have lines.
 
-    Raises:  UserError at once as `read_lines`, or naming the record at which an array is not valid JSON.
+    Raises:  UserError at once as `read_lines`, or naming the record at which an array is not valid
+             JSON.
     """
     lines = read_lines(path)
     if not is_array(path, lines):
@@ -102,19 +113,28 @@ def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         return _consume(_split_array(content.decode("utf-8"), path))
     except UnicodeDecodeError as error:
-        number, begin = content.count(b"\n", 0, error.start) + 1, content.rfind(b"\n", 0, error.start) + 1
+        number, begin = (
+            content.count(b"\n", 0, error.start) + 1,
+            content.rfind(b"\n", 0, error.start) + 1,
+        )
         own = UnicodeDecodeError(
-            "utf-8", content[begin : error.end], error.start - begin, error.end - begin, error.reason
+            "utf-8",
+            content[begin : error.end],
+            error.start - begin,
+            error.end - begin,
+            error.reason,
         )
         raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
 
 
 def _check_lines(path: Path, lines: list[bytes]) -> None:
-    """Raise UserError for a single object of columns, as pandas writes it, or one in several lines."""
+    """Raise UserError for a single object of columns, as pandas writes it, or one in several
+    lines."""
     is_columns = len(lines) == 1 and re.match(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:', lines[0])
     if is_columns or (len(lines) > 1 and lines[0].strip() == b"{"):
         raise UserError(
-            f"{path}: is one JSON object, expected an array of objects, or an object in each line; pandas writes an "
+            f"{path}: is one JSON object, expected an array of objects, or an object in each line; "
+            f"pandas writes an "
             'array with df.to_json(FILE, orient="records").'
         )
 
@@ -127,11 +147,14 @@ def is_array(path: Path, lines: Iterable[bytes]) -> bool:
 
 def has_array(path: Path) -> bool:
     """Return True if a .json file begins an array; only its first block is read."""
-    return is_array(path, (block.removeprefix(b"\xef\xbb\xbf") for block in BlockReader(path).blocks()))
+    return is_array(
+        path, (block.removeprefix(b"\xef\xbb\xbf") for block in BlockReader(path).blocks())
+    )
 
 
 def check_kind(path: Path, expected: str) -> None:
-    """Raise UserError for a folder, with the tables in it, and for a format that is not read, with a way to convert it.
+    """Raise UserError for a folder, with the tables in it, and for a format that is not read, with
+    a way to convert it.
 
     expected: the formats that are read.
     """
@@ -202,6 +225,9 @@ def describe_decode_error(error: UnicodeDecodeError, where: str = "", *, before:
 
 
 def _is_utf16(start: bytes) -> bool:
-    """Return True for a UTF-16 byte order mark, or if every second byte is zero as in Latin text in UTF-16."""
+    """Return True for a UTF-16 byte order mark, or if every second byte is zero as in Latin text in
+    UTF-16."""
     halves = [start[offset::2].count(0) / max(1, len(start[offset::2])) for offset in (0, 1)]
-    return start.startswith(_UTF16_MARKS) or (len(start) > 8 and min(halves) == 0 and max(halves) > 0.7)
+    return start.startswith(_UTF16_MARKS) or (
+        len(start) > 8 and min(halves) == 0 and max(halves) > 0.7
+    )

@@ -5,11 +5,16 @@ from collections.abc import Iterable
 
 
 def parse_number(value: object, *, most: float) -> float | None:
-    """Parse a number from a string or a JSON value. Returns None if it is not a number of magnitude at most `most`.
+    """Parse a number from a string or a JSON value. Returns None if it is not a number of magnitude
+    at most `most`.
 
     True, nan, inf, 1_000 and 0x10 are not numbers.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or (isinstance(value, str) and "_" in value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | str)
+        or (isinstance(value, str) and "_" in value)
+    ):
         return None
     try:
         number = float(value)
@@ -19,7 +24,8 @@ def parse_number(value: object, *, most: float) -> float | None:
 
 
 def parse_numbers(values: Iterable[object], *, most: float) -> list[float]:
-    """Parse several numbers as `parse_number`. Returns an empty list if one of them is not a number."""
+    """Parse several numbers as `parse_number`. Returns an empty list if one of them is not a
+    number."""
     numbers = [parse_number(value, most=most) for value in values]
     return [] if None in numbers else [number for number in numbers if number is not None]
 

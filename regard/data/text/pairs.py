@@ -1,8 +1,9 @@
 """Pairs (source text, target text) from the user's files.
 
-Formats: TSV, CSV, two parallel text files, JSON objects (regard.data.text.rows) and Hugging Face data sets
-(regard.data.text.huggingface). Lines end at a line feed only: other line separators of Unicode may occur inside a text.
-White space around a text is removed. Every message names the file and the line, numbered from 1.
+Formats: TSV, CSV, two parallel text files, JSON objects (regard.data.text.rows) and Hugging Face
+data sets (regard.data.text.huggingface). Lines end at a line feed only: other line separators of
+Unicode may occur inside a text. White space around a text is removed. Every message names the file
+and the line, numbered from 1.
 """
 
 import json
@@ -32,14 +33,16 @@ _ENDINGS: dict[str, PairFormat] = {
     ".json": "jsonl",
 }
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
-"""Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point beside empty cells."""
+"""Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point
+beside empty cells."""
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Source and target texts, with the location of each pair.
 
-    `sources`, `targets` and `lines` (line or row, from 1) have one entry per pair; `origin` names the files.
+    `sources`, `targets` and `lines` (line or row, from 1) have one entry per pair; `origin` names
+    the files.
     """
 
     sources: list[str]
@@ -60,14 +63,25 @@ class Pairs:
         """Return the pairs of the given indices."""
         sources, targets = ([texts[i] for i in index] for texts in (self.sources, self.targets))
         references = [self.references[i] for i in index] if self.references else []
-        return Pairs(sources, targets, [self.lines[i] for i in index], self.origin, skipped, references)
+        return Pairs(
+            sources, targets, [self.lines[i] for i in index], self.origin, skipped, references
+        )
 
     def hold_out(
         self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
     ) -> tuple["Pairs", "Pairs", str]:
-        """Return training and validation pairs, and a notice; see `regard.data.held_out.hold_out`."""
+        """Return training and validation pairs, and a notice; see
+        `regard.data.held_out.hold_out`."""
         names = {"origin": self.origin, "noun": noun}
-        parts = hold_out(len(self), share, seed=seed, groups=self.sources, labels=labels, hint=LABEL_HINT, **names)
+        parts = hold_out(
+            len(self),
+            share,
+            seed=seed,
+            groups=self.sources,
+            labels=labels,
+            hint=LABEL_HINT,
+            **names,
+        )
         return self.take(parts.train, self.skipped), self.take(parts.val, Skipped()), parts.notice
 
     def where(self, index: int) -> str:
@@ -82,7 +96,9 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
     """
     path = getattr(config, split)
     if path is None:
-        raise UserError(f"no {split} pairs: --data.{split} must be a file, a folder or a data set (hf:NAME).")
+        raise UserError(
+            f"no {split} pairs: --data.{split} must be a file, a folder or a data set (hf:NAME)."
+        )
     return read_pairs(
         path,
         target=getattr(config, f"{split}_target"),
@@ -113,47 +129,63 @@ def read_pairs(
     """Read all pairs of a file, of two parallel files (`path` and `target`), or of a data set.
 
     Args:
-        path: a file, plain or compressed; a folder written by `datasets`; or hf:NAME[:CONFIG][#SPLIT].
+        path: a file, plain or compressed; a folder written by `datasets`; or
+        hf:NAME[:CONFIG][#SPLIT].
         target: the target side, if `path` is the source side of two parallel text files.
         format: auto determines it from `target`, the file extension, or hf:.
-        source_column: number (from 1) or name in the header of TSV and CSV; else name of a field, dots for nested.
+        source_column: number (from 1) or name in the header of TSV and CSV; else name of a field,
+        dots for nested.
         target_column: as `source_column`; or several, whose cells are combined to a JSON list.
-        header: whether the first row of TSV and CSV is a header; see `regard.data.text.rows.Columns`.
+        header: whether the first row of TSV and CSV is a header; see
+        `regard.data.text.rows.Columns`.
         is_numeric: targets are numbers, see `regard.data.text.rows.Columns`.
         is_binary: each of several target columns is a label, see `combine_targets`.
-        on_bad: error raises at the first bad line; skip skips bad lines and counts them in `Pairs.skipped`.
+        on_bad: error raises at the first bad line; skip skips bad lines and counts them in
+        `Pairs.skipped`.
         split: split of a data set whose name has none (#SPLIT).
-        also: types of a target that are allowed besides str, in formats that have types: int, float, list. With list,
+        also: types of a target that are allowed besides str, in formats that have types: int,
+              float, list. With list,
             targets may be empty.
-        names: default names of the columns and fields. TSV and CSV without such a header are read as columns 1 and 2.
+        names: default names of the columns and fields. TSV and CSV without such a header are read
+               as columns 1 and 2.
 
     Blank lines are skipped.
 
-    Raises:  UserError naming the file, the line, what was expected and what was found. Problems of a whole file
-             (missing, truncated, empty, unequal lengths, no valid pair) are errors for every `on_bad`.
+    Raises:  UserError naming the file, the line, what was expected and what was found. Problems of
+             a whole file (missing, truncated, empty, unequal lengths, no valid pair) are errors for
+             every `on_bad`.
     """
     kind = _find_format(path, target, format)
     is_single = target_column is None or isinstance(target_column, int | str)
-    targets: Sequence[int | str | None] = (target_column,) if is_single else target_column or (None,)
+    targets: Sequence[int | str | None] = (
+        (target_column,) if is_single else target_column or (None,)
+    )
     origin = str(path) if target is None else f"{path} + {target}"
     if kind == "text":
         if target is None:
-            raise UserError(f"{path}: format 'text' needs two parallel files, but the target file is missing.")
+            raise UserError(
+                f"{path}: format 'text' needs two parallel files, but the target file is missing."
+            )
         records = read_text_records(Path(path), Path(target))
     elif kind == "huggingface":
         fields = [str(source_column or names[0]), *(str(column or names[1]) for column in targets)]
         records = read_hugging_face_records(str(path), fields, split=split, also=also)
     else:
         chosen, expected = (source_column, *targets), (names[0], *(names[1] for _ in targets))
-        columns = Columns(expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric)
-        records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
+        columns = Columns(
+            expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric
+        )
+        records = read_records(
+            Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {})
+        )
     return _collect(records, origin, on_bad, names, is_binary=is_binary, may_be_empty=list in also)
 
 
 def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
     """Return the pairs with the lines of text files as more reference targets: one line per pair.
 
-    Raises:  UserError naming a file with another number of lines, or a line that is not UTF-8 or blank.
+    Raises:  UserError naming a file with another number of lines, or a line that is not UTF-8 or
+             blank.
     """
     if not files:
         return pairs
@@ -163,7 +195,8 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
         if len(lines) != len(pairs):
             skipped = " without the skipped ones" if pairs.skipped.messages else ""
             raise UserError(
-                f"{path}: references must have one line per pair, got {len(lines)} lines, but {pairs.origin} has "
+                f"{path}: references must have one line per pair, got {len(lines)} lines, but "
+                f"{pairs.origin} has "
                 f"{len(pairs)} pairs{skipped}."
             )
         for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):
@@ -179,33 +212,42 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
 def limit_length(
     pairs: Pairs, lengths: Sequence[tuple[int, int]], *, max_length: int, on_bad: OnBad
 ) -> tuple[list[int], Skipped]:
-    """Return the indices of pairs with at most `max_length` tokens on the longer side, and all skipped lines.
+    """Return the indices of pairs with at most `max_length` tokens on the longer side, and all
+    skipped lines.
 
-    `lengths` holds (source tokens, target tokens) of each pair. With on_bad="skip" longer pairs are added to
-    `pairs.skipped`; otherwise the first of them is an error.
+    `lengths` holds (source tokens, target tokens) of each pair. With on_bad="skip" longer pairs are
+    added to `pairs.skipped`; otherwise the first of them is an error.
 
     Raises:  UserError naming file, line and both lengths, or if no pair is short enough.
     """
     if len(lengths) != len(pairs):
-        raise ValueError(f"`lengths` must have one entry per pair ({len(pairs)}), got {len(lengths)}")
+        raise ValueError(
+            f"`lengths` must have one entry per pair ({len(pairs)}), got {len(lengths)}"
+        )
     keep, bad_rows = [], BadRows(on_bad, before=pairs.skipped)
     for index, (source, target) in enumerate(lengths):
         if max(source, target) <= max_length:
             keep.append(index)
             continue
-        detail = f"{source} source and {target} target tokens, more than --data.max-length {max_length}"
+        detail = (
+            f"{source} source and {target} target tokens, more than --data.max-length {max_length}"
+        )
         bad_rows.add(f"{pairs.where(index)}: {detail}", "too long")
     if not keep:
         raise UserError(
-            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens on its longer side."
+            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens on its "
+            f"longer side."
         )
     return keep, bad_rows.skipped
 
 
-def combine_targets(cells: tuple[str, ...], records: Records, *, is_binary: bool) -> tuple[str, str]:
+def combine_targets(
+    cells: tuple[str, ...], records: Records, *, is_binary: bool
+) -> tuple[str, str]:
     """Return the first cell, and the second; or the others as a JSON list, if there are several.
 
-    is_binary: each of several columns is a label that holds where its cell is 1 or true; the list has their names.
+    is_binary: each of several columns is a label that holds where its cell is 1 or true; the list
+    has their names.
     Raises: BadRow for another cell than 1, true, 0, false or an empty one, if is_binary.
     """
     if len(cells) == 2:
@@ -216,9 +258,7 @@ def combine_targets(cells: tuple[str, ...], records: Records, *, is_binary: bool
     held = [_HOLDS.get(value.lower()) for value in values]
     if None in held:
         index = held.index(None)
-        detail = (
-            f"{records.places[index + 1]} must be 1 or true where this label holds, and 0, false or empty elsewhere"
-        )
+        detail = f"{records.places[index + 1]} must be 1 or true where this label holds, and 0, false or empty elsewhere"
         raise BadRow("no 0 or 1", f"{detail}, got {excerpt(values[index])}")
     names = [name for name, holds in zip(records.names[1:], held, strict=True) if holds]
     return cells[0], json.dumps(names, ensure_ascii=False)
@@ -226,7 +266,9 @@ def combine_targets(cells: tuple[str, ...], records: Records, *, is_binary: bool
 
 def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
     if target is not None and format not in ("auto", "text"):
-        raise UserError(f"`format` must be 'text' for a target file, got {format!r} ({path}, {target}).")
+        raise UserError(
+            f"`format` must be 'text' for a target file, got {format!r} ({path}, {target})."
+        )
     if format != "auto":
         return format
     if target is not None:
@@ -236,12 +278,16 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
     ending = Path(plain_name(path)).suffix
     if ending in UNSUPPORTED:
         raise UserError(
-            f"{path}: is compressed by {UNSUPPORTED[ending]}: decompress it first, or use gzip, bzip2 or xz."
+            f"{path}: is compressed by {UNSUPPORTED[ending]}: decompress it first, or use gzip, "
+            f"bzip2 or xz."
         )
     if ending not in _ENDINGS:
-        check_kind(Path(path), f"{', '.join(_ENDINGS)}, each also compressed, hf:NAME or hf:parquet:FILE")
+        check_kind(
+            Path(path), f"{', '.join(_ENDINGS)}, each also compressed, hf:NAME or hf:parquet:FILE"
+        )
         raise UserError(
-            f"{path}: cannot determine the format from the file name (known extensions: {', '.join(_ENDINGS)}, each "
+            f"{path}: cannot determine the format from the file name (known extensions: "
+            f"{', '.join(_ENDINGS)}, each "
             "also compressed). For two parallel text files give the target file, too; "
             "else set --data.format to tsv, csv, jsonl or huggingface."
         )
@@ -249,7 +295,13 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
 
 
 def _collect(
-    records: Records, origin: str, on_bad: OnBad, names: tuple[str, str], *, is_binary: bool, may_be_empty: bool
+    records: Records,
+    origin: str,
+    on_bad: OnBad,
+    names: tuple[str, str],
+    *,
+    is_binary: bool,
+    may_be_empty: bool,
 ) -> Pairs:
     sources, targets, lines, bad_rows = [], [], [], BadRows(on_bad)
     for number, row in records.rows:
@@ -264,7 +316,9 @@ def _collect(
         targets.append(target)
         lines.append(number)
     if not lines:
-        raise UserError("\n".join(filter(None, [f"{origin}: contains no pair.", bad_rows.skipped.describe()])))
+        raise UserError(
+            "\n".join(filter(None, [f"{origin}: contains no pair.", bad_rows.skipped.describe()]))
+        )
     return Pairs(sources, targets, lines, origin, bad_rows.skipped)
 
 
@@ -278,7 +332,9 @@ def _clean(
     try:
         for text in (source, target):
             if not text.isascii():
-                check_growth(text, "nfkc")  # the longest form; the one of the tokenizer is unknown here
+                check_growth(
+                    text, "nfkc"
+                )  # the longest form; the one of the tokenizer is unknown here
     except ValueError as error:
         raise BadRow("too long", str(error)) from None
     if source and (target or may_be_empty):

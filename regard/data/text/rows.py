@@ -1,8 +1,9 @@
 """Rows of files: TSV, CSV and JSON objects, with columns by name or number; plain or compressed.
 
-Each reader returns numbered rows and a parser of a row, which returns the cells of the columns or raises BadRow, so
-that the caller's policy decides whether to stop (regard.data.bad_rows). Problems of the whole file raise UserError at
-once. Headers and columns: regard.data.text.headers. `read_table` requires a header.
+Each reader returns numbered rows and a parser of a row, which returns the cells of the columns or
+raises BadRow, so that the caller's policy decides whether to stop (regard.data.bad_rows). Problems
+of the whole file raise UserError at once. Headers and columns: regard.data.text.headers.
+`read_table` requires a header.
 """
 
 import json
@@ -69,16 +70,20 @@ def read_text_records(source: Path, target: Path) -> Records:
 
 
 def read_records(path: Path, format: str, columns: Columns, **options: Any) -> Records:
-    """Read columns of a format: jsonl (`read_jsonl_records` with these options), tsv (one tab, no quoting) or csv.
+    """Read columns of a format: jsonl (`read_jsonl_records` with these options), tsv (one tab, no
+    quoting) or csv.
 
-    Every row must have as many cells as the header, or as there are columns; more are allowed if they are empty.
+    Every row must have as many cells as the header, or as there are columns; more are allowed if
+    they are empty.
 
     Raises:  UserError if the header lacks a column.
     """
     if format == "jsonl":
         chosen = columns.chosen or columns.names
         fields = [str(column or name) for column, name in zip(chosen, columns.names, strict=True)]
-        options["options"] = [f"--data.{name}-column" for name in columns.names] if columns.has_options else ()
+        options["options"] = (
+            [f"--data.{name}-column" for name in columns.names] if columns.has_options else ()
+        )
         return read_jsonl_records(path, fields, **options)
     separator, rest, cells = _read_cells(path, format)
     rows = list(islice(rest, _TRIED))
@@ -101,16 +106,23 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         found = tuple(values[index] for index in selected.indices)
         if not is_decimal_comma:
             return found
-        return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
+        return found[0], *(
+            cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:]
+        )
 
-    places = tuple(f"column {name!r}" if selected.is_header else f"column {name}" for name in selected.names)
-    return Records(chain(rows[1:] if selected.is_header else rows, rest), parse, places, selected.names)
+    places = tuple(
+        f"column {name!r}" if selected.is_header else f"column {name}" for name in selected.names
+    )
+    return Records(
+        chain(rows[1:] if selected.is_header else rows, rest), parse, places, selected.names
+    )
 
 
 def read_jsonl_records(
     path: Path, fields: Sequence[str], *, also: tuple[type, ...] = (), options: Sequence[str] = ()
 ) -> Records:
-    """Read JSON objects, a line each or in an array. Dots in a field's name refer to nested objects: translation.en.
+    """Read JSON objects, a line each or in an array. Dots in a field's name refer to nested
+    objects: translation.en.
 
     also:    types of the fields after the first that are allowed besides str, see `get_field`.
     options: the option that chooses each field, for messages.
@@ -120,21 +132,28 @@ def read_jsonl_records(
 
     def parse(line: bytes) -> tuple[str, ...]:
         row = parse_json_object(decode_line(line))
-        return tuple(get_field(row, name, also=kinds, option=option) for name, kinds, option in chosen)
+        return tuple(
+            get_field(row, name, also=kinds, option=option) for name, kinds, option in chosen
+        )
 
-    return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields), tuple(fields))
+    return Records(
+        read_objects(path), parse, tuple(f"field {name!r}" for name in fields), tuple(fields)
+    )
 
 
-def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:
-    """Read the named columns of a file with a header, or the fields of JSON lines, by the suffix of the file.
+def read_table(
+    path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto"
+) -> Records:
+    """Read the named columns of a file with a header, or the fields of JSON lines, by the suffix of
+    the file.
 
-    columns:  required columns; "duration|offset" means one of the two. The cells of a row are in the order of all
-              these names. One that a row lacks is empty, but JSON needs the first.
+    columns:  required columns; "duration|offset" means one of the two. The cells of a row are in
+              the order of all these names. One that a row lacks is empty, but JSON needs the first.
     header:   no: the file has no header, and the columns in their order (the first of two).
     numeric:  columns in which a comma is the decimal point, if semicolons separate the cells.
 
-    Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, or the header lacks one of `columns`
-            or has one twice.
+    Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, or the header
+            lacks one of `columns` or has one twice.
     """
     names = [name for column in columns for name in column.split("|")]
     suffix = Path(plain_name(path)).suffix
@@ -157,7 +176,11 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
     def parse(row: Any) -> tuple[str, ...]:
         cells = dict(zip(found, _fit(split(row), len(found), separator), strict=True))
         if separator == ";":
-            cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
+            cells |= {
+                name: cells[name].replace(",", ".")
+                for name in numeric
+                if cells.get(name, "").count(",") == 1
+            }
         return tuple(cells.get(name, "").strip() for name in names)
 
     return Records(rest, parse)
@@ -175,8 +198,11 @@ def parse_json_object(text: str) -> dict[str, Any]:
     return row
 
 
-def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), option: str = "") -> str:
-    """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
+def get_field(
+    row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), option: str = ""
+) -> str:
+    """Return the text of a field of a record. If no field has the full name, dots refer to nested
+    objects.
 
     also:   additional types (bool, int, float, list) that are allowed, which are converted to JSON.
     option: the option that chooses the field, for messages.
@@ -187,7 +213,9 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), op
     for part in [name] if name in row else name.split("."):
         if not isinstance(value, dict) or part not in value:
             known = list(value) if isinstance(value, dict) else []
-            available = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
+            available = (
+                f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
+            )
             near = f".{did_you_mean(part, known)}".rstrip(".")
             remedy = f" ({option} chooses another)" if option else ""
             raise BadRow("missing field", f"no field {name!r}{remedy}; {available}{near}")
@@ -210,7 +238,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), op
 
 
 def decode_line(line: bytes, where: str = "") -> str:
-    """Return the text of a line without a carriage return at its end. Raises BadRow if it is not UTF-8."""
+    """Return the text of a line without a carriage return at its end. Raises BadRow if it is not
+    UTF-8."""
     try:
         return line.decode("utf-8").removesuffix("\r")
     except UnicodeDecodeError as error:
@@ -223,7 +252,10 @@ def excerpt(text: str) -> str:
 
 
 def _read_header(
-    path: Path, rows: list[tuple[int, Any]], split: Callable[[Any], list[str]], columns: Sequence[str]
+    path: Path,
+    rows: list[tuple[int, Any]],
+    split: Callable[[Any], list[str]],
+    columns: Sequence[str],
 ) -> list[str]:
     """Return the names in the first row. Raises UserError as `read_table`."""
     first = rows[0][0] if rows else 1
@@ -235,13 +267,18 @@ def _read_header(
         forms = [",".join(column.split("|")[side] for column in columns) for side in (0, -1)]
         expected = " or ".join(dict.fromkeys(forms))
         is_data = len(header) == len(columns) and bool(numeric_columns(header))
-        hint = f"; if it is data, --data.header no reads the columns as {forms[0]}" if is_data else ""
+        hint = (
+            f"; if it is data, --data.header no reads the columns as {forms[0]}" if is_data else ""
+        )
         raise UserError(
-            f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}{hint}."
+            f"{path}, line {first}: expected a header with {expected}, got "
+            f"{','.join(header)[:80]!r}{hint}."
         )
     duplicates = [name for name in header if name and header.count(name) > 1]
     if duplicates:
-        raise UserError(f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice.")
+        raise UserError(
+            f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice."
+        )
     return header
 
 
@@ -254,21 +291,24 @@ def _cells_of(row: tuple[int, Any], cells: Callable[[Any], list[str]]) -> list[s
 
 
 def _warn_of_quotes(path: Path, rows: list[tuple[int, bytes]]) -> None:
-    """Warn if all cells of the first rows are in quotes, or one has doubled quotes, as in a CSV with tabs."""
+    """Warn if all cells of the first rows are in quotes, or one has doubled quotes, as in a CSV
+    with tabs."""
     start = [(number, line.rstrip(b"\r")) for number, line in rows[:_TRIED]]
     found = next((number for number, line in start if _DOUBLED_QUOTES.search(line)), None)
     if found is None and all(_QUOTED_CELLS.fullmatch(line) for _, line in start):
         found = start[0][0]
     if found is not None:
         warnings.warn(
-            f"{path}, line {found}: cells are in quotes, which belong to the text in TSV; save the file as .csv, or "
+            f"{path}, line {found}: cells are in quotes, which belong to the text in TSV; save the "
+            f"file as .csv, or "
             "use --data.format csv, if they do not",
             stacklevel=2,
         )
 
 
 def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[str]:
-    """Return the cells of a row without empty ones at its end beyond `count`. Raises BadRow for another number."""
+    """Return the cells of a row without empty ones at its end beyond `count`. Raises BadRow for
+    another number."""
     while len(cells) > count and not cells[-1].strip():
         cells = cells[:-1]
     if len(cells) == count:
@@ -277,12 +317,16 @@ def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[s
     more = f"; {hint}" if hint and len(cells) > count else ""
     shown = excerpt(separator.join(cells).strip("\r"))
     raise BadRow(
-        "wrong number of columns", f"expected {count} columns separated by {name}, got {len(cells)} ({shown}){more}"
+        "wrong number of columns",
+        f"expected {count} columns separated by {name}, got {len(cells)} ({shown}){more}",
     )
 
 
-def _read_cells(path: Path, format: str) -> tuple[str, Iterator[tuple[int, Any]], Callable[[Any], list[str]]]:
-    """Return the separator, the numbered rows that are not blank, and the function that splits one into cells."""
+def _read_cells(
+    path: Path, format: str
+) -> tuple[str, Iterator[tuple[int, Any]], Callable[[Any], list[str]]]:
+    """Return the separator, the numbered rows that are not blank, and the function that splits one
+    into cells."""
     if format == "tsv":
         return "\t", read_filled_lines(path), lambda line: decode_line(line).split("\t")
     separator, rows = read_rows(path)
@@ -298,5 +342,7 @@ def _check_encodable(text: str, name: str) -> str:
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
-        raise BadRow("not Unicode", f"field {name!r} has a lone surrogate ({excerpt(text)})") from error
+        raise BadRow(
+            "not Unicode", f"field {name!r} has a lone surrogate ({excerpt(text)})"
+        ) from error
     return text

@@ -1,4 +1,5 @@
-"""Source texts of files of pairs or labeled texts: the column of the source, with or without the other columns."""
+"""Source texts of files of pairs or labeled texts: the column of the source, with or without the
+other columns."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,14 @@ from regard.data.text.lines import locate
 from regard.data.text.rows import read_records
 from regard.system.compression import plain_name
 
-_FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_FORMATS = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
 
 
 class Source(NamedTuple):

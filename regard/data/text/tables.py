@@ -1,4 +1,5 @@
-"""CSV files: UTF-8, separated by commas, semicolons (Excel in many countries) or tabs, also compressed."""
+"""CSV files: UTF-8, separated by commas, semicolons (Excel in many countries) or tabs, also
+compressed."""
 
 import csv
 import re
@@ -19,20 +20,24 @@ _TRIED = 100
 
 
 def read_rows(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
-    """Return the separator, and for each row the number of its first line and its cells. Empty rows are skipped.
+    """Return the separator, and for each row the number of its first line and its cells. Empty rows
+    are skipped.
 
-    The separator is the one that a first line `sep=;` states (Excel), or the one in the first row. If that has several,
-    it is the one for which most of the first rows, up to 100, have as many cells as the first; not the comma, if all
-    commas are those of numbers.
+    The separator is the one that a first line `sep=;` states (Excel), or the one in the first row.
+    If that has several, it is the one for which most of the first rows, up to 100, have as many
+    cells as the first; not the comma, if all commas are those of numbers.
 
-    Raises:  UserError naming the file and the line if it is not UTF-8 or not CSV, or if the separator is ambiguous.
+    Raises:  UserError naming the file and the line if it is not UTF-8 or not CSV, or if the
+             separator is ambiguous.
     """
     lines = read_lines(path)
     stated = _STATED.fullmatch(lines[0])
     if stated:
         lines[0] = b""  # keeps the numbers of the lines
     separator = stated[1].decode() if stated else _separator(path, lines)
-    return separator, ((number, row) for number, row in _rows(path, lines, separator) if any(map(str.strip, row)))
+    return separator, (
+        (number, row) for number, row in _rows(path, lines, separator) if any(map(str.strip, row))
+    )
 
 
 def _separator(path: Path, lines: Sequence[bytes]) -> str:
@@ -40,21 +45,27 @@ def _separator(path: Path, lines: Sequence[bytes]) -> str:
     candidates = [sign for sign, row_widths in widths.items() if row_widths and row_widths[0] > 1]
     if len(candidates) < 2:
         return candidates[0] if candidates else ","
-    equal = {sign: sum(1 for _ in takewhile(widths[sign][0].__eq__, widths[sign])) for sign in candidates}
+    equal = {
+        sign: sum(1 for _ in takewhile(widths[sign][0].__eq__, widths[sign])) for sign in candidates
+    }
     best = [sign for sign in candidates if equal[sign] == max(equal.values())]
     if len(best) > 1 and "," in best:
-        best = [sign for sign in best if sign != "," and _has_decimal_commas(path, lines, sign)] or best
+        best = [
+            sign for sign in best if sign != "," and _has_decimal_commas(path, lines, sign)
+        ] or best
     if len(best) > 1:
         names = " or ".join(_SEPARATORS[sign] for sign in candidates)
         raise UserError(
-            f"{path}: cannot determine whether {names} separate the cells; put cells that contain them in quotes, or "
+            f"{path}: cannot determine whether {names} separate the cells; put cells that contain "
+            f"them in quotes, or "
             "save the file as .tsv, separated by tabs."
         )
     return best[0]
 
 
 def _has_decimal_commas(path: Path, lines: Sequence[bytes], separator: str) -> bool:
-    """Return True if all commas in the first rows are decimal commas of numbers between separators."""
+    """Return True if all commas in the first rows are decimal commas of numbers between
+    separators."""
     rows = list(islice(_rows(path, lines, separator), _TRIED))
     return all(DECIMAL_COMMA.fullmatch(cell) for _, row in rows for cell in row if "," in cell)
 
@@ -91,5 +102,8 @@ def _texts(path: Path, lines: Sequence[bytes]) -> Iterator[str]:
             raise UserError(f"{path}, line {number}: {describe_decode_error(error)}.") from None
         if "\r" in text or "\0" in text:
             character = "carriage return" if "\r" in text else "null character"
-            raise UserError(f"{path}, line {number}: contains a {character}; expected text with line ends LF or CR LF.")
+            raise UserError(
+                f"{path}, line {number}: contains a {character}; expected text with line ends LF "
+                f"or CR LF."
+            )
         yield text + "\n"

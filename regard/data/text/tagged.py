@@ -1,16 +1,18 @@
 """Data sets for token tagging: readers and batches.
 
-    we       O                      FILE: a token and its tag a line, the first and the last of its columns (tabs or
-    met      O                      white space between), a blank line between sentences; comments (# ...) before a
-                                    sentence and -DOCSTART- are skipped
+    we       O                      FILE: a token and its tag a line, the first and the last of its
+    columns (tabs or
+    met      O                      white space between), a blank line between sentences; comments
+                                    (# ...) before a sentence and -DOCSTART- are skipped
     on       O
-    5        B-DAY                  FILE.jsonl: {"tokens": ["we", "met", ...], "tags": ["O", "O", ...]}
+    5        B-DAY                  FILE.jsonl: {"tokens": ["we", "met", ...], "tags": ["O", "O",
+    ...]}
 
-    sentence,token,tag              FILE.csv: the same columns; a header names them in any order. A sentence also ends
-    1,we,O                          where the column `sentence` changes to another value (empty: the same sentence)
-    ,met,O
-    text,tags                       or a sentence a row: tokens and tags separated by white space, or lists
-    we met on 5,O O O B-DAY
+    sentence,token,tag              FILE.csv: the same columns; a header names them in any order. A
+    sentence also ends 1,we,O                          where the column `sentence` changes to
+    another value (empty: the same sentence) ,met,O
+    text,tags                       or a sentence a row: tokens and tags separated by white space,
+    or lists we met on 5,O O O B-DAY
 
 A word that is split into several tokens has its tag at the first one; the others have none.
 
@@ -52,7 +54,15 @@ _INTEGERS = re.compile(r"\[\s*(\d+(?:[\s,]+\d+)*)\s*\]")
 _NAMES = (
     ("tokens", "token", "words", "word", "form", "text", "sentence"),
     ("tags", "tag", "labels", "label", "ner_tags", "ner_tag", "ner", "word_labels", "upos", "pos"),
-    ("sentence", "sentence #", "sentence_id", "sentence id", "sentence_number", "sentence number", "sent_id"),
+    (
+        "sentence",
+        "sentence #",
+        "sentence_id",
+        "sentence id",
+        "sentence_number",
+        "sentence number",
+        "sent_id",
+    ),
 )
 """Names of the columns of tokens, tags and sentences in a header, the preferred first."""
 
@@ -98,20 +108,27 @@ class TaggedSentences:
         return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int], skipped: Sequence[str]) -> "TaggedSentences":
-        """Return the data set of the given indices; `skipped` has the reasons for skipping others."""
+        """Return the data set of the given indices; `skipped` has the reasons for skipping
+        others."""
         tokens, tags = (tuple(values[i] for i in index) for values in (self.tokens, self.tags))
         return TaggedSentences(
-            tokens, tags, tuple(self.lines[i] for i in index), self.origin, (*self.skipped, *skipped)
+            tokens,
+            tags,
+            tuple(self.lines[i] for i in index),
+            self.origin,
+            (*self.skipped, *skipped),
         )
 
 
 def locate_words(text: str) -> list[tuple[int, int]]:
-    """Split a text to be tagged at white space. Returns the offsets of the start and end of each word."""
+    """Split a text to be tagged at white space. Returns the offsets of the start and end of each
+    word."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
-    """Read the sentences of a file. Raises UserError naming the line, what was expected and what was found."""
+    """Read the sentences of a file. Raises UserError naming the line, what was expected and what
+    was found."""
     path = Path(path)
     tokens, tags, lines, bad_rows = [], [], [], BadRows(config.on_bad, "sentences")
     normalizer = LabelNormalizer()
@@ -125,12 +142,15 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
             tags.append(tuple(normalizer[tag] for tag in word_tags))
             lines.append(number)
     if not tokens:
-        raise UserError(f"{path}: contains no sentence{'; ' + bad_rows.skipped[0] if bad_rows.skipped else ''}.")
+        raise UserError(
+            f"{path}: contains no sentence{'; ' + bad_rows.skipped[0] if bad_rows.skipped else ''}."
+        )
     normalizer.warn(str(path))
     if all(tag.isdecimal() for row in tags for tag in row):
         shown = ", ".join(sorted({tag for row in tags for tag in row}, key=int)[:5])
         warnings.warn(
-            f"{path}: the tags are numbers, and stay numbers in answers and scores ({shown}); to name them, write the "
+            f"{path}: the tags are numbers, and stay numbers in answers and scores ({shown}); to "
+            f"name them, write the "
             "names to the file in their place, such as B-PER.",
             stacklevel=2,
         )
@@ -172,7 +192,8 @@ def _read_sentence(path: Path, number: int, parse: Callable[[], tuple[str, ...]]
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Encode a sentence word by word. Returns the token ids, and the position of the first token of each word."""
+    """Encode a sentence word by word. Returns the token ids, and the position of the first token of
+    each word."""
     ids: list[int] = []
     first = []
     for word in words:
@@ -230,7 +251,9 @@ def _is_json(path: Path, config: TaggedConfig) -> bool:
 
 def _read_groups(path: Path, config: TaggedConfig) -> list[list[_Row]]:
     """Return the rows of a CSV, or the lines of columns, grouped at blank ones."""
-    is_csv = config.format == "csv" or (config.format == "auto" and plain_name(path).endswith(".csv"))
+    is_csv = config.format == "csv" or (
+        config.format == "auto" and plain_name(path).endswith(".csv")
+    )
     return _read_csv(path) if is_csv else _read_columns(path)
 
 
@@ -262,7 +285,8 @@ def _read_columns(path: Path) -> list[list[_Row]]:
 def _without_comments(rows: list[_Row]) -> list[_Row]:
     """Return the rows of a sentence without the comments before it and the marks of documents.
 
-    A comment begins with # and has other columns than the last row, or the form `# name = value`; "# O" is a token.
+    A comment begins with # and has other columns than the last row, or the form `# name = value`;
+    "# O" is a token.
     """
     first = 0
     while first < len(rows) and rows[first].cells[:1] and rows[first].cells[0].startswith("#"):
@@ -293,14 +317,19 @@ def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedCo
         for column in (config.token_column, config.tag_column)
     ]
     names = [column for column in chosen if isinstance(column, str)]
-    by_name = [next((header.index(name) for name in known if name in header), None) for known in _NAMES]
+    by_name = [
+        next((header.index(name) for name in known if name in header), None) for known in _NAMES
+    ]
     has_names = by_name[0] is not None and by_name[1] is not None and by_name[0] != by_name[1]
     has_header = config.header == "yes" or (config.header == "auto" and bool(names or has_names))
     if names and not has_header:
-        raise UserError(f"{path}: columns must be chosen by number with --data.header no, got {names[0]!r}.")
+        raise UserError(
+            f"{path}: columns must be chosen by number with --data.header no, got {names[0]!r}."
+        )
     if config.token_column is None and not has_header and _is_conllu(groups):
         raise UserError(
-            f"{path}: looks like CoNLL-U, whose first column is a number: choose the columns of tokens and tags, such "
+            f"{path}: looks like CoNLL-U, whose first column is a number: choose the columns of "
+            f"tokens and tags, such "
             "as --data.token-column 2 --data.tag-column 4."
         )
     indices = []
@@ -310,7 +339,8 @@ def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedCo
                 found = ", ".join(map(repr, header))
                 near = did_you_mean(column, header)
                 raise UserError(
-                    f"{path}, line {groups[0][0].number}: no column {column!r}; the header is {found}.{near}"
+                    f"{path}, line {groups[0][0].number}: no column {column!r}; the header is "
+                    f"{found}.{near}"
                 )
             indices.append(header.index(column.lower()))
         elif column is not None:
@@ -321,16 +351,25 @@ def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedCo
 
 
 def _is_conllu(groups: Sequence[Sequence[_Row]]) -> bool:
-    """Return True if rows have ten columns, and the first is the number of the token in the sentence."""
+    """Return True if rows have ten columns, and the first is the number of the token in the
+    sentence."""
     rows = groups[0] if groups else []
-    return bool(rows) and all(len(row.cells) == _CONLLU and row.cells[0][:1].isdecimal() for row in rows)
+    return bool(rows) and all(
+        len(row.cells) == _CONLLU and row.cells[0][:1].isdecimal() for row in rows
+    )
 
 
 def _is_sentence_a_row(groups: Sequence[Sequence[_Row]], table: _Table) -> bool:
-    """Return True if a row of a table with a header has the tags of a sentence: several, or a list."""
+    """Return True if a row of a table with a header has the tags of a sentence: several, or a
+    list."""
     if not table.has_header:
         return False
-    tags = (row.cells[table.tag] for group in groups for row in group if len(row.cells) > max(table.tag, 0))
+    tags = (
+        row.cells[table.tag]
+        for group in groups
+        for row in group
+        if len(row.cells) > max(table.tag, 0)
+    )
     return any(tag.startswith("[") or len(tag.split()) > 1 for tag in tags)
 
 
@@ -349,7 +388,9 @@ def _split_at_sentences(rows: Sequence[_Row], table: _Table) -> list[list[_Row]]
     return parts
 
 
-def _parse_tokens(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_tokens(
+    rows: Sequence[_Row], table: _Table, path: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     pairs = []
     for number, cells, problem in rows:
         if problem:
@@ -363,10 +404,15 @@ def _parse_tokens(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tupl
     return tokens, tags
 
 
-def _parse_row(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_row(
+    rows: Sequence[_Row], table: _Table, path: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     ((_, cells, _),) = rows
     if len(cells) <= max(table.token, table.tag):
-        raise BadRow("wrong number of columns", f"expected a sentence and its tags, got {' '.join(cells)[:60]!r}")
+        raise BadRow(
+            "wrong number of columns",
+            f"expected a sentence and its tags, got {' '.join(cells)[:60]!r}",
+        )
     numbers = _INTEGERS.fullmatch(cells[table.tag])
     tags = tuple(numbers[1].replace(",", " ").split()) if numbers else _split_cell(cells[table.tag])
     tokens = _split_cell(cells[table.token])
@@ -382,7 +428,9 @@ def _split_cell(text: str) -> tuple[str, ...]:
     return tuple(part[1:-1] for part in _QUOTED.findall(text))
 
 
-def _check_lengths(tokens: tuple[str, ...], tags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _check_lengths(
+    tokens: tuple[str, ...], tags: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if len(tokens) != len(tags):
         detail = f"expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags"
         raise BadRow("unequal lengths", detail)
@@ -392,7 +440,11 @@ def _check_lengths(tokens: tuple[str, ...], tags: tuple[str, ...]) -> tuple[tupl
 def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     text = decode_line(line)
     row = parse_json_object(text)
-    missing = [(name, option) for name, option in zip(fields, ("token", "tag"), strict=True) if name not in row]
+    missing = [
+        (name, option)
+        for name, option in zip(fields, ("token", "tag"), strict=True)
+        if name not in row
+    ]
     if missing:
         name, option = missing[0]
         known = ", ".join(map(repr, row)) or "none"
@@ -402,14 +454,17 @@ def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...]
         hint = f"; --data.{option}-column {chosen} selects another" if lists else ""
         raise BadRow(
             "missing field",
-            f"no field {name!r}; expected {fields[0]}, a list of strings, and {fields[1]}, a list of as many tags, as "
-            f'in {{"{fields[0]}": ["on", "Monday"], "{fields[1]}": ["O", "B-DAY"]}}; the fields are {known}{hint}',
+            f"no field {name!r}; expected {fields[0]}, a list of strings, and {fields[1]}, a list "
+            f"of as many tags, as "
+            f'in {{"{fields[0]}": ["on", "Monday"], "{fields[1]}": ["O", "B-DAY"]}}; the fields '
+            f"are {known}{hint}",
         )
     tokens, tags = _string_tuple(row[fields[0]]), _string_tuple(_name_integers(row[fields[1]]))
     if tokens is None or tags is None:
         raise BadRow(
             "no tokens and tags",
-            f"expected {fields[0]}, a list of strings, and {fields[1]}, a list of strings or integers, got "
+            f"expected {fields[0]}, a list of strings, and {fields[1]}, a list of strings or "
+            f"integers, got "
             f"{text[:60]!a}",
         )
     return _check_lengths(tokens, tags)
@@ -419,7 +474,10 @@ def _name_integers(value: object) -> object:
     """Return a list with integers of at least 0 as strings, as `datasets` numbers tags."""
     if not isinstance(value, list):
         return value
-    return [str(part) if isinstance(part, int) and not isinstance(part, bool) and part >= 0 else part for part in value]
+    return [
+        str(part) if isinstance(part, int) and not isinstance(part, bool) and part >= 0 else part
+        for part in value
+    ]
 
 
 def _string_tuple(value: object) -> tuple[str, ...] | None:

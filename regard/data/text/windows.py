@@ -1,8 +1,10 @@
 """Windows of a long text for language models.
 
-    window i of epoch e      tokens o_e + i c ... o_e + (i + 1) c      c: context length, o_e: offset of the epoch
+    window i of epoch e      tokens o_e + i c ... o_e + (i + 1) c      c: context length, o_e:
+                             offset of the epoch
 
-Every token is predicted once per epoch, from up to c preceding tokens; each epoch splits the text at other positions.
+Every token is predicted once per epoch, from up to c preceding tokens; each epoch splits the text
+at other positions.
 """
 
 from collections.abc import Sequence
@@ -17,14 +19,16 @@ from regard.errors import UserError
 WindowBatch = Batch[None, Padded]
 """Windows of consecutive tokens, for a model without a source.
 
-The target (rows, time + 1) is padded with 0: the first token is input only, the others are predicted.
+The target (rows, time + 1) is padded with 0: the first token is input only, the others are
+predicted.
 """
 
 
 class WindowBatches(BatchesByCount):
     """Batches of `rows` windows with `context` predicted tokens each.
 
-    is_fixed: windows are in order from the start of the text, for evaluation; else shifted and shuffled in each epoch.
+    is_fixed: windows are in order from the start of the text, for evaluation; else shifted and
+    shuffled in each epoch.
     Raises:  UserError for a text of fewer than two tokens.
     """
 
@@ -48,7 +52,9 @@ class WindowBatches(BatchesByCount):
         if self.is_fixed:
             return np.arange(0, len(self.ids) - 1, self.context)
         most = min(self.context, max(1, len(self.ids) - 1 - self.context))
-        return np.arange(int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context)
+        return np.arange(
+            int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context
+        )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
         """Return the windows that begin at the given positions."""

@@ -1,12 +1,13 @@
-"""Engine `compiled`: beam search and generation of Transformers in compiled loops, on any number of workers.
+"""Engine `compiled`: beam search and generation of Transformers in compiled loops, on any number of
+workers.
 
-Sentences of similar lengths are searched together, one batch per worker at a time; a worker is one thread, because two
-batches on one thread each are faster than one batch on two. Weights are stored as float32, bfloat16 (half the bytes) or
-int8 (a quarter of the bytes); with bfloat16 and int8 activations are rounded too (see regard.native.decoder.tiles),
-sums are not.
+Sentences of similar lengths are searched together, one batch per worker at a time; a worker is one
+thread, because two batches on one thread each are faster than one batch on two. Weights are stored
+as float32, bfloat16 (half the bytes) or int8 (a quarter of the bytes); with bfloat16 and int8
+activations are rounded too (see regard.native.decoder.tiles), sums are not.
 
-Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to seven digits, their
-order may differ.
+Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to
+seven digits, their order may differ.
 """
 
 import math
@@ -32,7 +33,15 @@ from regard.native.cache import REMEDY, is_cached
 from regard.native.decoder import entries
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
 from regard.native.decoder.packed_weights import KINDS
-from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
+from regard.native.decoder.search import (
+    FINISHED,
+    IS_NAN,
+    IS_NONE,
+    IS_PAST,
+    SearchBatch,
+    SearchResults,
+    SearchRules,
+)
 from regard.native.processor import IS_SUPPORTED_CPU
 from regard.system.progress import track
 from regard.trace import Trace
@@ -85,7 +94,8 @@ class CompiledEngine(Engine):
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         batches = self._batches(lengths, config)
         batch_results = self._run_parallel(
-            lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options), batches
+            lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options),
+            batches,
         )
         pairs = zip(batches, batch_results, strict=True)
         for rows, batch in track(pairs, "outputs", len(lengths), size=lambda pair: len(pair[0])):
@@ -94,7 +104,8 @@ class CompiledEngine(Engine):
         return results
 
     def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
-        """Group the indices of sentences by length, longest first, so that the last batches to finish are short."""
+        """Group the indices of sentences by length, longest first, so that the last batches to
+        finish are short."""
         sizes = self._packed.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
         per_worker = min(_BATCH_SIZE, -(-len(lengths) // self._workers))
@@ -105,8 +116,11 @@ class CompiledEngine(Engine):
             batches += [rows[first : first + size] for first in range(0, len(rows), size)]
         return batches
 
-    def _run_parallel(self, function: Callable[[Task, Workspace], Result], tasks: list[Task]) -> Iterable[Result]:
-        """Yield function(task, workspace) for each task, computed by all workers, in the order of the tasks."""
+    def _run_parallel(
+        self, function: Callable[[Task, Workspace], Result], tasks: list[Task]
+    ) -> Iterable[Result]:
+        """Yield function(task, workspace) for each task, computed by all workers, in the order of
+        the tasks."""
 
         def run(task: Task) -> Result:
             workspace = self._workspaces.get()
@@ -134,19 +148,31 @@ class CompiledEngine(Engine):
         limits = np.array([config.limit(length) for length in lengths])
         ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
         steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
-        powers = (torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty).float().numpy()
+        powers = (
+            (torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty)
+            .float()
+            .numpy()
+        )
         batch = SearchBatch(ids, starts, np.array(groups), limits)
         rules = SearchRules(config.beam, powers, bos, eos, _mask(workspace.model, (pad, bos)))
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-        outputs = SearchResults(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
+        outputs = SearchResults(
+            scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32)
+        )
         encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
-        context = workspace.context(rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1]))
-        outcome = entries.search()(context, batch, rules, *workspace.memory(steps * most), outputs, location)
+        context = workspace.context(
+            rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
+        )
+        outcome = entries.search()(
+            context, batch, rules, *workspace.memory(steps * most), outputs, location
+        )
         _check_overflow(context)
         if outcome != FINISHED:
             if outcome == IS_PAST:
                 check_positions(int(location[0]), workspace.model.limits.positions)
-            raise ValueError(_error_message(outcome, step=int(location[0]), sentence=rows[int(location[1])]))
+            raise ValueError(
+                _error_message(outcome, step=int(location[0]), sentence=rows[int(location[1])])
+            )
         results = []
         for row in range(len(rows)):
             ranks = [rank for rank in range(config.n_best) if scores[row, rank] > -np.inf]
@@ -154,7 +180,9 @@ class CompiledEngine(Engine):
                 raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
             tokens = (outputs.tokens[row, rank, : outputs.lengths[row, rank]] for rank in ranks)
             entries_of_row = zip(tokens, log_probs[row, ranks], strict=True)
-            results.append([_hypothesis(*entry, eos=eos, config=config) for entry in entries_of_row])
+            results.append(
+                [_hypothesis(*entry, eos=eos, config=config) for entry in entries_of_row]
+            )
         return results
 
     def _generate(
@@ -169,7 +197,9 @@ class CompiledEngine(Engine):
     ) -> list[list[int]]:
         """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
-        tasks = [range(first, min(first + size, len(prompts))) for first in range(0, len(prompts), size)]
+        tasks = [
+            range(first, min(first + size, len(prompts))) for first in range(0, len(prompts), size)
+        ]
 
         def generate(rows: range, workspace: Workspace) -> list[list[int]]:
             inputs = [prompts[row] for row in rows], [seeds[row] for row in rows]
@@ -181,7 +211,8 @@ class CompiledEngine(Engine):
 class _Generation:
     """Generation of a batch of texts, each with its own slots.
 
-    A context that slides is attention with a window, and the slots of old keys and values are used again.
+    A context that slides is attention with a window, and the slots of old keys and values are used
+    again.
     """
 
     def __init__(
@@ -202,7 +233,9 @@ class _Generation:
             self.capacity = longest + config.length
         else:
             self.capacity = min(longest, window) + config.length if slides else window
-        kept = self.capacity if window is None else min(window, self.capacity)  # keys and values of each text
+        kept = (
+            self.capacity if window is None else min(window, self.capacity)
+        )  # keys and values of each text
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
         if slides:
             self.context = self.context.copy()
@@ -210,7 +243,10 @@ class _Generation:
         self.keys, self.values = workspace.memory(len(prompts) * kept)
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
-        self.tokens, self.lengths = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
+        self.tokens, self.lengths = (
+            np.zeros(len(prompts), np.int64),
+            np.zeros(len(prompts), np.int64),
+        )
         self.banned = _mask(workspace.model, banned)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
@@ -229,7 +265,8 @@ class _Generation:
         return [text[start:] for text, start in zip(self.texts, starts, strict=True)]
 
     def prefill(self, row: int, tokens: list[int]) -> None:
-        """Process all but the last token from position 0 on; the last one is the input of the next step."""
+        """Process all but the last token from position 0 on; the last one is the input of the next
+        step."""
         if len(tokens) > 1:
             inputs = np.array(tokens[:-1], np.int64)
             entries.prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
@@ -242,12 +279,16 @@ class _Generation:
         positions = self.lengths - 1
         if self.config.temperature == 0:
             out, none = np.zeros((len(self.texts), count), np.int64), np.zeros((0, 0), np.float32)
-            outcome = entries.generate()(self.context, self.tokens, positions, *memory, self.banned, out, none)
+            outcome = entries.generate()(
+                self.context, self.tokens, positions, *memory, self.banned, out, none
+            )
             _check_overflow(self.context)
             if outcome != FINISHED:
                 raise ValueError(_error_message(outcome))
         else:
-            out = np.stack([self.sample(positions + index, memory) for index in range(count)], axis=1)
+            out = np.stack(
+                [self.sample(positions + index, memory) for index in range(count)], axis=1
+            )
         for text, tokens in zip(self.texts, out.tolist(), strict=True):
             text.extend(tokens)
         self.lengths += count
@@ -261,7 +302,9 @@ class _Generation:
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
-        for row, (row_probabilities, generator) in enumerate(zip(probabilities, self.generators, strict=True)):
+        for row, (row_probabilities, generator) in enumerate(
+            zip(probabilities, self.generators, strict=True)
+        ):
             self.tokens[row] = int(torch.multinomial(row_probabilities, 1, generator=generator))
         return self.tokens.copy()
 
@@ -274,17 +317,22 @@ def create(
     Raises: UserError for an unknown compute type.
     """
     if compute_type is not None and compute_type not in KINDS:
-        raise UserError(f"compute type of engine 'compiled' must be one of {', '.join(KINDS)}, got {compute_type!r}")
+        raise UserError(
+            f"compute type of engine 'compiled' must be one of {', '.join(KINDS)}, got "
+            f"{compute_type!r}"
+        )
     return CompiledEngine(form, compute_type=compute_type or "float32", workers=workers or threads)
 
 
 def is_optimized_cpu() -> bool:
-    """Return True on processors for which the loops are optimized: x86-64 with AVX2; others are not benchmarked."""
+    """Return True on processors for which the loops are optimized: x86-64 with AVX2; others are not
+    benchmarked."""
     return platform.machine().lower() in ("x86_64", "amd64") and IS_SUPPORTED_CPU
 
 
 def recompile_reason() -> str | None:
-    """Return why each process would recompile, and the remedy; None if the code is cached or already compiled."""
+    """Return why each process would recompile, and the remedy; None if the code is cached or
+    already compiled."""
     if any(loop.signatures for loop in _loops()) or is_cached(entries.search()):
         return None
     return f"compiled code cannot be cached here, so each process compiles for about 20 seconds; {REMEDY}"
@@ -311,11 +359,16 @@ def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
     return mask
 
 
-def _hypothesis(tokens: np.ndarray, log_prob: float, *, eos: int, config: DecodeConfig) -> Hypothesis:
+def _hypothesis(
+    tokens: np.ndarray, log_prob: float, *, eos: int, config: DecodeConfig
+) -> Hypothesis:
     ids = tokens.tolist()
     finished, score = ids[-1] == eos, log_prob / len(ids) ** config.length_penalty
     return Hypothesis(
-        tokens=ids[:-1] if finished else ids, score=float(score), log_prob=float(log_prob), finished=finished
+        tokens=ids[:-1] if finished else ids,
+        score=float(score),
+        log_prob=float(log_prob),
+        finished=finished,
     )
 
 
@@ -330,7 +383,10 @@ def _error_message(outcome: int, *, step: int | None = None, sentence: int | Non
     """Return the error message of an outcome."""
     where = "".join(
         f" {label} {value}"
-        for label, value in (("at step", step), ("of sentence" if step else "in sentence", sentence))
+        for label, value in (
+            ("at step", step),
+            ("of sentence" if step else "in sentence", sentence),
+        )
         if value is not None
     )
     if outcome == IS_NAN:

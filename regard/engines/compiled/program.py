@@ -1,7 +1,7 @@
 """Packed Transformers for compiled code, workspaces, and the reasons why a form is not supported.
 
-Each worker has a workspace, whose buffers are reused between batches and grow on demand: fresh memory costs more than
-the computation in it, as the operating system zeroes each page.
+Each worker has a workspace, whose buffers are reused between batches and grow on demand: fresh
+memory costs more than the computation in it, as the operating system zeroes each page.
 
 Source: vaswani2017, section 3.
 """
@@ -77,13 +77,20 @@ from regard.native.decoder.layout import (
     ZEROS,
 )
 from regard.native.decoder.matmul import PANELS, multiplier
-from regard.native.decoder.packed_weights import KINDS, Heads, ProductTable, aligned_zeros, round_up_to_panel
+from regard.native.decoder.packed_weights import (
+    KINDS,
+    Heads,
+    ProductTable,
+    aligned_zeros,
+    round_up_to_panel,
+)
 from regard.native.decoder.tiles import FLOAT32, PANEL
 
 _ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu-tanh": GELU_TANH, "silu": SILU}
 _ORDERS = {"post": 0, "pre": 1}
 _LOGIT_ROWS = 48
-"""Rows of logits computed at a time: few enough for the cache, enough to amortize loading the weights."""
+"""Rows of logits computed at a time: few enough for the cache, enough to amortize loading the
+weights."""
 
 
 def unsupported_reason(form: TextForm) -> str | None:
@@ -96,7 +103,11 @@ def unsupported_reason(form: TextForm) -> str | None:
         "positions in the encoder": (id(block.attention.read.bias) for block in core.encoder),
         "positions in the decoder": (id(block.attention.read.bias) for block in core.decoder),
     }
-    reasons = (f"its blocks have different {name}" for name, values in properties.items() if len(set(values)) > 1)
+    reasons = (
+        f"its blocks have different {name}"
+        for name, values in properties.items()
+        if len(set(values)) > 1
+    )
     return next(reasons, None)
 
 
@@ -118,7 +129,10 @@ class PackedTransformer:
             self.source = _embeddings(form.source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = _head_sizes(attention)
-        self.heads, self.key_heads = Heads(attention.num_heads, size), Heads(attention.key_heads, size)
+        self.heads, self.key_heads = (
+            Heads(attention.num_heads, size),
+            Heads(attention.key_heads, size),
+        )
         self.value_heads = Heads(attention.key_heads, value_size)
         for block in core.encoder:
             self._attention(block.attention)
@@ -138,12 +152,19 @@ class PackedTransformer:
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
         self.widest_mapped = round_up_to_panel(mapped)
-        hidden = round_up_to_panel(max(len(block.feedforward.expand.weight) for block in block_forms(form)))
+        hidden = round_up_to_panel(
+            max(len(block.feedforward.expand.weight) for block in block_forms(form))
+        )
         self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
 
     def _sizes(self, core: TransformerForm, vocab: int) -> np.ndarray:
         block, sizes = core.decoder[0], np.zeros(SIZES, np.int64)
-        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = len(core.encoder), len(core.decoder), self.width, vocab
+        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = (
+            len(core.encoder),
+            len(core.decoder),
+            self.width,
+            vocab,
+        )
         sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
         sizes[[SIZE, VALUE_SIZE]] = self.heads.padded_size, self.value_heads.padded_size
         sizes[IS_PRE_NORM] = _ORDERS[block.add_attention.order]
@@ -155,7 +176,8 @@ class PackedTransformer:
         return sizes
 
     def positional_encodings(self, count: int) -> np.ndarray:
-        """Return the positional encodings of the first `count` positions; all of them if they are learned."""
+        """Return the positional encodings of the first `count` positions; all of them if they are
+        learned."""
         match self._positions:
             case SinusoidsForm(dim):
                 return sinusoids(0, count, dim).numpy()
@@ -165,14 +187,16 @@ class PackedTransformer:
                 return np.zeros((0, self.width), np.float32)
 
     def rotations(self, count: int) -> np.ndarray:
-        """Return the cosines and sines (count, 2 pairs) of the angles at the first `count` positions."""
+        """Return the cosines and sines (count, 2 pairs) of the angles at the first `count`
+        positions."""
         if self._rotary is None:
             return np.zeros((count, 0), np.float32)
         angles = torch.arange(count, dtype=torch.float64)[:, None] * self._rotary.rates
         return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
 
     def encoder_bias(self, max_distance: int) -> np.ndarray:
-        """Return the encoder bias (heads, 2 max_distance + 1), by position of the key minus position of the query."""
+        """Return the encoder bias (heads, 2 max_distance + 1), by position of the key minus
+        position of the query."""
         return self._bias(self._encoder_bias, torch.arange(-max_distance, max_distance + 1))
 
     def decoder_bias(self, max_distance: int) -> np.ndarray:
@@ -187,7 +211,9 @@ class PackedTransformer:
     def _query(self, attention: AttentionForm) -> tuple[Tensor, Tensor]:
         score = attention.read.score
         assert isinstance(score, InnerProduct)
-        return _pad_heads(_pair_halves(attention.query, attention.rotary, self.heads), self.heads, score.scale)
+        return _pad_heads(
+            _pair_halves(attention.query, attention.rotary, self.heads), self.heads, score.scale
+        )
 
     def _attention(self, attention: AttentionForm) -> None:
         key = _pair_halves(attention.key, attention.rotary, self.key_heads)
@@ -198,7 +224,9 @@ class PackedTransformer:
 
     def _output(self, attention: AttentionForm) -> None:
         per_head = Heads(self.heads.count, self.value_heads.size)
-        self.products.add(per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias)
+        self.products.add(
+            per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias
+        )
 
     def _feedforward(self, feedforward: FeedForwardForm) -> None:
         expand, gate, contract = feedforward.expand, feedforward.gate, feedforward.contract
@@ -216,7 +244,9 @@ class PackedTransformer:
             return
         self.products.add(*self._query(cross))
         weights, biases = zip(
-            _pad_heads(cross.key, self.key_heads), _pad_heads(cross.value, self.value_heads), strict=True
+            _pad_heads(cross.key, self.key_heads),
+            _pad_heads(cross.value, self.value_heads),
+            strict=True,
         )
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(cross)
@@ -232,7 +262,8 @@ class PackedTransformer:
 
 
 class Workspace:
-    """Buffers for batches of up to `rows` rows and `positions` positions, and memories of `slots` slots."""
+    """Buffers for batches of up to `rows` rows and `positions` positions, and memories of `slots`
+    slots."""
 
     def __init__(self, model: PackedTransformer):
         self.model = model
@@ -242,8 +273,14 @@ class Workspace:
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
     def context(self, *, rows: int, positions: int, sources: int = 0) -> np.ndarray:
-        """Return a context for `rows` items at once, sequences of up to `positions` items, `sources` source items."""
-        if self._context is None or rows > self.rows or positions > self.positions or sources > self.num_sources:
+        """Return a context for `rows` items at once, sequences of up to `positions` items,
+        `sources` source items."""
+        if (
+            self._context is None
+            or rows > self.rows
+            or positions > self.positions
+            or sources > self.num_sources
+        ):
             self.rows = max(self.rows, rows + rows // 4)
             self.positions = max(self.positions, positions + positions // 4)
             self.num_sources = max(self.num_sources, sources + sources // 4)
@@ -252,7 +289,8 @@ class Workspace:
         return self._context
 
     def memory(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return buffers for keys and values of all blocks and `slots` items; untouched pages cost nothing."""
+        """Return buffers for keys and values of all blocks and `slots` items; untouched pages cost
+        nothing."""
         if slots > self.slots:
             sizes = self.model.sizes
             shape = sizes[DECODERS], slots, sizes[KEY_HEADS]
@@ -319,7 +357,9 @@ def _is_same(first: TableForm, second: TableForm) -> bool:
 def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return padded weights and biases of a projection to heads, times `scale`."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
-    return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(bias.detach()) * scale
+    return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(
+        bias.detach()
+    ) * scale
 
 
 def _pad_to_panels(linear: LinearForm) -> tuple[Tensor, Tensor]:
@@ -334,18 +374,23 @@ def _pad_to_panels(linear: LinearForm) -> tuple[Tensor, Tensor]:
 
 
 def _pair_halves(linear: LinearForm, rotary: RotaryForm | None, heads: Heads) -> LinearForm:
-    """Return the projection with numbers of each head reordered so that pair j is numbers j and j + len(rates).
+    """Return the projection with numbers of each head reordered so that pair j is numbers j and j +
+    len(rates).
 
     Inner products of queries and keys do not depend on the order.
     """
     if rotary is None or not rotary.interleaved:
         return linear
     count = 2 * len(rotary.rates)
-    order = torch.cat((torch.arange(0, count, 2), torch.arange(1, count, 2), torch.arange(count, heads.size)))
+    order = torch.cat(
+        (torch.arange(0, count, 2), torch.arange(1, count, 2), torch.arange(count, heads.size))
+    )
     rows = (torch.arange(heads.count)[:, None] * heads.size + order).flatten()
     return LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
 
 
 def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
     """Return the sizes of query and key heads, and of value heads."""
-    return len(attention.query.weight) // attention.num_heads, len(attention.value.weight) // attention.key_heads
+    return len(attention.query.weight) // attention.num_heads, len(
+        attention.value.weight
+    ) // attention.key_heads

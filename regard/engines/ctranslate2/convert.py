@@ -2,11 +2,12 @@
 
     queries, keys, values of self-attention      one matrix [W_q; W_k; W_v]
     of cross-attention                           W_q, and [W_k; W_v]
-    positions                                    a table of the vectors that are added: sinusoidal, learned, or zeros
-    the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
+    positions                                    a table of the vectors that are added: sinusoidal,
+    learned, or zeros the score <q, k>                             a scale of 1 in place of 1 /
+    sqrt(d)
 
-`unsupported_reason` returns why CTranslate2 cannot express a form. The vocabularies are the ids written as numbers, so
-tokenization is left to the caller.
+`unsupported_reason` returns why CTranslate2 cannot express a form. The vocabularies are the ids
+written as numbers, so tokenization is left to the caller.
 """
 
 import importlib
@@ -44,13 +45,16 @@ def unsupported_reason(form: TextForm) -> str | None:
     """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
     attentions, width = attention_forms(form), form.writes.output.matrix.shape[1]
     in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
-    return next(chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions)), None)
+    return next(
+        chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions)), None
+    )
 
 
 def source_tokens(ids: Iterable[int]) -> list[str]:
     """Return the CTranslate2 tokens of source ids: the ids as text, with PAD and EOS swapped.
 
-    CTranslate2 does not accept a source of only BOS and EOS; so PAD, which no source holds, is its EOS.
+    CTranslate2 does not accept a source of only BOS and EOS; so PAD, which no source holds, is its
+    EOS.
     """
     swapped = {PAD: EOS, EOS: PAD}
     return [str(swapped.get(i, i)) for i in ids]
@@ -77,12 +81,17 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
         if block.attention.key_heads != heads:
             options["num_heads_kv"] = block.attention.key_heads
         if (rotary := block.attention.rotary) is not None:
-            options |= {"rotary_dim": 2 * len(rotary.rates), "rotary_interleave": rotary.interleaved}
+            options |= {
+                "rotary_dim": 2 * len(rotary.rates),
+                "rotary_interleave": rotary.interleaved,
+            }
             options["rotary_base"] = _base_of(rotary)
         spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **options)
         spec.register_vocabulary(vocabulary)
     else:
-        spec = specs.TransformerSpec.from_config((len(core.encoder), len(core.decoder)), heads, **options)
+        spec = specs.TransformerSpec.from_config(
+            (len(core.encoder), len(core.decoder)), heads, **options
+        )
         spec.register_source_vocabulary(source_tokens(range(len(form.source.weight))))
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
@@ -113,7 +122,9 @@ def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm]) -> It
         yield "its positions are rotary, which CTranslate2 supports for language models only"
     if rotary is not None and _base_of(rotary) is None:
         yield "its rotary positions are scaled"
-    if form.source is not None and any(attention.key_heads != attention.num_heads for attention in attentions):
+    if form.source is not None and any(
+        attention.key_heads != attention.num_heads for attention in attentions
+    ):
         yield "it has grouped-query attention, which CTranslate2 supports for language models only"
     if len({attention.key_heads for attention in attentions}) > 1:
         yield "its blocks have different numbers of heads of keys"
@@ -150,7 +161,9 @@ def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:
             return torch.zeros(num_positions, width, dtype=torch.float32).numpy()
 
 
-def _set_stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]) -> None:
+def _set_stack(
+    spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]
+) -> None:
     """Set the weights of a stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
         spec.position_encodings.encodings = positions
@@ -193,7 +206,9 @@ def _set_linear(spec: Any, *parts: LinearForm) -> None:
     """Set the stacked weights and biases of linear maps of the same input."""
     spec.weight = _array(torch.cat([part.weight for part in parts]))
     if any(part.bias is not None for part in parts):
-        spec.bias = _array(torch.cat([_or_constant(part.bias, 0, len(part.weight)) for part in parts]))
+        spec.bias = _array(
+            torch.cat([_or_constant(part.bias, 0, len(part.weight)) for part in parts])
+        )
 
 
 def _set_norm(spec: Any, norm: NormForm) -> None:

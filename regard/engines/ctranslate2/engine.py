@@ -1,17 +1,20 @@
-"""Engine `ctranslate2`: the model converted to CTranslate2, which decodes in C++ in float32, int8 and other types.
+"""Engine `ctranslate2`: the model converted to CTranslate2, which decodes in C++ in float32, int8
+and other types.
 
-Its beam search selects the same candidates as regard.decode.beam but stops differently. So that the results are the
-same, each search is repeated until the stopping rule of regard.decode.beam holds:
+Its beam search selects the same candidates as regard.decode.beam but stops differently. So that the
+results are the same, each search is repeated until the stopping rule of regard.decode.beam holds:
 
     finished = all hypotheses that end within T steps          CTranslate2 with unlimited patience
     done     : best live log p / limit^alpha <= worst of the n best finished hypotheses
     other sentences are searched again with a longer T, at last with their own limit
 
-T is at most the shortest limit of a batch, whose sentences have similar lengths. The outputs equal those of the torch
-engine, to rounding, at the cost of some steps after the end that `patience=1` would not take.
+T is at most the shortest limit of a batch, whose sentences have similar lengths. The outputs equal
+those of the torch engine, to rounding, at the cost of some steps after the end that `patience=1`
+would not take.
 
-There are two differences. Banned ids are excluded before the softmax and not after it, so a score is higher by the
--log(1 - p(banned)) of its tokens. Samples at a temperature above 0 are drawn with the random numbers of CTranslate2.
+There are two differences. Banned ids are excluded before the softmax and not after it, so a score
+is higher by the -log(1 - p(banned)) of its tokens. Samples at a temperature above 0 are drawn with
+the random numbers of CTranslate2.
 
 Source: the stopping rule is that of regard.decode.beam; patience kasai2022.
 """
@@ -34,7 +37,14 @@ from regard.decode.sample import num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.ctranslate2.convert import build_specification, source_tokens
 from regard.engines.ctranslate2.convert import unsupported_reason as unsupported_reason
-from regard.engines.engine import Engine, Limits, check_positions, limits_of, num_positions, on_device
+from regard.engines.engine import (
+    Engine,
+    Limits,
+    check_positions,
+    limits_of,
+    num_positions,
+    on_device,
+)
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.trace import Trace
@@ -51,10 +61,13 @@ _MIN_STEPS = 16
 """Minimum steps of a search; fewer save no time."""
 _MIN_TOKENS = 256
 """Minimum source tokens of a batch for a worker of its own."""
-_SLIDE_REFUSAL = "engine 'ctranslate2' cannot drop keys and values (engines 'compiled' and 'torch' can)"
+_SLIDE_REFUSAL = (
+    "engine 'ctranslate2' cannot drop keys and values (engines 'compiled' and 'torch' can)"
+)
 _STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
-"""Stages of beam search (True) and of greedy search (False), which stops by itself: fraction of the limit that is
-searched, and maximum ratio of two limits of a batch. The last stage searches up to the limit of each sentence."""
+"""Stages of beam search (True) and of greedy search (False), which stops by itself: fraction of the
+limit that is searched, and maximum ratio of two limits of a batch. The last stage searches up to
+the limit of each sentence."""
 
 
 class CTranslate2Engine(Engine):
@@ -85,7 +98,8 @@ class CTranslate2Engine(Engine):
         pad: int,
         trace: Trace | None,
     ) -> list[list[Hypothesis]]:
-        """Search until the stopping rule holds; bos and eos must be the ids that the conversion holds."""
+        """Search until the stopping rule holds; bos and eos must be the ids that the conversion
+        holds."""
         if (bos, eos) != (BOS, EOS):
             raise ValueError(f"bos and eos must be {BOS} and {EOS}, got {bos} and {eos}")
         _check_sources(sentences)
@@ -101,10 +115,14 @@ class CTranslate2Engine(Engine):
             for rows in self._batches(pending, lengths, limits, config=config, spread=spread):
                 steps = _num_steps([limits[row] for row in rows], fraction)
                 tokens = [source_tokens(sentences[row]) for row in rows]
-                calls.append((rows, steps, self._translate(runner, tokens, steps, config, banned=(pad, bos))))
+                calls.append(
+                    (rows, steps, self._translate(runner, tokens, steps, config, banned=(pad, bos)))
+                )
             for rows, steps, batch in calls:
                 for row, call in zip(rows, batch, strict=True):
-                    hypotheses = _final_hypotheses(_wait(call), steps=steps, limit=limits[row], config=config)
+                    hypotheses = _final_hypotheses(
+                        _wait(call), steps=steps, limit=limits[row], config=config
+                    )
                     if hypotheses is None:
                         unfinished.append(row)
                     else:
@@ -148,7 +166,11 @@ class CTranslate2Engine(Engine):
             for row, tokens in self._continue_rows(runner, contexts, counts, options):
                 sequences[row] = sequences[row] + tokens
                 remaining[row] -= len(tokens)
-            contexts = sequences if window is None else [tokens[-num_reread(config, window) :] for tokens in sequences]
+            contexts = (
+                sequences
+                if window is None
+                else [tokens[-num_reread(config, window) :] for tokens in sequences]
+            )
         return [tokens[len(prompt) :] for tokens, prompt in zip(sequences, prompts, strict=True)]
 
     def _continue_rows(
@@ -156,18 +178,29 @@ class CTranslate2Engine(Engine):
     ) -> Iterator[tuple[int, list[int]]]:
         """Generate counts[row] tokens for each row, and return an iterator over (row, tokens)."""
         calls: list[tuple[int, Any]] = []
-        # A batch needs prompts of equal length: CTranslate2 would return the rest of longer prompts with the output.
+        # A batch needs prompts of equal length: CTranslate2 would return the rest of longer prompts
+        # with the output.
         shapes = [(count, len(tokens)) for count, tokens in zip(counts, contexts, strict=True)]
         for shape in sorted({shape for shape in shapes if shape[0]}, reverse=True):
             rows, count = [row for row, other in enumerate(shapes) if other == shape], shape[0]
-            for part in (rows[worker :: self.workers] for worker in range(min(self.workers, len(rows)))):
+            for part in (
+                rows[worker :: self.workers] for worker in range(min(self.workers, len(rows)))
+            ):
                 prompts = [[str(token) for token in contexts[row]] for row in part]
-                batch = runner.generate_batch(prompts, min_length=count, max_length=count, asynchronous=True, **options)
+                batch = runner.generate_batch(
+                    prompts, min_length=count, max_length=count, asynchronous=True, **options
+                )
                 calls += zip(part, batch, strict=True)
         return ((row, [int(token) for token in call.result().sequences[0]]) for row, call in calls)
 
     def _translate(
-        self, runner: Any, tokens: list[list[str]], steps: int, config: DecodeConfig, *, banned: tuple[int, ...]
+        self,
+        runner: Any,
+        tokens: list[list[str]],
+        steps: int,
+        config: DecodeConfig,
+        *,
+        banned: tuple[int, ...],
     ) -> list[Any]:
         """Start the search of at most `steps` steps; return a future for each sentence."""
         options: dict[str, Any] = {"beam_size": config.beam}
@@ -187,11 +220,20 @@ class CTranslate2Engine(Engine):
         )
 
     def _batches(
-        self, rows: list[int], lengths: list[int], limits: list[int], *, config: DecodeConfig, spread: float
+        self,
+        rows: list[int],
+        lengths: list[int],
+        limits: list[int],
+        *,
+        config: DecodeConfig,
+        spread: float,
     ) -> list[list[int]]:
-        """Return batches of rows, enough for all workers, in which no limit exceeds `spread` times another."""
+        """Return batches of rows, enough for all workers, in which no limit exceeds `spread` times
+        another."""
         total = sum(lengths[row] for row in rows)
-        budget = min(config.batch_tokens // config.beam, max(_MIN_TOKENS, total // (4 * self.workers)))
+        budget = min(
+            config.batch_tokens // config.beam, max(_MIN_TOKENS, total // (4 * self.workers))
+        )
         batches: list[list[int]] = []
         for indices in batch_by_length([lengths[row] for row in rows], budget=budget):
             batch: list[int] = []
@@ -203,15 +245,21 @@ class CTranslate2Engine(Engine):
             batches.append(batch)
         return batches
 
-    def _load_translator(self, class_name: str, files: dict[str, bytes], seed: int | None = None) -> Any:
-        """Load the converted model. With `seed`, use a single worker so that sampling is reproducible."""
+    def _load_translator(
+        self, class_name: str, files: dict[str, bytes], seed: int | None = None
+    ) -> Any:
+        """Load the converted model. With `seed`, use a single worker so that sampling is
+        reproducible."""
         module = importlib.import_module("ctranslate2")
         threads = {"inter_threads": self.workers, "intra_threads": self._threads}
         if seed is not None:
-            # Each thread has its own random generator, seeded when it first draws: only a new thread uses the new seed.
+            # Each thread has its own random generator, seeded when it first draws: only a new
+            # thread uses the new seed.
             module.set_random_seed(seed)
             threads = {"inter_threads": 1, "intra_threads": self._threads * self.workers}
-        return getattr(module, class_name)("regard", files=files, compute_type=self.compute_type, **threads)
+        return getattr(module, class_name)(
+            "regard", files=files, compute_type=self.compute_type, **threads
+        )
 
 
 def create(
@@ -221,19 +269,22 @@ def create(
 
     compute_type: float32 if not given.
     workers:      one per thread if not given.
-    Raises: UserError if ctranslate2 is not installed, or if the processor does not support the compute type.
+    Raises: UserError if ctranslate2 is not installed, or if the processor does not support the
+            compute type.
     """
     try:
         module = importlib.import_module("ctranslate2")
     except ImportError as error:
         raise UserError(
-            f"engine 'ctranslate2' needs the package ctranslate2: pip install \"regard[ctranslate2]\" ({error})"
+            f"engine 'ctranslate2' needs the package ctranslate2: pip install "
+            f'"regard[ctranslate2]" ({error})'
         ) from error
     compute_type = compute_type or "float32"
     known = sorted(module.get_supported_compute_types("cpu"))
     if compute_type not in known:
         raise UserError(
-            f"compute type of engine 'ctranslate2' must be one of {', '.join(known)} on this machine, got "
+            f"compute type of engine 'ctranslate2' must be one of {', '.join(known)} on this "
+            f"machine, got "
             f"{compute_type!r}"
         )
     workers = threads if workers is None else workers
@@ -258,7 +309,10 @@ class _Conversion:
             return
         self._num_positions = max(_FIRST_POSITIONS, 2 * count) if limit is None else limit
         # Nothing stays on disk, so a conversion cannot be used with other weights later.
-        with on_device(torch.device("cpu")), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
+        with (
+            on_device(torch.device("cpu")),
+            tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder,
+        ):
             build_specification(self.form, num_positions=self._num_positions).save(folder)
             self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self.runner = self._load(self.files)
@@ -270,7 +324,10 @@ def _check_sources(sentences: Sequence[Sequence[int]]) -> None:
     """Raise ValueError for a source that CTranslate2 does not accept, as it uses PAD as EOS."""
     for number, ids in enumerate(sentences):
         if PAD in ids or set(ids) <= {BOS}:
-            raise ValueError(f"sentences must hold no PAD, and more than BOS, got {list(ids)} in sentence {number}")
+            raise ValueError(
+                f"sentences must hold no PAD, and more than BOS, got {list(ids)} in sentence "
+                f"{number}"
+            )
 
 
 def _num_steps(limits: list[int], fraction: float) -> int:
@@ -278,7 +335,8 @@ def _num_steps(limits: list[int], fraction: float) -> int:
 
 
 def _wait(call: Any) -> Any:
-    """Return the result of a future. Raises ValueError for an output longer than the learned positions."""
+    """Return the result of a future. Raises ValueError for an output longer than the learned
+    positions."""
     try:
         return call.result()
     except RuntimeError as error:
@@ -289,8 +347,11 @@ def _wait(call: Any) -> Any:
         raise
 
 
-def _final_hypotheses(result: Any, *, steps: int, limit: int, config: DecodeConfig) -> list[Hypothesis] | None:
-    """Return the best hypotheses of a sentence, best first; None if more steps could change them."""
+def _final_hypotheses(
+    result: Any, *, steps: int, limit: int, config: DecodeConfig
+) -> list[Hypothesis] | None:
+    """Return the best hypotheses of a sentence, best first; None if more steps could change
+    them."""
     ended: list[Hypothesis] = []
     cut, last = -math.inf, math.inf
     for result_tokens, score in zip(result.hypotheses, result.scores, strict=True):
@@ -303,14 +364,17 @@ def _final_hypotheses(result: Any, *, steps: int, limit: int, config: DecodeConf
             last = min(last, log_prob)
         if finished or len(tokens) == limit:
             tokens = tokens[:-1] if finished else tokens
-            ended.append(Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished))
+            ended.append(
+                Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
+            )
         else:
             cut = max(cut, log_prob)
     ended.sort(key=lambda hypothesis: -hypothesis.score)
     best = ended[: config.n_best]
     if steps == limit or (config.beam == 1 and best):
         return best
-    # The result holds the first `beam` of the last step. If all of them ended, live hypotheses are even less likely.
+    # The result holds the first `beam` of the last step. If all of them ended, live hypotheses are
+    # even less likely.
     live = last if cut == -math.inf else cut
     is_final = len(best) == config.n_best and live / limit**config.length_penalty <= best[-1].score
     return best if is_final else None

@@ -4,7 +4,8 @@
     score(q_i, k_j)                      ->  score(rotate(q)_i, rotate(k)_j)  rotary encodings
     choice_j(score_ij)                   ->  choice_j(score_ij + bias_ij)     relative biases
 
-An encoding has one of these effects, or several. `start` is the position of the first of the given vectors.
+An encoding has one of these effects, or several. `start` is the position of the first of the given
+vectors.
 
 Source: lectures, D.1, D.2.
 """
@@ -55,36 +56,45 @@ class PositionalEncoding(nn.Module):
         """True if queries and keys are changed (`rotate` is overridden)."""
         return type(self).rotate is not PositionalEncoding.rotate
 
-    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def add(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
         """Return the items at positions start, start + 1, ... with their positions encoded."""
         return items
 
-    def rotate(self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0) -> Float[Tensor, "... time dim"]:
+    def rotate(
+        self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
+    ) -> Float[Tensor, "... time dim"]:
         """Return queries or keys at positions start, start + 1, ... with their positions encoded.
 
-        Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`). Keys are changed before
-        they are added to a key-value cache, which thereby may discard, overwrite or round them.
+        Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`). Keys
+        are changed before they are added to a key-value cache, which thereby may discard, overwrite
+        or round them.
         """
         return vectors
 
     def bias(self, *, two_sided: bool) -> Bias | None:
-        """Create the bias of self-attention that all blocks of a stack share; two_sided: False in a decoder."""
+        """Create the bias of self-attention that all blocks of a stack share; two_sided: False in a
+        decoder."""
         return None
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length columns"]:
         """Return the matrix P of positions start .. start + length - 1, one row for each.
 
-        Of an encoding that is added: the vectors that `add` adds. Of one that rotates: cosine and sine of the angle of
-        each pair, alternating.
-        Raises: ValueError if the encoding has no such matrix: it has no effect, or is a bias of the scores.
+        Of an encoding that is added: the vectors that `add` adds. Of one that rotates: cosine and
+        sine of the angle of each pair, alternating.
+        Raises: ValueError if the encoding has no such matrix: it has no effect, or is a bias of the
+                scores.
         """
         raise ValueError(
-            f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}; of a bias use "
+            f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}; "
+            f"of a bias use "
             "positions.bias(two_sided=...).picture(num_queries, num_keys)"
         )
 
     def picture(self, length: int, *, start: int = 0, title: str | None = None) -> Picture:
-        """Draw `matrix(length, start)`: rows are positions, columns dimensions. `save` writes an SVG file.
+        """Draw `matrix(length, start)`: rows are positions, columns dimensions. `save` writes an
+        SVG file.
 
         Raises: ValueError if there is no matrix, for a length below 1, or beyond the last position.
         """
@@ -95,24 +105,32 @@ class PositionalEncoding(nn.Module):
         return draw_matrix(matrix, title=heading, names=("position", "dimension"), first=start)
 
     def form(self) -> PositionsForm | None:
-        """Return the form of what `add` or `rotate` computes (regard.layers.forms); None if neither has an effect."""
+        """Return the form of what `add` or `rotate` computes (regard.layers.forms); None if neither
+        has an effect."""
         return None
 
-    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def forward(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
         """Return `add(items, start)`."""
         return self.add(items, start)
 
 
 def check_range(start: int, length: int, max_length: int) -> None:
-    """Raise ValueError unless start .. start + length - 1 are positions of an encoding of max_length positions."""
+    """Raise ValueError unless start .. start + length - 1 are positions of an encoding of
+    max_length positions."""
     if not 0 <= start <= start + length <= max_length:
-        raise ValueError(f"positions must be between 0 and {max_length - 1}, got {start} .. {start + length - 1}")
+        raise ValueError(
+            f"positions must be between 0 and {max_length - 1}, got {start} .. {start + length - 1}"
+        )
 
 
 def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:
     """Raise ValueError if a size of the encoding is not the expected one."""
     if size != expected:
-        raise ValueError(f"positions must have {name}={expected}, got {type(positions).__name__} with {size}")
+        raise ValueError(
+            f"positions must have {name}={expected}, got {type(positions).__name__} with {size}"
+        )
 
 
 class NoPositions(PositionalEncoding):
@@ -120,7 +138,8 @@ class NoPositions(PositionalEncoding):
 
 
 class AlibiPositions(PositionalEncoding):
-    """ALiBi: a bias of the scores, linear in the distance; see `regard.attention.biases.Alibi`. (press2022)"""
+    """ALiBi: a bias of the scores, linear in the distance; see `regard.attention.biases.Alibi`.
+    (press2022)"""
 
     def __init__(self, num_heads: int):
         super().__init__()
@@ -141,7 +160,8 @@ class AlibiPositions(PositionalEncoding):
 
 
 class RelativePositions(PositionalEncoding):
-    """T5's relative positions: a bias of the scores, learned per head and distance, shared by a stack. (raffel2020)
+    """T5's relative positions: a bias of the scores, learned per head and distance, shared by a
+    stack. (raffel2020)
 
     buckets, max_distance: those of `regard.attention.biases.RelativeBias`.
     """

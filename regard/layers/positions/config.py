@@ -29,24 +29,27 @@ class LearnedConfig:
 
 @settings
 class RotaryConfig:
-    """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by position. (su2024)"""
+    """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by
+    position. (su2024)"""
 
     name: ClassVar[str] = "rotary"
     kind: ClassVar[str] = f"{_POSITIONS}.rotary:Rotary"
 
     base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
-    """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
+    """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position
+    (rope_theta)."""
     dim: Width | None = None
     """Numbers of each head that are rotated; all if not given."""
     interleaved: bool = False
     """Pairs of numbers 2j and 2j + 1 (GPT-J); otherwise j and j + d/2 (Llama)."""
     scaling: Literal["none", "linear", "llama3"] = "none"
-    """Angles for sequences longer than those of training: linear: all divided by factor (chen2023); llama3: those of
-    pairs that turn slowly (dubey2024)."""
+    """Angles for sequences longer than those of training: linear: all divided by factor (chen2023);
+    llama3: those of pairs that turn slowly (dubey2024)."""
     factor: Annotated[float, Range(1, 1e6)] = 8.0
     """Divisor of the angles (linear and llama3)."""
     low_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
-    """Pairs with at most as many turns in original_max_length positions are divided by factor (llama3)."""
+    """Pairs with at most as many turns in original_max_length positions are divided by factor
+    (llama3)."""
     high_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 4.0
     """Pairs with at least as many turns are not scaled (llama3)."""
     original_max_length: Length = 8192
@@ -57,13 +60,15 @@ class RotaryConfig:
             raise ValueError(f"dim must be even, got {self.dim}")
         if self.high_freq_factor <= self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor must be above low_freq_factor={self.low_freq_factor}, got {self.high_freq_factor}"
+                f"high_freq_factor must be above low_freq_factor={self.low_freq_factor}, got "
+                f"{self.high_freq_factor}"
             )
 
 
 @settings
 class AlibiConfig:
-    """A bias of self-attention: a linear penalty on the distance, in both directions. (press2022)"""
+    """A bias of self-attention: a linear penalty on the distance, in both directions.
+    (press2022)"""
 
     name: ClassVar[str] = "alibi"
     kind: ClassVar[str] = f"{_POSITIONS}.base:AlibiPositions"
@@ -85,7 +90,10 @@ class RelativeConfig:
         if self.buckets % 2:
             raise ValueError(f"buckets must be even, got {self.buckets}")
         if self.max_distance <= self.buckets // 2:
-            raise ValueError(f"max_distance must exceed {self.buckets // 2}, half of buckets, got {self.max_distance}")
+            raise ValueError(
+                f"max_distance must exceed {self.buckets // 2}, half of buckets, got "
+                f"{self.max_distance}"
+            )
 
 
 @settings
@@ -96,13 +104,24 @@ class NoPositionsConfig:
     kind: ClassVar[str] = f"{_POSITIONS}.base:NoPositions"
 
 
-PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
-"""Config of any positional encoding of a Transformer. `kind` is its class, whose method `create` takes the config."""
+PositionsConfig = (
+    SinusoidalConfig
+    | LearnedConfig
+    | RotaryConfig
+    | AlibiConfig
+    | RelativeConfig
+    | NoPositionsConfig
+)
+"""Config of any positional encoding of a Transformer. `kind` is its class, whose method `create`
+takes the config."""
 
 
 def positions_config(name: str) -> PositionsConfig:
-    """Return the default config of a positional encoding by its name. Raises ValueError for another name."""
-    kinds: dict[str, type[PositionsConfig]] = {kind.name: kind for kind in get_args(PositionsConfig)}
+    """Return the default config of a positional encoding by its name. Raises ValueError for another
+    name."""
+    kinds: dict[str, type[PositionsConfig]] = {
+        kind.name: kind for kind in get_args(PositionsConfig)
+    }
     if name not in kinds:
         raise ValueError(f"positions must be one of {', '.join(kinds)}, got {short_repr(name)}")
     return kinds[name]()

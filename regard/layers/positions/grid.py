@@ -2,8 +2,8 @@
 
     x_t = embed(y_{t-1}) + R[row of cell t] + C[column of cell t]        after the last cell: + E
 
-The row and column vectors are learned, so that attention to the cell above is the same function at every cell; the
-positions of the core encode only the index in the sequence.
+The row and column vectors are learned, so that attention to the cell above is the same function at
+every cell; the positions of the core encode only the index in the sequence.
 
 Source: ramesh2021, section 2.2 (a row and a column vector for each code of an image).
 """
@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from regard.layers.positions.base import PositionalEncoding, check_range
 
 _SCALE = 0.5
-"""Initial standard deviation of row and column vectors: together half the variance of embeddings."""
+"""Initial standard deviation of row and column vectors: together half the variance of
+embeddings."""
 
 
 class GridPositions(PositionalEncoding):
-    """Positional encoding of the cells of a grid and of the end symbol, for the decoder inputs of a TokenWriter.
+    """Positional encoding of the cells of a grid and of the end symbol, for the decoder inputs of a
+    TokenWriter.
 
     Raises: ValueError if the items extend beyond the end symbol.
     """
@@ -38,11 +40,15 @@ class GridPositions(PositionalEncoding):
         """Return the vectors of all cells, row by row, and of the end symbol last."""
         return torch.cat(((self.rows[:, None] + self.columns).flatten(0, 1), self.end))
 
-    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def add(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
         """Return items + vectors()[start : start + time]."""
         end = start + items.shape[1]
         if end > self.max_length:
-            raise ValueError(f"position must be at most {self.max_length}, one more than the cells, got {end}")
+            raise ValueError(
+                f"position must be at most {self.max_length}, one more than the cells, got {end}"
+            )
         return items + self.vectors()[start:end]
 
     def extra_repr(self) -> str:

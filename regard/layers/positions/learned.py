@@ -39,11 +39,16 @@ class Learned(PositionalEncoding):
         """Number of positions."""
         return len(self.weight)
 
-    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def add(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
         """Return items + weight[start : start + time]."""
         end = start + items.shape[1]
         if end > self.max_length:
-            raise ValueError(f"position must be at most {self.max_length}, the number of learned positions, got {end}")
+            raise ValueError(
+                f"position must be at most {self.max_length}, the number of learned positions, got "
+                f"{end}"
+            )
         return items + self.weight[start:end]
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:

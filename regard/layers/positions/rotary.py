@@ -1,10 +1,12 @@
-"""Rotary positional encoding (RoPE): queries and keys are rotated by angles proportional to their positions.
+"""Rotary positional encoding (RoPE): queries and keys are rotated by angles proportional to their
+positions.
 
     rotate(x)_i = R(i) x_i        R(i): pair j of x is rotated by the angle i base^(-2j/d), j < d/2
     <rotate(q)_i, rotate(k)_j> = <R(i - j) q_i, k_j>
 
-So inner products depend on the distance of the positions only. Longer sequences than in training are possible with
-smaller angles: all (linear), or only those of the pairs that turn slowly (llama3).
+So inner products depend on the distance of the positions only. Longer sequences than in training
+are possible with smaller angles: all (linear), or only those of the pairs that turn slowly
+(llama3).
 
 Source: su2024; linear scaling chen2023; llama3 dubey2024.
 """
@@ -37,7 +39,8 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Angles of slow pairs divided by `factor`, those of fast pairs kept, with a linear transition. (dubey2024)
+    """Angles of slow pairs divided by `factor`, those of fast pairs kept, with a linear transition.
+    (dubey2024)
 
     turns = original_max_length rate / 2 pi
     kept  = clamp((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
@@ -50,7 +53,9 @@ class Llama3Scaling:
     original_max_length: int = 8192
 
     def __post_init__(self) -> None:
-        _check_positive(self, "factor", "low_freq_factor", "high_freq_factor", "original_max_length")
+        _check_positive(
+            self, "factor", "low_freq_factor", "high_freq_factor", "original_max_length"
+        )
         if self.low_freq_factor >= self.high_freq_factor:
             low, high = self.low_freq_factor, self.high_freq_factor
             raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
@@ -58,7 +63,9 @@ class Llama3Scaling:
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
         """Return the scaled rates."""
         turns = self.original_max_length * rates / (2 * math.pi)
-        kept = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
+        kept = (
+            (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        ).clamp(0, 1)
         return rates * (kept + (1 - kept) / self.factor)
 
 
@@ -66,17 +73,19 @@ def _check_positive(scaling: Any, *names: str) -> None:
     for name in names:
         value = getattr(scaling, name)
         if not 0 < value < math.inf:
-            raise ValueError(f"{name} of {type(scaling).__name__} must be above 0 and finite, got {value}")
+            raise ValueError(
+                f"{name} of {type(scaling).__name__} must be above 0 and finite, got {value}"
+            )
 
 
 class Rotary(PositionalEncoding):
     """Rotary positional encoding of the first `dim` numbers of each head; the others are unchanged.
 
     base: the angle of pair j is base^(-2j/dim) per position. scaling: changes these angles.
-    interleaved: pairs are numbers 2j and 2j + 1 (su2024, GPT-J), or j and j + dim/2 (Llama, GPT-NeoX), which is the
-    same up to the order of the numbers.
-    Nothing is learned or saved. Raises: ValueError if dim is not even and positive, base is not above 1, or the vectors
-    have fewer numbers.
+    interleaved: pairs are numbers 2j and 2j + 1 (su2024, GPT-J), or j and j + dim/2 (Llama,
+    GPT-NeoX), which is the same up to the order of the numbers.
+    Nothing is learned or saved. Raises: ValueError if dim is not even and positive, base is not
+    above 1, or the vectors have fewer numbers.
     """
 
     def __init__(
@@ -93,7 +102,10 @@ class Rotary(PositionalEncoding):
         if not 1 < base < math.inf:
             raise ValueError(f"base of Rotary must be above 1 and finite, got {base}")
         if not isinstance(scaling, LinearScaling | Llama3Scaling | None):
-            raise TypeError(f"scaling of Rotary must be a LinearScaling, a Llama3Scaling or None, got {scaling!r}")
+            raise TypeError(
+                f"scaling of Rotary must be a LinearScaling, a Llama3Scaling or None, got "
+                f"{scaling!r}"
+            )
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None
@@ -116,23 +128,35 @@ class Rotary(PositionalEncoding):
         rates = self.base**-exponents
         return rates if self.scaling is None else self.scaling(rates)
 
-    def rotate(self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0) -> Float[Tensor, "... time dim"]:
+    def rotate(
+        self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
+    ) -> Float[Tensor, "... time dim"]:
         """Return the vectors at positions start, start + 1, ..., rotated in at least float32."""
         if vectors.shape[-1] < self.dim:
-            raise ValueError(f"vectors must have at least dim={self.dim} numbers for Rotary, got {vectors.shape[-1]}")
+            raise ValueError(
+                f"vectors must have at least dim={self.dim} numbers for Rotary, got "
+                f"{vectors.shape[-1]}"
+            )
         cos, sin = self._angles(vectors, start)
         rotated = vectors[..., : self.dim]
         if self.interleaved:
             first, second = rotated[..., 0::2], rotated[..., 1::2]
-            rotated = torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(-2)
+            rotated = torch.stack(
+                (first * cos - second * sin, second * cos + first * sin), -1
+            ).flatten(-2)
         else:
             first, second = rotated.chunk(2, -1)
             rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
         rotated = rotated.to(vectors.dtype)
-        return rotated if vectors.shape[-1] == self.dim else torch.cat((rotated, vectors[..., self.dim :]), -1)
+        return (
+            rotated
+            if vectors.shape[-1] == self.dim
+            else torch.cat((rotated, vectors[..., self.dim :]), -1)
+        )
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        """Return cosine and sine of the angle of each pair, alternating: cos_0, sin_0, cos_1, ..., in float32."""
+        """Return cosine and sine of the angle of each pair, alternating: cos_0, sin_0, cos_1, ...,
+        in float32."""
         angles = self._products(torch.arange(start, start + length))
         return torch.stack((angles.cos(), angles.sin()), -1).flatten(-2).float()
 
@@ -146,7 +170,8 @@ class Rotary(PositionalEncoding):
         return f"{self.dim}, base={self.base}{scaling}{', interleaved=True' if self.interleaved else ''}"
 
     def _angles(self, vectors: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines (time, pair) of the angles at these positions, computed in float64."""
+        """Return cosines and sines (time, pair) of the angles at these positions, computed in
+        float64."""
         count, device = vectors.shape[-2], vectors.device
         no_table = torch.compiler.is_exporting()  # a table in the graph would limit the length
         if no_table or isinstance(start, Tensor) or start < 0 or vectors.dtype == torch.float64:

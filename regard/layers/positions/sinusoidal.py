@@ -41,7 +41,9 @@ class Sinusoidal(PositionalEncoding):
         """Raise ValueError if the items have another size."""
         check_size("dim", self, self.dim, sizes.width)
 
-    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def add(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
         """Return items + P[start : start + time]."""
         return items + self._rows(start, start + items.shape[1]).to(items.dtype)
 

@@ -1,6 +1,8 @@
-"""Recurrent cells: the next state of a layer from its input, a context vector and its previous state.
+"""Recurrent cells: the next state of a layer from its input, a context vector and its previous
+state.
 
-    rnn     s' = tanh(A x + C c + B s + b)                     in the lectures s_j = tanh(A' [x; s; c] + b)
+    rnn     s' = tanh(A x + C c + B s + b)                     in the lectures s_j = tanh(A' [x; s;
+    c] + b)
     gru     r, z = sigmoid(A x + C c + B s + b)                two gates
             n    = tanh(A x + C c + b + r * (B s + b'))        candidate
             s'   = (1 - z) * n + z * s
@@ -8,14 +10,16 @@
             g     = tanh(A x + C c + B s + b)                  candidate
             cell' = f * cell + i * g        s' = o * tanh(cell')
 
-x is the input, c the context (absent in a cell without attention), s the state. Each of A, C, B, b holds the rows of
-all gates in torch's order (r z n; i f g o): a cell equals torch's cell with the input [x; c].
+x is the input, c the context (absent in a cell without attention), s the state. Each of A, C, B, b
+holds the rows of all gates in torch's order (r z n; i f g o): a cell equals torch's cell with the
+input [x; c].
 
-`project` computes A x + b separately, so that a known sequence takes one product before the loop over its steps. Input
-weights are initialized as in glorot2010, state weights orthogonal, biases zero except for lstm's forget gate, which is
-one.
+`project` computes A x + b separately, so that a known sequence takes one product before the loop
+over its steps. Input weights are initialized as in glorot2010, state weights orthogonal, biases
+zero except for lstm's forget gate, which is one.
 
-Source: lectures, B.3, B.4; cho2014 (gru; the reset gate where torch has it); hochreiter1997, gers2000 (lstm).
+Source: lectures, B.3, B.4; cho2014 (gru; the reset gate where torch has it); hochreiter1997,
+        gers2000 (lstm).
 """
 
 import math
@@ -29,15 +33,17 @@ from torch import Tensor, nn
 from regard.ops.linear import linear
 
 CellState = tuple[Tensor, ...]
-"""State of a cell between two steps, each part (batch, hidden): (s,), or (s, cell) for lstm. s is the output."""
+"""State of a cell between two steps, each part (batch, hidden): (s,), or (s, cell) for lstm. s is
+the output."""
 
 
 class Cell(nn.Module, ABC):
     """One step of a recurrent layer: from the previous state to the next.
 
-    Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden, context_dim) or
-    None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates * hidden).
-    Raises: ValueError if a size is too small, or if a context is missing, or given to a cell without one.
+    Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden,
+    context_dim) or None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates
+    * hidden). Raises: ValueError if a size is too small, or if a context is missing, or given to a
+      cell without one.
     """
 
     gates: ClassVar[int]
@@ -49,7 +55,8 @@ class Cell(nn.Module, ABC):
         super().__init__()
         if min(input_dim, hidden) < 1 or context_dim < 0:
             raise ValueError(
-                f"input_dim and hidden of {type(self).__name__} must be at least 1, context_dim at least 0, "
+                f"input_dim and hidden of {type(self).__name__} must be at least 1, context_dim at "
+                f"least 0, "
                 f"got {input_dim}, {hidden} and {context_dim}"
             )
         rows = self.gates * hidden
@@ -59,7 +66,9 @@ class Cell(nn.Module, ABC):
         self.state_weight = nn.Parameter(orthogonal_gates_(torch.empty(rows, hidden), self.gates))
         self.bias = nn.Parameter(torch.zeros(rows))
 
-    def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch gates_hidden"]:
+    def project(
+        self, items: Float[Tensor, "*batch input_dim"]
+    ) -> Float[Tensor, "*batch gates_hidden"]:
         """Return A x + b for any number of items."""
         return linear(items, self.input_weight, self.bias)
 
@@ -94,7 +103,9 @@ class Cell(nn.Module, ABC):
             return projected
         if context is None or weight is None:
             size = None if context is None else tuple(context.shape)
-            raise ValueError(f"context must {'not ' if weight is None else ''}be given for {self}, got {size}")
+            raise ValueError(
+                f"context must {'not ' if weight is None else ''}be given for {self}, got {size}"
+            )
         return torch.addmm(projected, context, weight.t())
 
 
@@ -113,7 +124,11 @@ class RNNCell(Cell):
     ) -> CellState:
         """Return the next state."""
         (before,) = state
-        return (torch.tanh(torch.addmm(self._inputs(projected, context), before, self.state_weight.t())),)
+        return (
+            torch.tanh(
+                torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
+            ),
+        )
 
 
 @final
@@ -149,7 +164,8 @@ class GRUCell(Cell):
 
 @final
 class LSTMCell(Cell):
-    """cell' = f * cell + i * g, s' = o * tanh(cell') with gates i, f, o and candidate g. (hochreiter1997)"""
+    """cell' = f * cell + i * g, s' = o * tanh(cell') with gates i, f, o and candidate g.
+    (hochreiter1997)"""
 
     gates = 4
     parts = 2
@@ -177,14 +193,20 @@ CELLS: dict[str, type[Cell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell
 """Cell classes by their names in configs."""
 
 
-def xavier_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
-    """Initialize each gate as a separate layer: uniform, variance 2 / (columns + rows of a gate). (glorot2010)"""
+def xavier_gates_(
+    weight: Float[Tensor, "rows columns"], gates: int
+) -> Float[Tensor, "rows columns"]:
+    """Initialize each gate as a separate layer: uniform, variance 2 / (columns + rows of a gate).
+    (glorot2010)"""
     bound = math.sqrt(6 / (weight.shape[1] + weight.shape[0] // gates))
     return nn.init.uniform_(weight, -bound, bound)
 
 
-def orthogonal_gates_(weight: Float[Tensor, "rows columns"], gates: int) -> Float[Tensor, "rows columns"]:
-    """Initialize the square matrix of each gate as orthogonal, which preserves the norm of a state."""
+def orthogonal_gates_(
+    weight: Float[Tensor, "rows columns"], gates: int
+) -> Float[Tensor, "rows columns"]:
+    """Initialize the square matrix of each gate as orthogonal, which preserves the norm of a
+    state."""
     for square in weight.chunk(gates):
         nn.init.orthogonal_(square)
     return weight

@@ -5,12 +5,12 @@
     states      [h_i; g_i]                                     the next layer's items
     final       [h_n; g_1]                                     both depend on the whole source
 
-Rows may differ in length: the backward direction starts at each row's last item, and the final states are those at the
-ends of each row. So padding is absent, not just ignored.
+Rows may differ in length: the backward direction starts at each row's last item, and the final
+states are those at the ends of each row. So padding is absent, not just ignored.
 
-The layers of torch run over packed sequences. On a CPU, packing is no slower for rnn and gru than reversing padded
-rows, and faster the more the lengths differ. For lstm it is slower, but a padded lstm does not return the cell state at
-the end of each row.
+The layers of torch run over packed sequences. On a CPU, packing is no slower for rnn and gru than
+reversing padded rows, and faster the more the lengths differ. For lstm it is slower, but a padded
+lstm does not return the cell state at the end of each row.
 
 Source: lectures, B.1; bahdanau2015, section 3.2 (both directions).
 """
@@ -40,8 +40,10 @@ class EncodedSource(NamedTuple):
 class RecurrentEncoder(nn.Module):
     """Layers of rnn (tanh), gru or lstm over rows of items (batch, source, input_dim).
 
-    hidden: size of a state, both directions together. dropout: on the items between layers, in training.
-    Raises: ValueError if cell is unknown, directions is not 1 or 2, or hidden is not divisible by directions.
+    hidden: size of a state, both directions together. dropout: on the items between layers, in
+    training.
+    Raises: ValueError if cell is unknown, directions is not 1 or 2, or hidden is not divisible by
+            directions.
     """
 
     def __init__(
@@ -77,35 +79,56 @@ class RecurrentEncoder(nn.Module):
         encoded = self._at_once(source)
         if encoded is not None:
             return encoded
-        # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in reads.
+        # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in
+        # reads.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
         packed_states, ends = self.rnn(packed)
-        states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.items.shape[1])
-        parts = [self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))]
+        states, _ = pad_packed_sequence(
+            packed_states, batch_first=True, total_length=source.items.shape[1]
+        )
+        parts = [
+            self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))
+        ]
         empty = (source.lengths < 1).unsqueeze(-1)
         parts = [part.masked_fill(empty, 0.0) for part in parts]
         return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
 
     def _at_once(self, source: Padded) -> EncodedSource | None:
-        """Return the same as `forward` by the faster operation for all steps of a gru, or None if it does not apply."""
+        """Return the same as `forward` by the faster operation for all steps of a gru, or None if
+        it does not apply."""
         rnn = self.rnn
         if type(rnn) is not nn.GRU or not has_no_hooks(rnn):
             return None
         names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-        ends = [f"_l{layer}{end}" for layer in range(self.layers) for end in ("", "_reverse")[: self.directions]]
+        ends = [
+            f"_l{layer}{end}"
+            for layer in range(self.layers)
+            for end in ("", "_reverse")[: self.directions]
+        ]
         weights = [DirectionWeights(*(getattr(rnn, name + end) for name in names)) for end in ends]
-        layers = [weights[first : first + self.directions] for first in range(0, len(weights), self.directions)]
-        encoded = encode(source.items, source.lengths, layers, dropout=rnn.dropout, training=self.training)
-        return None if encoded is None else EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
+        layers = [
+            weights[first : first + self.directions]
+            for first in range(0, len(weights), self.directions)
+        ]
+        encoded = encode(
+            source.items, source.lengths, layers, dropout=rnn.dropout, training=self.training
+        )
+        return (
+            None
+            if encoded is None
+            else EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
+        )
 
     def _merge_directions(self, ends: Tensor) -> Tensor:
-        """Return final states (layers * directions, batch, hidden / directions) as (layers, batch, hidden)."""
+        """Return final states (layers * directions, batch, hidden / directions) as (layers, batch,
+        hidden)."""
         return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
 
 
 def _initialize(run: nn.RNNBase, gates: int) -> None:
-    """Initialize the weights as those of the decoder's cells; torch's second bias is redundant and starts at zero."""
+    """Initialize the weights as those of the decoder's cells; torch's second bias is redundant and
+    starts at zero."""
     for name, weight in run.named_parameters():
         if name.startswith("weight_ih"):
             xavier_gates_(weight, gates)

@@ -1,47 +1,56 @@
-"""Self-attentive recurrent cells, which read all their past states: RNN with self-attention and LSTM-Network.
+"""Self-attentive recurrent cells, which read all their past states: RNN with self-attention and
+LSTM-Network.
 
     rnn     h_t  = tanh(A x_t + C s + B c_{t-1} + b)                    c_0 = 0
             a_ti = align(h_i, h_t)                                      i = 1 .. t
             c_t  = sum_i softmax_i(a_t)_i h_i
 
-    gru     r, z = sigmoid(A x_t + C s + B c_{t-1} + b)      n = tanh(A x_t + C s + b + r * (B c_{t-1} + b'))
-            h_t  = (1 - z) * n + z * c_{t-1}                 a_ti and c_t as those of the rnn
+    gru     r, z = sigmoid(A x_t + C s + B c_{t-1} + b)      n = tanh(A x_t + C s + b + r * (B
+            c_{t-1} + b')) h_t  = (1 - z) * n + z * c_{t-1}                 a_ti and c_t as those of
+            the rnn
 
     lstm    a_ti = align(h_i, [x_t; h~_{t-1}])                          i = 1 .. t-1
             h~_t = sum_i softmax_i(a_t)_i h_i       c~_t = sum_i softmax_i(a_t)_i c_i
             i, f, o = sigmoid(A x_t + C s + B h~_t + b)      g = tanh(A x_t + C s + B h~_t + b)
             c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
 
-A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in place of the
-previous state. If every read gives all its weight to the last state, these are the plain rnn, gru and lstm. s is the
-context that a decoder reads from its source (absent elsewhere). align(h, q) is one of
+A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in
+place of the previous state. If every read gives all its weight to the last state, these are the
+plain rnn, gru and lstm. s is the context that a decoder reads from its source (absent elsewhere).
+align(h, q) is one of
 
     additive    v . tanh(W_k h + W_q q)
-    concat      v . tanh(W [h; q])          option 1 of the lectures; additive with W = [W_k W_q] initialized as one
+    concat      v . tanh(W [h; q])          option 1 of the lectures; additive with W = [W_k W_q]
+    initialized as one
     general     <W_k h, W_q q>              option 2 of the lectures
     scaled-dot  <W_k h, W_q q> / sqrt(size)
     dot         <h, q>                      lstm: <h, W_q q>, as its query is no state
 
 where W_q = [W_x W_h~] for the two parts of the lstm's query.
 
-With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a learned number for each
-of the last 16 states, then one for each of growing spans): a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm.
-Initially b[0] = INITIAL_RECENCY_BIAS = 7 and the rest is 0, so that a new cell gives nearly all its weight to the last
-state (of n equal scores e^7 / (e^7 + n - 1): 0.97 of 40) and training starts from a plain cell; without the bias the
-cell first has to learn to attend to the last state. The bias is ours: the lectures and the paper have none
+With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a
+learned number for each of the last 16 states, then one for each of growing spans): a_ti + b[last -
+i], last = t for an rnn, t - 1 for an lstm. Initially b[0] = INITIAL_RECENCY_BIAS = 7 and the rest
+is 0, so that a new cell gives nearly all its weight to the last state (of n equal scores e^7 / (e^7
++ n - 1): 0.97 of 40) and training starts from a plain cell; without the bias the cell first has to
+learn to attend to the last state. The bias is ours: the lectures and the paper have none
 (recency="none").
 
-The past is a Memory that grows by one pair per step: each key is mapped once, when its state is new; h and c are one
-value [h; c], read with the same weights. An rnn reads with its new state, which is part of the memory; an lstm reads
-before it computes the new state, so that its first step reads nothing and has h~_1 = c~_1 = 0.
+The past is a Memory that grows by one pair per step: each key is mapped once, when its state is
+new; h and c are one value [h; c], read with the same weights. An rnn reads with its new state,
+which is part of the memory; an lstm reads before it computes the new state, so that its first step
+reads nothing and has h~_1 = c~_1 = 0.
 
-The lstm's score has two forms: the one above is that of cheng2016; the code released with the paper omits
-W_h~ h~_{t-1} (feeds_back=False). The gru is ours: it is to the lectures' rnn what a plain gru is to a plain rnn.
+The lstm's score has two forms: the one above is that of cheng2016; the code released with the paper
+omits W_h~ h~_{t-1} (feeds_back=False). The gru is ours: it is to the lectures' rnn what a plain gru
+is to a plain rnn.
 
-Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
-         a step copies the past (see Memory.extend), which is noticeable from a few hundred steps.
-Source:  lectures, B.11 (rnn), B.5 and B.6 (alignments); cheng2016, section 3.1, equations 5 to 10 (lstm, additive); the
-         code released with it. b: raffel2020, section 2.1, and its initial values are ours.
+Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small
+         products. With gradients a step copies the past (see Memory.extend), which is noticeable
+         from a few hundred steps.
+Source:  lectures, B.11 (rnn), B.5 and B.6 (alignments); cheng2016, section 3.1, equations 5 to 10
+         (lstm, additive); the code released with it. b: raffel2020, section 2.1, and its initial
+         values are ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -94,15 +103,17 @@ class Past(NamedTuple):
 
 
 class SelfAttentiveCell(nn.Module):
-    """One step of a self-attentive layer with cell "rnn", "gru" or "lstm" and an alignment, `score`; formulas above.
+    """One step of a self-attentive layer with cell "rnn", "gru" or "lstm" and an alignment,
+    `score`; formulas above.
 
     size: that of mapped states and queries; with score dot it must be hidden.
-    Parameters: those of the plain cell; key_weight W_k (size, hidden); query_weight W_q (size, hidden) of an rnn or
-    gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
-    read.score.v (size), if the score is additive or concat; read.bias.table b (32), if recency is learned. With score
-    dot, key_weight is None, and so is query_weight of an rnn or gru.
-    choice: returns the choice of the read, given its score; softmax if not given.
-    Raises: ValueError if cell, score or recency is unknown, a size is below 1, or size is not hidden with score dot.
+    Parameters: those of the plain cell; key_weight W_k (size, hidden); query_weight W_q (size,
+    hidden) of an rnn or gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden)
+    of an lstm that feeds back, else None; read.score.v (size), if the score is additive or concat;
+    read.bias.table b (32), if recency is learned. With score dot, key_weight is None, and so is
+    query_weight of an rnn or gru. choice: returns the choice of the read, given its score; softmax
+    if not given. Raises: ValueError if cell, score or recency is unknown, a size is below 1, or
+                          size is not hidden with score dot.
     """
 
     def __init__(
@@ -130,7 +141,9 @@ class SelfAttentiveCell(nn.Module):
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
         if score == "dot" and size != hidden:
-            raise ValueError(f"size must be hidden={hidden} with score dot, which maps no states, got {size}")
+            raise ValueError(
+                f"size must be hidden={hidden} with score dot, which maps no states, got {size}"
+            )
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)
@@ -150,7 +163,8 @@ class SelfAttentiveCell(nn.Module):
         return Past(zero, zero.repeat(1, self.cell.parts), None)
 
     def init_from(self, final: CellState) -> Past:
-        """Return a past that holds the final state of an encoder layer; for an rnn or gru c_0 = h_0."""
+        """Return a past that holds the final state of an encoder layer; for an rnn or gru c_0 =
+        h_0."""
         read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
         return Past(final[0], read, self._extend_memory(None, final))
 
@@ -170,7 +184,9 @@ class SelfAttentiveCell(nn.Module):
         if not self.reads_first:
             state = self.cell(projected, (past.read,), context=context)
             memory = self._extend_memory(past.memory, state)
-            return Past(state[0], self._read_past(_map(state[0], self.query_weight), memory), memory)
+            return Past(
+                state[0], self._read_past(_map(state[0], self.query_weight), memory), memory
+            )
         gates, query = projected.split((projected.shape[-1] - self.size, self.size), -1)
         read = past.read
         if past.memory is not None:
@@ -180,7 +196,9 @@ class SelfAttentiveCell(nn.Module):
         state = self.cell(gates, read.chunk(2, -1), context=context)
         return Past(state[0], read, self._extend_memory(past.memory, state))
 
-    def run(self, items: Float[Tensor, "batch time input_dim"]) -> tuple[Float[Tensor, "batch time hidden"], ...]:
+    def run(
+        self, items: Float[Tensor, "batch time input_dim"]
+    ) -> tuple[Float[Tensor, "batch time hidden"], ...]:
         """Return the states after each item of a batch of sequences, part by part (h, then c)."""
         past = self.begin(items.shape[0])
         for projected in self.project(items).unbind(1):
@@ -194,7 +212,8 @@ class SelfAttentiveCell(nn.Module):
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
 
     def _extend_memory(self, memory: KeyValueCache | None, state: CellState) -> KeyValueCache:
-        """Append the new state to the memory, which keeps the dtype of the weights under autocast."""
+        """Append the new state to the memory, which keeps the dtype of the weights under
+        autocast."""
         dtype = self.cell.bias.dtype
         keys = _map(state[0], self.key_weight).to(dtype).unsqueeze(1)
         values = torch.cat(state, -1).to(dtype).unsqueeze(1)
@@ -203,7 +222,8 @@ class SelfAttentiveCell(nn.Module):
         return memory.extend(keys, values)
 
     def _read_past(self, query: Tensor, memory: KeyValueCache) -> Tensor:
-        """Return the weighted sum of the past states, (batch, parts * hidden). Casts the query, not all the keys."""
+        """Return the weighted sum of the past states, (batch, parts * hidden). Casts the query, not
+        all the keys."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
 
     @property
@@ -212,7 +232,8 @@ class SelfAttentiveCell(nn.Module):
 
 
 def _weights(rows: int, columns: list[int], *, as_one: bool) -> Iterator[nn.Parameter]:
-    """Return matrices with these numbers of columns, initialized as_one matrix side by side, or each on its own."""
+    """Return matrices with these numbers of columns, initialized as_one matrix side by side, or
+    each on its own."""
     if as_one:
         whole = xavier_gates_(torch.empty(rows, sum(columns)), 1)
         return (nn.Parameter(part.clone()) for part in whole.split(columns, 1))

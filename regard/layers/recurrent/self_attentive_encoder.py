@@ -1,12 +1,15 @@
-"""Self-attentive encoder: the source from its start, or from both ends, by cells that read all their past states.
+"""Self-attentive encoder: the source from its start, or from both ends, by cells that read all
+their past states.
 
-    forward     h_i = cell(x_i; h_1 .. h_{i-1})         i = 1 .. n          every state reads those before it
+    forward     h_i = cell(x_i; h_1 .. h_{i-1})         i = 1 .. n          every state reads those
+    before it
     backward    g_i = cell(x_i; g_n .. g_{i+1})         i = n .. 1          with separate weights
     states      [h_i; g_i]                              the next layer's items
     final       [h_n; g_1]                              both depend on the whole source
 
-Rows may differ in length: the backward direction starts at each row's last item, the final states are those at the ends
-of each row, and no item reads padding, which follows the items in both directions.
+Rows may differ in length: the backward direction starts at each row's last item, the final states
+are those at the ends of each row, and no item reads padding, which follows the items in both
+directions.
 
 Source: cheng2016, section 3.1; bahdanau2015, section 3.2 (both directions).
 """
@@ -29,8 +32,9 @@ from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 class SelfAttentiveEncoder(nn.Module):
     """Layers of self-attentive cells over items (batch, source, input_dim).
 
-    hidden: size of a state, both directions together. cell: returns the cell of one layer and direction, given its
-    input size and the role of its read. dropout: on the items between layers, in training.
+    hidden: size of a state, both directions together. cell: returns the cell of one layer and
+    direction, given its input size and the role of its read. dropout: on the items between layers,
+    in training.
     """
 
     def __init__(
@@ -51,21 +55,27 @@ class SelfAttentiveEncoder(nn.Module):
                 yield cell(size, Role("chain", layer, queries=axis, keys=axis, direction=direction))
 
         self.forward_cells = nn.ModuleList(cells("source", "forward"))
-        self.backward_cells = nn.ModuleList(cells(REVERSED_SOURCE, "backward") if directions == 2 else ())
+        self.backward_cells = nn.ModuleList(
+            cells(REVERSED_SOURCE, "backward") if directions == 2 else ()
+        )
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:
         """Return the states at all items and the final states of all layers."""
         lengths = source.lengths.to(source.items.device)
         reversal, items = _reversal_index(source.items, lengths), source.items
-        absent = (torch.arange(items.shape[1], device=items.device) >= lengths[:, None]).unsqueeze(-1)
+        absent = (torch.arange(items.shape[1], device=items.device) >= lengths[:, None]).unsqueeze(
+            -1
+        )
         finals = []
         for layer, cell in enumerate(self.forward_cells):
             items = self.dropout(items) if layer else items
             runs = [cast("SelfAttentiveCell", cell).run(items)]
             ends = [_final_states(runs[0], lengths)]
             if len(self.backward_cells):
-                backward = cast("SelfAttentiveCell", self.backward_cells[layer]).run(_reverse(items, reversal))
+                backward = cast("SelfAttentiveCell", self.backward_cells[layer]).run(
+                    _reverse(items, reversal)
+                )
                 ends.append(_final_states(backward, lengths))
                 runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
             items = torch.cat([states for states, *_ in runs], -1).masked_fill(absent, 0.0)

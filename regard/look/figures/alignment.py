@@ -60,11 +60,15 @@ class Alignment:
         expected = len(self.head_names), len(self.target), len(self.source)
         if tuple(self.weights.shape) != expected:
             raise ValueError(
-                f"weights must have the shape (head names, target labels, source labels) = {expected}, "
+                f"weights must have the shape (head names, target labels, source labels) = "
+                f"{expected}, "
                 f"got {tuple(self.weights.shape)}"
             )
         if 0 in expected:
-            raise ValueError(f"weights must have at least one head, target and source token, got sizes {expected}")
+            raise ValueError(
+                f"weights must have at least one head, target and source token, got sizes "
+                f"{expected}"
+            )
         if not bool(self.weights.isfinite().all()):
             raise ValueError("weights must be finite, got NaN or infinity from the model")
 
@@ -74,7 +78,8 @@ class Alignment:
 
 
 def average(weights: Float[Tensor, "head target source"]) -> Float[Tensor, "target source"]:
-    """Return the mean over the heads; a pair that all of them mask has -0, which a sum would not keep."""
+    """Return the mean over the heads; a pair that all of them mask has -0, which a sum would not
+    keep."""
     return weights.mean(0).masked_fill(is_masked(weights).all(0), MASKED)
 
 
@@ -88,7 +93,8 @@ _COLORS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #0327
 _INK, _PALE, _GRID, _HATCH = "#1f2933", "#66727f", "#e6ebf0", "#c3ccd5"
 _DPI = 200
 _MAX_CELLS = 1500
-"""Largest number of cells per side of an image; of more, neighbors are merged into one with the largest weight."""
+"""Largest number of cells per side of an image; of more, neighbors are merged into one with the
+largest weight."""
 _MANY_CELLS = 20_000
 """More cells than this are drawn as an image without a grid, instead of one shape each."""
 
@@ -106,29 +112,42 @@ def plot_alignment(
     width: float | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Plot attention weights: target tokens as rows, source tokens as columns, darker for larger weights.
+    """Plot attention weights: target tokens as rows, source tokens as columns, darker for larger
+    weights.
 
     alignments: one alignment, or one per layer.
     path:       file to write, .png, .svg or .pdf; returned. SVG and PDF keep the labels as text.
     layer:      layer to plot head by head, from 1; by default the last.
-    width:      largest width of the figure in centimeters; by default 18, and more if one matrix needs it.
-    Raises:     UserError for another suffix, an existing file (unless overwrite), or if the folder or layer does not
-                exist; ValueError for alignments of different tokens.
+    width:      largest width of the figure in centimeters; by default 18, and more if one matrix
+    needs it.
+    Raises:     UserError for another suffix, an existing file (unless overwrite), or if the folder
+                or layer does not exist; ValueError for alignments of different tokens.
     """
     path = Path(path)
     check_path(path, overwrite)
     layers = [alignments] if isinstance(alignments, Alignment) else list(alignments)
     _check_layers(layers, layer)
     shown = layers[-1 if layer is None else layer - 1]
-    source, target = ([readable(token) for token in tokens] for tokens in (shown.source, shown.target))
+    source, target = (
+        [readable(token) for token in tokens] for tokens in (shown.source, shown.target)
+    )
     title = readable(shown.title, max_length=400, spaces=" ") if shown.title else ""
     families = families_for([*source, *target, title])
     if path.suffix.lower() != ".svg":
-        source, target = ([escape_missing(label, families) for label in labels] for labels in (source, target))
+        source, target = (
+            [escape_missing(label, families) for label in labels] for labels in (source, target)
+        )
         title = escape_missing(title, families)
     title = isolate_sides(title)
     with plot_style(families):
-        figure = _draw(_panels(layers, shown), source=source, target=target, title=title, names=shown.axes, width=width)
+        figure = _draw(
+            _panels(layers, shown),
+            source=source,
+            target=target,
+            title=title,
+            names=shown.axes,
+            width=width,
+        )
         picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path
@@ -174,9 +193,12 @@ def plot_style(families: Sequence[str]) -> Iterator[None]:
         "text.parse_math": False,  # $ in a label is a literal dollar sign
     }
     with style.context(["default", settings]), warnings.catch_warnings():
-        # Only SVG labels still have such characters: their width is estimated here, the viewer has its own fonts.
+        # Only SVG labels still have such characters: their width is estimated here, the viewer has
+        # its own fonts.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
-        warnings.filterwarnings("ignore", "Matplotlib currently does not support .* natively", UserWarning)
+        warnings.filterwarnings(
+            "ignore", "Matplotlib currently does not support .* natively", UserWarning
+        )
         yield
 
 
@@ -195,7 +217,9 @@ def _draw(
     for number, panel in enumerate(panels):
         axes = figure.add_axes(layout.box(number))
         axes.set_title(panel.title, fontsize=TITLE_FONT, color=_INK, loc="left", pad=5)
-        cells = _draw_cells(axes, panel.weights, as_image=len(panels) * panel.weights.numel() > _MANY_CELLS)
+        cells = _draw_cells(
+            axes, panel.weights, as_image=len(panels) * panel.weights.numel() > _MANY_CELLS
+        )
         _label_source(axes, source, layout)
         _label_target(axes, target if number % layout.columns == 0 else (), layout)
         if number == 0:
@@ -215,7 +239,9 @@ def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappabl
         size = min(num_targets, _MAX_CELLS), min(num_sources, _MAX_CELLS)
         cells = nn.functional.adaptive_max_pool2d(weights[None], size)[0]
         extent = (0, num_sources, num_targets, 0)
-        artist = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors)
+        artist = axes.imshow(
+            cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors
+        )
     else:
         artist = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colors)
         _hatch(axes, is_masked(weights))
@@ -277,11 +303,17 @@ def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bo
 
 
 def render_figure(figure: Figure, suffix: str, dpi: float = 0) -> bytes:
-    """Return the figure as the bytes of a file with this suffix, with at least `dpi` pixels per inch."""
+    """Return the figure as the bytes of a file with this suffix, with at least `dpi` pixels per
+    inch."""
     # Without a date, so that files are reproducible.
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     picture = io.BytesIO()
     figure.savefig(
-        picture, format=suffix[1:], dpi=max(dpi, _DPI), bbox_inches="tight", pad_inches=0.12, metadata=metadata
+        picture,
+        format=suffix[1:],
+        dpi=max(dpi, _DPI),
+        bbox_inches="tight",
+        pad_inches=0.12,
+        metadata=metadata,
     )
     return picture.getvalue()

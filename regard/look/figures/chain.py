@@ -23,9 +23,11 @@ from regard.system.writing import write_atomically
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """Attention of one layer over its past in one direction: labels in the order of reading, and weights.
+    """Attention of one layer over its past in one direction: labels in the order of reading, and
+    weights.
 
-    Raises: ValueError if sizes do not match, a weight is not finite, or a weight of a later token is not zero.
+    Raises: ValueError if sizes do not match, a weight is not finite, or a weight of a later token
+            is not zero.
     """
 
     labels: Sequence[str]
@@ -43,7 +45,8 @@ class Chain:
         expected = len(self.labels), len(self.labels)
         if tuple(self.weights.shape) != expected:
             raise ValueError(
-                f"weights must have the shape (labels, labels) = {expected}, got {tuple(self.weights.shape)}"
+                f"weights must have the shape (labels, labels) = {expected}, got "
+                f"{tuple(self.weights.shape)}"
             )
         if not bool(self.weights.isfinite().all()):
             raise ValueError("weights must be finite, got NaN or infinity from the model")
@@ -56,9 +59,11 @@ MAX_WORDS = 100
 _RED, _PALE_RED, _INK, _PALE = "#c01722", "#ffc4c0", "#1f2933", "#66727f"
 _FONT, _SMALL_FONT, _MAX_WIDTH = 10.0, 6.0, 16.0 * 72
 _LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
-"""Height of a line, space between boxes, and horizontal padding of a box, in units of the font size."""
+"""Height of a line, space between boxes, and horizontal padding of a box, in units of the font
+size."""
 _HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
-"""Height of the header with and without the name of a direction, and width of the legend, in points."""
+"""Height of the header with and without the name of a direction, and width of the legend, in
+points."""
 _DARK = 0.45
 """Weight above which the text on a box is light."""
 
@@ -76,14 +81,16 @@ class _Columns:
         return self.lefts[-1] + self.widths[-1]
 
 
-def plot_chain(chains: Sequence[Chain], path: str | Path, *, layer: int | None = None, overwrite: bool = False) -> Path:
+def plot_chain(
+    chains: Sequence[Chain], path: str | Path, *, layer: int | None = None, overwrite: bool = False
+) -> Path:
     """Plot the attention of one layer over its past, with its directions one above the other.
 
     chains:  one chain per layer and direction.
     path:    file to write, .png, .svg or .pdf; returned. SVG and PDF keep the tokens as text.
     layer:   layer to plot, from 1; by default the last.
-    Raises:  UserError for another suffix, an existing file (unless overwrite), if the folder or layer does not exist,
-             or if the text is too long; ValueError if there is no chain.
+    Raises:  UserError for another suffix, an existing file (unless overwrite), if the folder or
+             layer does not exist, or if the text is too long; ValueError if there is no chain.
     """
     path = Path(path)
     check_path(path, overwrite)
@@ -107,11 +114,16 @@ def _of_layer(chains: Sequence[Chain], layer: int | None) -> list[Chain]:
     shown = [chain for chain in chains if chain.layer == (most if layer is None else layer)]
     size = len(shown[0].labels)
     if size > MAX_WORDS:
-        raise UserError(f"a figure of a chain must have at most {MAX_WORDS} tokens, got {size}: use a shorter text")
+        raise UserError(
+            f"a figure of a chain must have at most {MAX_WORDS} tokens, got {size}: use a shorter "
+            f"text"
+        )
     return shown
 
 
-def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_text_kept: bool) -> Figure:
+def _draw(
+    shown: Sequence[Chain], families: Sequence[str], title: str, *, is_text_kept: bool
+) -> Figure:
     texts, columns = [], []
     for chain in shown:
         words = [readable(label) for label in chain.labels]
@@ -123,7 +135,9 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
     total = sum(heights) + sum(headers)
     figure = Figure(figsize=(width / 72, total / 72))
     top = total
-    for chain, words, panel, height, header in zip(shown, texts, columns, heights, headers, strict=True):
+    for chain, words, panel, height, header in zip(
+        shown, texts, columns, heights, headers, strict=True
+    ):
         top -= header
         axes = figure.add_axes((0, (top - height) / total, panel.width / width, height / total))
         _draw_lines(axes, chain, words, panel)
@@ -150,7 +164,11 @@ def _columns(words: Sequence[str], families: Sequence[str]) -> _Columns:
 def _width(text: str, families: Sequence[str], size: float) -> float:
     """Return the width of a text in bold, in points."""
     bold = FontProperties(family=[*families, "sans-serif"], weight="bold", size=10.0)
-    return text_to_path.get_text_width_height_descent(text, bold, ismath=False)[0] * size / 10.0 if text else 0.0
+    return (
+        text_to_path.get_text_width_height_descent(text, bold, ismath=False)[0] * size / 10.0
+        if text
+        else 0.0
+    )
 
 
 def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Columns) -> None:
@@ -164,12 +182,20 @@ def _draw_lines(axes: Axes, chain: Chain, words: Sequence[str], columns: _Column
             box = (columns.lefts[index], bottom), columns.widths[index], height
             if is_current or weight > 0:
                 frame = Rectangle(*box, facecolor=colors(weight), clip_on=False)
-                frame.set(edgecolor=_RED if is_current else "none", linewidth=0.9 if is_current else 0)
+                frame.set(
+                    edgecolor=_RED if is_current else "none", linewidth=0.9 if is_current else 0
+                )
                 axes.add_patch(frame)
             center = columns.lefts[index] + columns.widths[index] / 2, bottom + height / 2
             light, dark = (_PALE_RED, _RED) if is_current else ("white", _INK)
             color = light if weight > _DARK else dark
-            axes.text(*center, words[index], color=color, weight="bold" if is_current else "normal", **style)
+            axes.text(
+                *center,
+                words[index],
+                color=color,
+                weight="bold" if is_current else "normal",
+                **style,
+            )
     axes.set(xlim=(0, columns.width), ylim=(len(words) * line, 0))
     axes.set_axis_off()
 

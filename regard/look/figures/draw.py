@@ -1,19 +1,22 @@
 """Figures of a capture: one sample, in a view that fits its attention maps.
 
     alignment    target x source, the mean and each head                      texts
-    chain        the text at each step, shaded by its weights                 recurrent layers that read their past
+    chain        the text at each step, shaded by its weights                 recurrent layers that
+    read their past
     heat         weights over an image, head by head                          images, boxes
                  weights of each token of the output over the image           captions
                  weights of each token of the text over a generated image     drawings
-    boxes, events    detections over the image or over the sound (in full, if it was processed in chunks)
+    boxes, events    detections over the image or over the sound (in full, if it was processed in
+    chunks)
     tracks           trajectories on the plane, and the weights of the sample's agent
     links            lines between queries and keys, as thick as the weights
     walk             X -> Q, K, V -> scores -> weights -> Z of a head, with its numbers
     multihead        the same for all heads, their concatenation, and W_O
     contributions    what each part of the model adds to the score at each item
 
-By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then self-attention; `kind` and
-`layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
+By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then
+self-attention; `kind` and `layer` select another. Token by token the mean over all layers is
+plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
 import math
@@ -38,7 +41,16 @@ from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
 ViewName = Literal[
-    "alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead", "contributions"
+    "alignment",
+    "chain",
+    "heat",
+    "boxes",
+    "events",
+    "tracks",
+    "links",
+    "walk",
+    "multihead",
+    "contributions",
 ]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 _OPTION_VIEWS: dict[str, tuple[ViewName, ...]] = {
@@ -48,7 +60,15 @@ _OPTION_VIEWS: dict[str, tuple[ViewName, ...]] = {
 }
 """Views that have an option."""
 
-_NEAREST: tuple[Kind, ...] = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
+_NEAREST: tuple[Kind, ...] = (
+    "chain",
+    "pooling",
+    "cross",
+    "recurrent",
+    "encoder self",
+    "decoder self",
+    "other",
+)
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
 
 
@@ -72,13 +92,15 @@ def draw(
     view:   one of VIEWS; by default the one that fits.
     kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
     layer:  layer to plot head by head, from 1; by default the last.
-    head:   head of the views alignment (by default all), links (by default the mean over heads) and walk (by default
-            the first), and score of the view contributions (by default the best), from 1.
+    head:   head of the views alignment (by default all), links (by default the mean over heads) and
+            walk (by default the first), and score of the view contributions (by default the best),
+            from 1.
     query:  query of the view walk, from 1; by default all.
-    width:  largest width of the view alignment in centimeters; by default 18, and more if one matrix needs it.
-    Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view, read, layer, head or
-            query does not exist, the view does not have an option, or vectors that it shows were not recorded;
-            ValueError if nothing was recorded.
+    width:  largest width of the view alignment in centimeters; by default 18, and more if one
+    matrix needs it.
+    Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view,
+            read, layer, head or query does not exist, the view does not have an option, or vectors
+            that it shows were not recorded; ValueError if nothing was recorded.
     """
     if not 0 <= sample < len(samples):
         raise UserError(f"sample must be between 0 and {len(samples) - 1}, got {sample}")
@@ -87,11 +109,16 @@ def draw(
     for name, number in (("head", head), ("query", query), ("width", width)):
         if number is not None and view_name not in (views := _OPTION_VIEWS[name]):
             plural = "s" if len(views) > 1 else ""
-            raise UserError(f"`{name}` is an option of the view{plural} {', '.join(views)}, got view {view_name!r}")
+            raise UserError(
+                f"`{name}` is an option of the view{plural} {', '.join(views)}, got view "
+                f"{view_name!r}"
+            )
     if width is not None and not 0 < width < math.inf:
         raise UserError(f"`width` must be a positive number of centimeters, got {width}")
     drawings: dict[str, Callable[[], Path]] = {
-        "alignment": lambda: _alignment(sample_maps, path, kind, layer, head=head, width=width, overwrite=overwrite),
+        "alignment": lambda: _alignment(
+            sample_maps, path, kind, layer, head=head, width=width, overwrite=overwrite
+        ),
         "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
         "heat": lambda: _heat(sample_maps, path, kind, layer, overwrite=overwrite),
         "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
@@ -123,7 +150,9 @@ def _default_view(sample_maps: SampleMaps, kind: Kind | None) -> ViewName:
     if kind is None:
         # A detector that finds no box gets the image without boxes.
         is_detection = "queries" in axes and axes["queries"].kind == "box"
-        if any(isinstance(picture, Image) and (picture.boxes or is_detection) for picture in pictures):
+        if any(
+            isinstance(picture, Image) and (picture.boxes or is_detection) for picture in pictures
+        ):
             return "boxes"
         if any(isinstance(picture, Sound) for picture in pictures):
             return "events"
@@ -134,7 +163,11 @@ def _default_view(sample_maps: SampleMaps, kind: Kind | None) -> ViewName:
     maps = _maps(sample_maps, kind)
     if maps[0].kind == "chain":
         return "chain"
-    return "heat" if any(_on_image(sample_maps, name) for name in (maps[0].keys, maps[0].queries)) else "alignment"
+    return (
+        "heat"
+        if any(_on_image(sample_maps, name) for name in (maps[0].keys, maps[0].queries))
+        else "alignment"
+    )
 
 
 def _maps(sample_maps: SampleMaps, kind: Kind | None) -> tuple[AttentionMap, ...]:
@@ -142,9 +175,17 @@ def _maps(sample_maps: SampleMaps, kind: Kind | None) -> tuple[AttentionMap, ...
     for candidate in _NEAREST if kind is None else (kind,):
         if maps := sample_maps.find(candidate):
             axes = maps[-1].queries, maps[-1].keys
-            return tuple(attention_map for attention_map in maps if (attention_map.queries, attention_map.keys) == axes)
-    kinds = ", ".join(dict.fromkeys(attention_map.kind for attention_map in sample_maps.maps)) or "none"
-    raise UserError(f"there are no reads of kind {kind}, only of kind {kinds}: choose another kind or view")
+            return tuple(
+                attention_map
+                for attention_map in maps
+                if (attention_map.queries, attention_map.keys) == axes
+            )
+    kinds = (
+        ", ".join(dict.fromkeys(attention_map.kind for attention_map in sample_maps.maps)) or "none"
+    )
+    raise UserError(
+        f"there are no reads of kind {kind}, only of kind {kinds}: choose another kind or view"
+    )
 
 
 def _text_maps(sample_maps: SampleMaps) -> tuple[AttentionMap, ...]:
@@ -192,17 +233,26 @@ def _alignment(
             source=sample_maps.keys(attention_map).labels,
             target=sample_maps.queries(attention_map).labels,
             weights=weights,
-            layer=", ".join(filter(None, (f"layer {attention_map.layer}" if len(maps) > 1 else "", name))),
+            layer=", ".join(
+                filter(None, (f"layer {attention_map.layer}" if len(maps) > 1 else "", name))
+            ),
             head_names=attention_map.heads if head is None else (name,),
             title=sample_maps.sample.title,
-            axes=(_axis_title(sample_maps, "keys", attention_map), _axis_title(sample_maps, "queries", attention_map)),
+            axes=(
+                _axis_title(sample_maps, "keys", attention_map),
+                _axis_title(sample_maps, "queries", attention_map),
+            ),
         )
         for attention_map, (weights, name) in zip(drawn, selected, strict=True)
     ]
-    return plot_alignment(layers, path, layer=drawn.index(shown) + 1, width=width, overwrite=overwrite)
+    return plot_alignment(
+        layers, path, layer=drawn.index(shown) + 1, width=width, overwrite=overwrite
+    )
 
 
-def _axis_title(sample_maps: SampleMaps, role: Literal["queries", "keys"], attention_map: AttentionMap) -> str:
+def _axis_title(
+    sample_maps: SampleMaps, role: Literal["queries", "keys"], attention_map: AttentionMap
+) -> str:
     """Return the title of an axis, as on the page: "queries: output tokens"."""
     name: str = getattr(attention_map, role)
     kind = sample_maps.sample.axes[name].kind
@@ -212,11 +262,21 @@ def _axis_title(sample_maps: SampleMaps, role: Literal["queries", "keys"], atten
         kinds = f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
     if kinds == role:
         return role
-    return f"{role}: {name} {kinds}" if name in ("source", "output", "decoder input") else f"{role}: {kinds}"
+    return (
+        f"{role}: {name} {kinds}"
+        if name in ("source", "output", "decoder input")
+        else f"{role}: {kinds}"
+    )
 
 
 def _links(
-    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, head: int | None, overwrite: bool
+    sample_maps: SampleMaps,
+    path: Path,
+    kind: Kind | None,
+    layer: int | None,
+    *,
+    head: int | None,
+    overwrite: bool,
 ) -> Path:
     """Plot the lines of one head, or of the mean over heads."""
     attention_map = _layer(_maps(sample_maps, kind), layer)
@@ -254,29 +314,46 @@ def _on_image(sample_maps: SampleMaps, axis: str) -> Image | None:
     return picture if isinstance(picture, Image) else None
 
 
-def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
-    """Plot the heads, or each output token, over an image of keys; over an image of queries, plot each key."""
+def _heat(
+    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool
+) -> Path:
+    """Plot the heads, or each output token, over an image of keys; over an image of queries, plot
+    each key."""
     maps = (_text_maps(sample_maps) if kind is None else ()) or _maps(sample_maps, kind)
     attention_map = _layer(maps, layer)
     weights = attention_map.weights.double().numpy()
     queries, keys = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
     layers = maps if layer is None else (attention_map,)
-    if (image := _on_image(sample_maps, attention_map.keys)) is not None and attention_map.queries == "output":
+    if (
+        image := _on_image(sample_maps, attention_map.keys)
+    ) is not None and attention_map.queries == "output":
         places, mean, about = keys.places, _mean_over_heads(layers), _about_mean(layers)
         panels = list(zip(queries.labels, mean, strict=True))
     elif image is not None:
         places, about = keys.places, f"{attention_map.kind}, layer {attention_map.layer}"
         about += f", mean over {len(queries)} queries" if len(queries) > 1 else ""
-        panels = [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
-        panels += [(name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)]
+        panels = (
+            [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
+        )
+        panels += [
+            (name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)
+        ]
     elif (image := _on_image(sample_maps, attention_map.queries)) is not None:
         places, mean, about = queries.places, _mean_over_heads(layers), _about_mean(layers)
-        panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
+        panels = [
+            (f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)
+        ]
     else:
         raise _not_possible(sample_maps, "heat", "attention weights over an image")
     about = f"attention weights: {about}; uniform {1 / len(keys):.3g}"
     return plot_heat(
-        image.pixels, places, panels, path, title=sample_maps.sample.title, about=about, overwrite=overwrite
+        image.pixels,
+        places,
+        panels,
+        path,
+        title=sample_maps.sample.title,
+        about=about,
+        overwrite=overwrite,
     )
 
 
@@ -301,7 +378,9 @@ def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
     height, width, boxes = height * scale, width * scale, []
     for box in image.boxes:
         left, top, wide, high = box.place
-        boxes.append((box.label, box.score, (left * width, top * height, wide * width, high * height)))
+        boxes.append(
+            (box.label, box.score, (left * width, top * height, wide * width, high * height))
+        )
     pixels = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
     title = sample_maps.sample.title
     return plot_boxes(pixels, boxes, path, title=title, labels=image.labels, overwrite=overwrite)
@@ -318,10 +397,18 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
     title = samples[sample].sample.title
     if len(sounds) > 1:
         own = sounds[sample - first]
-        title = title.partition(" -> ")[0].removesuffix(f", {own.begin:g} to {own.begin + own.seconds:g} s")
+        title = title.partition(" -> ")[0].removesuffix(
+            f", {own.begin:g} to {own.begin + own.seconds:g} s"
+        )
     found = sorted(
         (
-            (event.onset + sound.begin, event.duration, event.label, event.score, _spans(chunk, sound, event.query))
+            (
+                event.onset + sound.begin,
+                event.duration,
+                event.label,
+                event.score,
+                _spans(chunk, sound, event.query),
+            )
             for chunk, sound in zip(samples[first : last + 1], sounds, strict=True)
             for event in sound.events
         ),
@@ -337,7 +424,9 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
         seconds=seconds,
         hertz=sounds[0].hertz,
         attention=[spans for *_, spans in found] if all(spans for *_, spans in found) else (),
-        about=f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}" if maps else "",
+        about=f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}"
+        if maps
+        else "",
         title=title,
         labels=sounds[0].labels,
         overwrite=overwrite,
@@ -345,7 +434,8 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
 
 
 def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, float, float]]:
-    """Return start, stop and weight of each span of a sound that a query attends to, averaged over heads."""
+    """Return start, stop and weight of each span of a sound that a query attends to, averaged over
+    heads."""
     maps = chunk.find("cross")
     if not maps or query >= len(chunk.queries(maps[-1])):
         return []
@@ -358,7 +448,11 @@ def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, flo
 
 
 def _begin(samples: Sequence[SampleMaps], sample: int) -> float:
-    sounds = [picture for picture in samples[sample].sample.pictures.values() if isinstance(picture, Sound)]
+    sounds = [
+        picture
+        for picture in samples[sample].sample.pictures.values()
+        if isinstance(picture, Sound)
+    ]
     return sounds[0].begin if sounds else 0.0
 
 
@@ -374,10 +468,14 @@ def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
     return bands
 
 
-def _tracks(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
-    """Plot all tracks, that of the sample's agent first, and its weights of the others, averaged over heads."""
+def _tracks(
+    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool
+) -> Path:
+    """Plot all tracks, that of the sample's agent first, and its weights of the others, averaged
+    over heads."""
     plane = _picture(sample_maps, Plane, "tracks")
-    # The agent of a sample is the first item of its source, wherever it is among the queries of a read.
+    # The agent of a sample is the first item of its source, wherever it is among the queries of a
+    # read.
     source = sample_maps.sample.axes.get("source", Axis(labels=()))
     own = next((int(place[0]) for place in source.places if place is not None), 0)
     weights: list[tuple[int, float]] = []
@@ -406,7 +504,11 @@ def _picture(sample_maps: SampleMaps, kind: type[PictureT], view: str) -> Pictur
     for picture in sample_maps.sample.pictures.values():
         if isinstance(picture, kind):
             return picture
-    shown = {"boxes": "boxes in an image", "events": "events in a sound", "tracks": "tracks on a plane"}[view]
+    shown = {
+        "boxes": "boxes in an image",
+        "events": "events in a sound",
+        "tracks": "tracks on a plane",
+    }[view]
     raise _not_possible(sample_maps, view, shown)
 
 
@@ -416,7 +518,9 @@ def _not_possible(sample_maps: SampleMaps, view: str, shown: str) -> UserError:
     has = {
         "alignment": True,
         "chain": any(one.kind == "chain" for one in maps),
-        "heat": any(_on_image(sample_maps, name) for one in maps for name in (one.keys, one.queries)),
+        "heat": any(
+            _on_image(sample_maps, name) for one in maps for name in (one.keys, one.queries)
+        ),
         "boxes": any(isinstance(picture, Image) for picture in pictures),
         "events": any(isinstance(picture, Sound) for picture in pictures),
         "tracks": any(isinstance(picture, Plane) for picture in pictures),
@@ -426,4 +530,7 @@ def _not_possible(sample_maps: SampleMaps, view: str, shown: str) -> UserError:
         "contributions": bool(sample_maps.find(measure=CONTRIBUTION)),
     }
     views = [name for name, is_possible in has.items() if is_possible and name != view]
-    return UserError(f"view {view!r} shows {shown}, which this sample does not have; its views are {', '.join(views)}")
+    return UserError(
+        f"view {view!r} shows {shown}, which this sample does not have; its views are "
+        f"{', '.join(views)}"
+    )

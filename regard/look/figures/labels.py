@@ -1,7 +1,7 @@
 """Labels of tokens in figures, of any script, with visible spaces and control characters.
 
-Characters without a glyph in any installed font are replaced by their code points, <4E2D>. SVG figures keep the text,
-which is drawn with the fonts of the viewer.
+Characters without a glyph in any installed font are replaced by their code points, <4E2D>. SVG
+figures keep the text, which is drawn with the fonts of the viewer.
 """
 
 import functools
@@ -27,21 +27,26 @@ _ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
 
 
 def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423") -> str:
-    """Return the token with all characters visible: spaces as open boxes, a lone accent on a dotted circle; truncated.
+    """Return the token with all characters visible: spaces as open boxes, a lone accent on a dotted
+    circle; truncated.
 
-    Control characters, halves of surrogate pairs and unassigned characters are replaced by their code points.
+    Control characters, halves of surrogate pairs and unassigned characters are replaced by their
+    code points.
     """
     if not token:
         return "\u2205"
     if len(token) > max_length:
         token = token[: max_length - 1] + _ELLIPSIS
     joiners = _JOINERS if len(token) > 1 else ""
-    shown = "".join(character if character in joiners else _visible(character, spaces) for character in token)
+    shown = "".join(
+        character if character in joiners else _visible(character, spaces) for character in token
+    )
     return _CIRCLE + shown if unicodedata.combining(shown[0]) else shown
 
 
 def escape_missing(text: str, families: Iterable[str]) -> str:
-    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run."""
+    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of
+    a run."""
     known = _characters_of(tuple(families))
     parts = []
     for is_known, run in itertools.groupby(text, key=lambda character: ord(character) in known):
@@ -51,12 +56,15 @@ def escape_missing(text: str, families: Iterable[str]) -> str:
 
 
 def isolate_sides(title: str) -> str:
-    """Return a title "source -> output" with isolated sides (Unicode, UAX 9), if it is written from right to left.
+    """Return a title "source -> output" with isolated sides (Unicode, UAX 9), if it is written from
+    right to left.
 
-    Otherwise the output is ordered with the source: 2019-03-02 after an Arabic date is shown as 02-03-2019. Same as
-    `readableTitle` in viewer/src/format.ts.
+    Otherwise the output is ordered with the source: 2019-03-02 after an Arabic date is shown as
+    02-03-2019. Same as `readableTitle` in viewer/src/format.ts.
     """
-    if _ARROW not in title or not any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in title):
+    if _ARROW not in title or not any(
+        unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in title
+    ):
         return title
     return _ARROW.join(f"{_ISOLATE}{side}{_POP}" for side in title.split(_ARROW))
 
@@ -80,7 +88,9 @@ def families_for(texts: Iterable[str]) -> list[str]:
 
 def width_em(text: str) -> float:
     """Return the approximate width of a text in units of the font size."""
-    return sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.62 for character in text)
+    return sum(
+        1.0 if unicodedata.east_asian_width(character) in "WF" else 0.62 for character in text
+    )
 
 
 def _visible(character: str, spaces: str) -> str:
@@ -119,7 +129,8 @@ def _characters_in(path: str) -> frozenset[int]:
 
 @functools.cache
 def _files() -> dict[str, str]:
-    """Return the file of each upright font family: the default font, and the fonts of the system by name.
+    """Return the file of each upright font family: the default font, and the fonts of the system by
+    name.
 
     The other fonts of matplotlib are for mathematics, or have a box for every character.
     """

@@ -1,4 +1,5 @@
-"""Layout of a figure of panels: size of the cells, arrangement of the panels, and which labels fit."""
+"""Layout of a figure of panels: size of the cells, arrangement of the panels, and which labels
+fit."""
 
 import math
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ class Layout:
         return self.columns * self.column_step, self.rows * self.row_step
 
     def box(self, number: int) -> tuple[float, float, float, float]:
-        """Return left, bottom, width, height of panel `number` as fractions of `size`, row by row from the top left."""
+        """Return left, bottom, width, height of panel `number` as fractions of `size`, row by row
+        from the top left."""
         row, column = divmod(number, self.columns)
         width, height = self.size
         top = height - row * self.row_step
@@ -63,19 +65,25 @@ class Layout:
 
 
 def lay_out(
-    titles: Sequence[str], *, source: Sequence[str], target: Sequence[str], width: float | None = None
+    titles: Sequence[str],
+    *,
+    source: Sequence[str],
+    target: Sequence[str],
+    width: float | None = None,
 ) -> Layout:
     """Return the layout of one panel per title, of len(target) rows and len(source) columns.
 
-    Panels are side by side as long as labels are readable, else in several rows of equal length. Cells shrink to the
-    width of the figure; if labels do not fit, only some are shown.
+    Panels are side by side as long as labels are readable, else in several rows of equal length.
+    Cells shrink to the width of the figure; if labels do not fit, only some are shown.
 
-    width: of the figure with its labels and scale, at most; default: 18 cm, and more if one panel needs it.
+    width: of the figure with its labels and scale, at most; default: 18 cm, and more if one panel
+           needs it.
     """
     title_width = max(width_em(title) for title in titles) * TITLE_FONT * _POINT
 
     def extent(columns: int, cells: float) -> float:
-        """Return the width of the panels of a row, with the scale at the last, for a width of the cells of a panel."""
+        """Return the width of the panels of a row, with the scale at the last, for a width of the
+        cells of a panel."""
         return (columns - 1) * (max(cells, title_width) + _GAP) + max(cells + _SCALE, title_width)
 
     least = len(source) * _SMALL_CELL

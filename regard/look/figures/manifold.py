@@ -1,6 +1,8 @@
-"""Picture of an autoencoder of two numbers: data, the manifold of its reconstructions, and its energy over the plane.
+"""Picture of an autoencoder of two numbers: data, the manifold of its reconstructions, and its
+energy over the plane.
 
-    curve      y~(h) for codes h of one number, swept over the range of the codes of the data; dots at 48 equal steps
+    curve      y~(h) for codes h of one number, swept over the range of the codes of the data; dots
+    at 48 equal steps
     contours   F(y) of every point y of the plane
 
 Source: lectures, E.10 (trained manifold).
@@ -34,7 +36,8 @@ class Manifold(NamedTuple):
     data: NDArray[np.float32]
     """(rows, 2)"""
     curve: NDArray[np.float32] | None
-    """(STEPS * FINE + 1, 2), reconstructions of the swept codes; None if codes have more than one number."""
+    """(STEPS * FINE + 1, 2), reconstructions of the swept codes; None if codes have more than one
+    number."""
     rebuilt: NDArray[np.float32]
     """(rows, 2), reconstructions of the data."""
     energy: NDArray[np.float32] | None
@@ -45,7 +48,10 @@ def plane(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     """Return the coordinates (CELLS,) along both axes of a grid around the data."""
     low, high = data.min(0), data.max(0)
     margin = 0.25 * np.maximum(high - low, 1e-3)
-    x, y = (np.linspace(low[i] - margin[i], high[i] + margin[i], CELLS, dtype=np.float32) for i in (0, 1))
+    x, y = (
+        np.linspace(low[i] - margin[i], high[i] + margin[i], CELLS, dtype=np.float32)
+        for i in (0, 1)
+    )
     return x, y
 
 
@@ -60,8 +66,10 @@ def plot_manifold(
 ) -> Path:
     """Plot data of two numbers, the manifold, and the energy.
 
-    inputs, outputs: (inputs, 2), vectors that are marked, and their reconstructions, to which lines lead.
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+    inputs, outputs: (inputs, 2), vectors that are marked, and their reconstructions, to which lines
+    lead.
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
+            not exist.
     """
     check_path(path, overwrite)
     with plot_style(families_for([title])):
@@ -69,22 +77,41 @@ def plot_manifold(
         axes = figure.subplots()
         axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
         if manifold.energy is not None:
-            # Energies grow with the square of the distance: equal steps of the root are equal distances.
-            filled = axes.contourf(*plane(manifold.data), np.sqrt(np.maximum(manifold.energy, 0)), 14, cmap="Blues")
+            # Energies grow with the square of the distance: equal steps of the root are equal
+            # distances.
+            filled = axes.contourf(
+                *plane(manifold.data), np.sqrt(np.maximum(manifold.energy, 0)), 14, cmap="Blues"
+            )
             bar = figure.colorbar(filled, ax=axes, shrink=0.8)
             bar.set_label("root of the energy F(y)", fontsize=8)
         data = manifold.data[:_MOST]
         # Circles, which reconstructions at the same place do not hide.
-        axes.plot(*data.T, "o", color=_DATA, markersize=4.5, fillstyle="none", markeredgewidth=0.6, label="data y")
+        axes.plot(
+            *data.T,
+            "o",
+            color=_DATA,
+            markersize=4.5,
+            fillstyle="none",
+            markeredgewidth=0.6,
+            label="data y",
+        )
         if manifold.curve is None:
-            axes.plot(*manifold.rebuilt[:_MOST].T, ".", color=_CURVE, markersize=2, label="reconstructions")
+            axes.plot(
+                *manifold.rebuilt[:_MOST].T,
+                ".",
+                color=_CURVE,
+                markersize=2,
+                label="reconstructions",
+            )
         else:
             style = {"color": _CURVE, "markersize": 3, "markevery": FINE, "linewidth": 1.4}
             axes.plot(*manifold.curve.T, "-o", **style, label="y~(h), h swept")
         if inputs is not None and outputs is not None:
             for start, end in zip(inputs, outputs, strict=True):
                 axes.plot([start[0], end[0]], [start[1], end[1]], color=_INPUT, linewidth=1)
-            axes.plot(*inputs.T, "D", color=_INPUT, markersize=5, label="input y and its reconstruction")
+            axes.plot(
+                *inputs.T, "D", color=_INPUT, markersize=5, label="input y and its reconstruction"
+            )
         axes.set(xlabel="first number", ylabel="second number", aspect="equal")
         axes.legend(fontsize=8, loc="upper right")
         return write_picture(figure, path, overwrite=overwrite)

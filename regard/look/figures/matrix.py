@@ -1,10 +1,12 @@
-"""Matrices on a sheet: heat maps of signed numbers or of weights, with labels, and numbers in cells that have room.
+"""Matrices on a sheet: heat maps of signed numbers or of weights, with labels, and numbers in cells
+that have room.
 
-    blue: above zero        orange: below zero        white: zero        gray: masked (-inf), or not a number
+    blue: above zero        orange: below zero        white: zero        gray: masked (-inf), or not
+          a number
 
-Each matrix is scaled to its own largest magnitude, which its caption states; weights are scaled from 0 to 1. A matrix
-of more rows or columns than fit is reduced: a cell then stands for k rows or columns, and has the number of largest
-magnitude among them; the caption says so.
+Each matrix is scaled to its own largest magnitude, which its caption states; weights are scaled
+from 0 to 1. A matrix of more rows or columns than fit is reduced: a cell then stands for k rows or
+columns, and has the number of largest magnitude among them; the caption says so.
 """
 
 import math
@@ -20,7 +22,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
-from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable, width_em
+from regard.look.figures.labels import (
+    escape_missing,
+    families_for,
+    isolate_sides,
+    readable,
+    width_em,
+)
 from regard.look.figures.output import check_path
 from regard.look.sample import format_score
 from regard.system.writing import write_atomically
@@ -46,7 +54,8 @@ _TITLE_HEIGHT, _CAPTION_HEIGHT = 0.17, 0.14
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
-    """Matrix with a title and the labels of its rows and columns; labels that are empty are not drawn."""
+    """Matrix with a title and the labels of its rows and columns; labels that are empty are not
+    drawn."""
 
     title: str
     numbers: NDArray[np.floating[Any]]
@@ -56,7 +65,8 @@ class Matrix:
     is_weights: bool = False
     """True: scaled from 0 to 1."""
     bound: float | None = None
-    """Magnitude with the darkest color, the same for several matrices; default: the largest of this one."""
+    """Magnitude with the darkest color, the same for several matrices; default: the largest of this
+    one."""
 
     @property
     def has_numbers(self) -> bool:
@@ -65,7 +75,8 @@ class Matrix:
         return columns <= _MOST_NUMBERS[0] and rows <= _MOST_NUMBERS[1]
 
     def size(self, rows: int | None = None, *, numbers: bool | None = None) -> tuple[float, float]:
-        """Return width and height of the cells in inches; rows, numbers: those of a matrix that it is aligned with."""
+        """Return width and height of the cells in inches; rows, numbers: those of a matrix that it
+        is aligned with."""
         count, columns = (self.numbers.shape[0] if rows is None else rows), self.numbers.shape[1]
         if self.has_numbers if numbers is None else numbers:
             return columns * _NUMBER_CELL[0], count * _NUMBER_CELL[1]
@@ -74,12 +85,17 @@ class Matrix:
     @property
     def label_width(self) -> float:
         """Width of the labels of rows."""
-        return max((width_em(label) for label in self.rows), default=0.0) * _LABEL_FONT * _POINT + 0.06
+        return (
+            max((width_em(label) for label in self.rows), default=0.0) * _LABEL_FONT * _POINT + 0.06
+        )
 
     @property
     def label_height(self) -> float:
         """Height of the labels of columns, which are vertical."""
-        return max((width_em(label) for label in self.columns), default=0.0) * _LABEL_FONT * _POINT + 0.04
+        return (
+            max((width_em(label) for label in self.columns), default=0.0) * _LABEL_FONT * _POINT
+            + 0.04
+        )
 
     @property
     def shape_name(self) -> str:
@@ -99,16 +115,22 @@ class Sheet:
     def add(
         self, matrix: Matrix, left: float, top: float, size: tuple[float, float] | None = None
     ) -> tuple[float, float]:
-        """Place a matrix: its title at `top`, its cells from `left`. Return its right and its lower end.
+        """Place a matrix: its title at `top`, its cells from `left`. Return its right and its lower
+        end.
 
         size: of its cells; default: `matrix.size()`.
         """
         width, height = matrix.size() if size is None else size
-        cells = top + _TITLE_HEIGHT + _CAPTION_HEIGHT + (matrix.label_height if matrix.columns else 0.0)
+        cells = (
+            top + _TITLE_HEIGHT + _CAPTION_HEIGHT + (matrix.label_height if matrix.columns else 0.0)
+        )
         self._matrices.append((matrix, left, cells, width, height))
         self.text(left, top, matrix.title, size=_TITLE_FONT, weight="bold")
         self.text(left, top + _TITLE_HEIGHT, _caption(matrix), size=6.0, color=PALE)
-        right = left + max(width, *(_width(*pair) for pair in ((matrix.title, _TITLE_FONT), (_caption(matrix), 6.0))))
+        right = left + max(
+            width,
+            *(_width(*pair) for pair in ((matrix.title, _TITLE_FONT), (_caption(matrix), 6.0))),
+        )
         self._grow(right, cells + height)
         return right, cells + height
 
@@ -116,7 +138,9 @@ class Sheet:
         """Return the height above the cells of a matrix: title, caption and labels of columns."""
         return _TITLE_HEIGHT + _CAPTION_HEIGHT + (matrix.label_height if matrix.columns else 0.0)
 
-    def text(self, left: float, top: float, text: str, *, size: float = _LABEL_FONT, **style: Any) -> None:
+    def text(
+        self, left: float, top: float, text: str, *, size: float = _LABEL_FONT, **style: Any
+    ) -> None:
         """Place a line of text by its upper left corner."""
         self._texts.append((left, top, text, {"fontsize": size, "color": INK, **style}))
         self._grow(left + _width(text, size), top + 1.3 * size * _POINT)
@@ -128,10 +152,13 @@ class Sheet:
     def save(self, path: Path, *, overwrite: bool = False) -> Path:
         """Write the figure.
 
-        Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+        Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder
+                does not exist.
         """
         check_path(path, overwrite)
-        labels = [label for matrix, *_ in self._matrices for label in (*matrix.rows, *matrix.columns)]
+        labels = [
+            label for matrix, *_ in self._matrices for label in (*matrix.rows, *matrix.columns)
+        ]
         texts = [text for _, _, text, _ in self._texts]
         families = families_for([*labels, *texts])
         is_svg = path.suffix.lower() == ".svg"
@@ -144,12 +171,24 @@ class Sheet:
                 shown = text if is_svg else escape_missing(text, families)
                 whole.text(x, y, isolate_sides(shown), va="top", ha="left", **style)
             for x0, y0, x1, y1 in self._arrows:
-                arrow = {"arrowstyle": "-|>", "color": PALE, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
+                arrow = {
+                    "arrowstyle": "-|>",
+                    "color": PALE,
+                    "linewidth": 0.8,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                }
                 whole.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)
             wide, high = self.width + 0.1, self.height + 0.1
             for matrix, left, top, width, height in self._matrices:
-                axes = figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
-                escape = (lambda label: label) if is_svg else (lambda label: escape_missing(label, families))
+                axes = figure.add_axes(
+                    (left / wide, 1 - (top + height) / high, width / wide, height / high)
+                )
+                escape = (
+                    (lambda label: label)
+                    if is_svg
+                    else (lambda label: escape_missing(label, families))
+                )
                 _draw_cells(axes, matrix, width, height, escape)
             picture = render_figure(figure, path.suffix.lower())
         write_atomically(path, picture, overwrite=overwrite)
@@ -194,7 +233,11 @@ def reduce_cells(numbers: NDArray[np.floating[Any]]) -> tuple[NDArray[np.floatin
     blocks = [-(-size // per) for size, per in zip(numbers.shape, (rows, columns), strict=True)]
 
     def split(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(blocks[0], rows, blocks[1], columns).transpose(0, 2, 1, 3).reshape(*blocks, -1)
+        return (
+            array.reshape(blocks[0], rows, blocks[1], columns)
+            .transpose(0, 2, 1, 3)
+            .reshape(*blocks, -1)
+        )
 
     parts = split(filled)
     largest = np.take_along_axis(parts, np.abs(parts).argmax(-1)[..., None], -1)[..., 0]
@@ -216,14 +259,26 @@ def _caption(matrix: Matrix) -> str:
 def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape: Any) -> None:
     cells, per_row, per_column = reduce_cells(matrix.numbers)
     finite = np.isfinite(cells)
-    bound = 1.0 if matrix.is_weights else matrix.bound or float(np.abs(cells[finite]).max(initial=0)) or 1.0
+    bound = (
+        1.0
+        if matrix.is_weights
+        else matrix.bound or float(np.abs(cells[finite]).max(initial=0)) or 1.0
+    )
     colors = weight_colors() if matrix.is_weights else signed_colors()
     low = 0.0 if matrix.is_weights else -bound
     rows, columns = matrix.numbers.shape
     shown = np.ma.masked_where(~finite, cells)
     axes.set_facecolor(MASKED)
     extent = (0, cells.shape[1] * per_column, cells.shape[0] * per_row, 0)
-    axes.imshow(shown, cmap=colors, vmin=low, vmax=bound, extent=extent, aspect="auto", interpolation="nearest")
+    axes.imshow(
+        shown,
+        cmap=colors,
+        vmin=low,
+        vmax=bound,
+        extent=extent,
+        aspect="auto",
+        interpolation="nearest",
+    )
     axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
     axes.spines[:].set(color=PALE, linewidth=0.5)
     if width / columns > 0.05 and height / rows > 0.05:
@@ -234,7 +289,10 @@ def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape:
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)
     if matrix.rows:
         every = math.ceil(1.25 * _LABEL_FONT * _POINT / (height / rows))
-        axes.set_yticks([i + 0.5 for i in range(0, rows, every)], [escape(label) for label in matrix.rows[::every]])
+        axes.set_yticks(
+            [i + 0.5 for i in range(0, rows, every)],
+            [escape(label) for label in matrix.rows[::every]],
+        )
     if matrix.columns:
         every = math.ceil(1.25 * _LABEL_FONT * _POINT / (width / columns))
         places = [i + 0.5 for i in range(0, columns, every)]
@@ -243,7 +301,9 @@ def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape:
         axes.set_xticks(places, [escape(label) for label in matrix.columns[::every]], rotation=90)
 
 
-def _write_numbers(axes: Axes, matrix: Matrix, colors: LinearSegmentedColormap, low: float, bound: float) -> None:
+def _write_numbers(
+    axes: Axes, matrix: Matrix, colors: LinearSegmentedColormap, low: float, bound: float
+) -> None:
     to_text = format_score if matrix.is_weights else number_text
     for i, row in enumerate(matrix.numbers.tolist()):
         for j, number in enumerate(row):

@@ -1,6 +1,7 @@
 """Picture of a model: its encoder, predictor and decoder as boxes, with the shapes between them.
 
-Stages that lead from the source to h^Enc are on the left, those from the queries to y~ on the right, both upward.
+Stages that lead from the source to h^Enc are on the left, those from the queries to y~ on the
+right, both upward.
 """
 
 from collections.abc import Sequence
@@ -25,11 +26,13 @@ _INK = "#39424e"
 def plot_outline(outline: Outline, path: Path, *, title: str, overwrite: bool = False) -> Path:
     """Plot an outline to an image file.
 
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
+            not exist.
     """
     check_path(path, overwrite)
     columns = [stages for stages in (outline.encoding, outline.predicting) if stages]
-    # Where both columns exist, the stage that reads h^Enc is at least as high as the last one of the encoder.
+    # Where both columns exist, the stage that reads h^Enc is at least as high as the last one of
+    # the encoder.
     lift = max(0, len(outline.encoding) - 1 - outline.joint) if len(columns) == 2 else 0
     height = max(len(columns[0]), len(columns[-1]) + lift)
     size = (1.15 * (_APART * len(columns)), 0.95 * (height * _STEP + 0.7))
@@ -39,32 +42,63 @@ def plot_outline(outline: Outline, path: Path, *, title: str, overwrite: bool = 
         axes.set_axis_off()
         axes.set_title(title, fontsize=10, loc="left", color=_INK)
         for column, stages in enumerate(columns):
-            _draw_column(axes, stages, _APART * column, lift if column else 0, is_last=stages is columns[-1])
+            _draw_column(
+                axes, stages, _APART * column, lift if column else 0, is_last=stages is columns[-1]
+            )
         if len(columns) == 2:
             _draw_memory(axes, len(outline.encoding) - 1, outline.joint + lift)
-        axes.set(xlim=(-0.3, _APART * (len(columns) - 1) + _WIDTH + 0.3), ylim=(-0.3, height * _STEP + 0.05))
+        axes.set(
+            xlim=(-0.3, _APART * (len(columns) - 1) + _WIDTH + 0.3),
+            ylim=(-0.3, height * _STEP + 0.05),
+        )
         return write_picture(figure, path, overwrite=overwrite)
 
 
-def _draw_column(axes: Axes, stages: Sequence[Stage], left: float, lift: int, *, is_last: bool) -> None:
+def _draw_column(
+    axes: Axes, stages: Sequence[Stage], left: float, lift: int, *, is_last: bool
+) -> None:
     for index, stage in enumerate(stages):
         bottom = (index + lift) * _STEP
         box = FancyBboxPatch(
-            (left, bottom), _WIDTH, _HEIGHT, boxstyle="round,pad=0.04", facecolor=_FILLS[stage.part], edgecolor=_INK
+            (left, bottom),
+            _WIDTH,
+            _HEIGHT,
+            boxstyle="round,pad=0.04",
+            facecolor=_FILLS[stage.part],
+            edgecolor=_INK,
         )
         axes.add_patch(box)
         middle, center = left + _WIDTH / 2, bottom + _HEIGHT / 2
         has_detail = bool(stage.detail)
-        axes.text(middle, center + (0.1 if has_detail else 0), stage.name, ha="center", va="center", fontsize=9)
+        axes.text(
+            middle,
+            center + (0.1 if has_detail else 0),
+            stage.name,
+            ha="center",
+            va="center",
+            fontsize=9,
+        )
         if has_detail:
-            axes.text(middle, center - 0.16, stage.detail, ha="center", va="center", fontsize=6.5, color=_INK)
+            axes.text(
+                middle,
+                center - 0.16,
+                stage.detail,
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color=_INK,
+            )
         if stage.part != "input":
             font = {"fontsize": 6.5, "color": _INK, "fontstyle": "italic"}
-            axes.text(left + 0.02, bottom + _HEIGHT + 0.07, stage.part, ha="left", va="bottom", **font)
+            axes.text(
+                left + 0.02, bottom + _HEIGHT + 0.07, stage.part, ha="left", va="bottom", **font
+            )
         symbol = _SYMBOLS.get(stage.symbol, f"${stage.symbol}$" if stage.symbol else "")
         label = "  ".join(filter(None, (symbol, format_shape(stage.shape))))
         top = bottom + _HEIGHT + 0.05
-        axes.text(middle + 0.1, top + 0.2, label, ha="left", va="center", fontsize=7.5, parse_math=True)
+        axes.text(
+            middle + 0.1, top + 0.2, label, ha="left", va="center", fontsize=7.5, parse_math=True
+        )
         end = bottom + _STEP - 0.05
         if stage is stages[-1] and not is_last:  # its result goes to the other column
             axes.plot([middle, middle], [top, end], color=_INK, linewidth=1)
@@ -83,5 +117,12 @@ def _draw_memory(axes: Axes, last: int, joint: int) -> None:
 
 def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPatch:
     return FancyArrowPatch(
-        start, end, arrowstyle="-|>", mutation_scale=9, color=_INK, linewidth=1, shrinkA=0, shrinkB=0
+        start,
+        end,
+        arrowstyle="-|>",
+        mutation_scale=9,
+        color=_INK,
+        linewidth=1,
+        shrinkA=0,
+        shrinkB=0,
     )

@@ -44,7 +44,10 @@ class Figure:
         path = Path(path)
         check_path(path, overwrite or is_own(path))
         if path.suffix.lower() != ".svg":
-            raise UserError(f"a figure is saved as .svg, got {path.name!r}; capture.plot({str(path)!r}) writes others")
+            raise UserError(
+                f"a figure is saved as .svg, got {path.name!r}; capture.plot({str(path)!r}) writes "
+                f"others"
+            )
         write_atomically(path, self.svg, overwrite=True)
         mark_own(path)
         return path
@@ -57,19 +60,26 @@ class Figure:
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
-    """Check the suffix and the folder of a file to write, and that it does not exist unless `overwrite`.
+    """Check the suffix and the folder of a file to write, and that it does not exist unless
+    `overwrite`.
 
     others: suffixes that are allowed besides those of figures.
-    Raises: UserError if the file cannot be written, or would replace a file of a run (even with `overwrite`).
+    Raises: UserError if the file cannot be written, or would replace a file of a run (even with
+            `overwrite`).
     """
     suffixes = (*others, *SUFFIXES)
     if path.suffix.lower() not in suffixes:
-        raise UserError(f"the file name must end in one of {', '.join(suffixes)}, got {path.name!r}")
+        raise UserError(
+            f"the file name must end in one of {', '.join(suffixes)}, got {path.name!r}"
+        )
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
     check_output(path)
     if os.path.lexists(path) and not overwrite:
-        raise UserError(f"{path} already exists: choose another name, or replace it with overwrite=True (--force)")
+        raise UserError(
+            f"{path} already exists: choose another name, or replace it with overwrite=True "
+            f"(--force)"
+        )
     if os.path.lexists(path) and not path.is_file():
         raise UserError(f"{path} is not a regular file, and is not replaced")
     if not os.access(path.parent, os.W_OK):

@@ -1,6 +1,7 @@
 """Positions figure, and pictures of masks and biases (regard.attention.picture) as .png and .pdf.
 
-The positions figure has the matrix of every positional encoding of a model, positions down, dimensions across.
+The positions figure has the matrix of every positional encoding of a model, positions down,
+dimensions across.
 
     added       P[i]: the vector added at position i               sinusoidal, learned
     rotary      cosine and sine of the angle of each pair at i     pairs across
@@ -39,13 +40,16 @@ _GAP = 0.45
 def plot_positions(model: nn.Module, path: str | Path, *, overwrite: bool = False) -> Path:
     """Plot the positional encodings of a model.
 
-    Raises: UserError if the model has none, for another suffix, an existing file (unless overwrite), or if the folder
-            does not exist.
+    Raises: UserError if the model has none, for another suffix, an existing file (unless
+            overwrite), or if the folder does not exist.
     """
-    matrices = [matrix for name, module in model.named_modules() for matrix in _matrices(name, module)]
+    matrices = [
+        matrix for name, module in model.named_modules() for matrix in _matrices(name, module)
+    ]
     if not matrices:
         raise UserError(
-            f"view 'positions' requires a positional encoding, which this {type(model).__name__} does not have"
+            f"view 'positions' requires a positional encoding, which this {type(model).__name__} "
+            f"does not have"
         )
     sheet, left, top, bottom = Sheet(), _GAP, 0.1, 0.0
     for number, matrix in enumerate(matrices):
@@ -59,26 +63,38 @@ def plot_positions(model: nn.Module, path: str | Path, *, overwrite: bool = Fals
 def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> Path:
     """Plot the panels of a picture of a mask, bias or matrix, with its colors.
 
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
+            not exist.
     """
     check_path(path, overwrite)
     panels, scale = picture.panels, picture.scale
     colors = [MASKED if color == HATCHED else color for color in scale.colors]
     columns = min(len(panels), _COLUMNS)
     rows = -(-len(panels) // columns)
-    left_out = f"the first {len(panels)} of {len(panels) + picture.left_out}" if picture.left_out else ""
+    left_out = (
+        f"the first {len(panels)} of {len(panels) + picture.left_out}" if picture.left_out else ""
+    )
     pairs = panels[0].pairs
-    note = ", ".join(filter(None, (left_out, f"a cell is {pairs} x {pairs} pairs" if pairs > 1 else "")))
+    note = ", ".join(
+        filter(None, (left_out, f"a cell is {pairs} x {pairs} pairs" if pairs > 1 else ""))
+    )
     titles = [picture.heading, note, *(panel.title for panel in panels)]
     families = families_for(titles)
     with plot_style(families):
         high = max(min(2.0 * panel.num_rows / panel.num_columns, 2.0) for panel in panels)
-        figure = Figure(figsize=(max(3.2, 2.4 * columns), (high + 0.6) * rows + 0.7), layout="constrained")
+        figure = Figure(
+            figsize=(max(3.2, 2.4 * columns), (high + 0.6) * rows + 0.7), layout="constrained"
+        )
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid, panels, strict=False):
-            extent = (-0.5, len(panel.levels[0]) * panel.pairs - 0.5, len(panel.levels) * panel.pairs - 0.5, -0.5)
+            extent = (
+                -0.5,
+                len(panel.levels[0]) * panel.pairs - 0.5,
+                len(panel.levels) * panel.pairs - 0.5,
+                -0.5,
+            )
             style = {"cmap": ListedColormap(colors), "vmin": -0.5, "vmax": len(colors) - 0.5}
             axes.imshow(panel.levels, interpolation="nearest", extent=extent, **style)
             axes.set(xlim=(-0.5, panel.num_columns - 0.5), ylim=(panel.num_rows - 0.5, -0.5))
@@ -89,9 +105,21 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> Pa
             axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
             axes.yaxis.set_major_formatter(lambda row, _, first=panel.first: f"{row + first:g}")
             axes.tick_params(labelsize=7)
-        handles = [Patch(facecolor=colors[level], edgecolor=PALE, label=text) for level, text in scale.legend if text]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7, frameon=False)
-        lines = "\n".join(escape_missing(line, families) for line in (picture.heading, note) if line)
+        handles = [
+            Patch(facecolor=colors[level], edgecolor=PALE, label=text)
+            for level, text in scale.legend
+            if text
+        ]
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=len(handles),
+            fontsize=7,
+            frameon=False,
+        )
+        lines = "\n".join(
+            escape_missing(line, families) for line in (picture.heading, note) if line
+        )
         figure.suptitle(lines, fontsize=9)
         return write_picture(figure, path, overwrite=overwrite)
 
@@ -108,7 +136,10 @@ def _matrices(name: str, module: nn.Module) -> list[Matrix]:
             return [_matrix(f"{name}: {type(module).__name__}, {words}", numbers)]
         case DistanceBias():
             heads = _of_heads(module)
-            return [_matrix(f"{name}, head {head + 1}", numbers) for head, numbers in enumerate(heads[:_MOST_HEADS])]
+            return [
+                _matrix(f"{name}, head {head + 1}", numbers)
+                for head, numbers in enumerate(heads[:_MOST_HEADS])
+            ]
     return []
 
 
@@ -122,4 +153,6 @@ def _of_heads(bias: Bias) -> Tensor:
 def _matrix(title: str, numbers: Tensor) -> Matrix:
     array = numbers.detach().float().cpu().numpy()
     labels = [str(position) for position in range(len(array))]
-    return Matrix(title=title, numbers=array, rows=labels, columns=[str(i) for i in range(array.shape[1])])
+    return Matrix(
+        title=title, numbers=array, rows=labels, columns=[str(i) for i in range(array.shape[1])]
+    )

@@ -1,6 +1,8 @@
-"""Figures of predictions: boxes in an image, events over a sound, tracks on a plane, images side by side.
+"""Figures of predictions: boxes in an image, events over a sound, tracks on a plane, images side by
+side.
 
-Figures are written atomically, as .png, .svg or .pdf; an existing file is replaced only with `overwrite`.
+Figures are written atomically, as .png, .svg or .pdf; an existing file is replaced only with
+`overwrite`.
 """
 
 from collections.abc import Sequence
@@ -44,13 +46,16 @@ def plot_boxes(
     labels: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
+    """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width,
+    height) in pixels.
 
     A .png has at least the size of the image, up to a width of 4,096 pixels.
-    labels: all labels of the model, which determine the colors; those of the boxes if there are none.
+    labels: all labels of the model, which determine the colors; those of the boxes if there are
+    none.
     Labels do not overlap: where many boxes leave no room, only those of larger scores are drawn.
 
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
+    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
+            not exist.
     """
     check_path(path, overwrite)
     height, width = image.shape[:2]
@@ -63,7 +68,11 @@ def plot_boxes(
         for label, score, frame in sorted(boxes, key=lambda box: -box[1]):
             color = colors[label]
             x, y, wide, high = frame
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4))
+            axes.add_patch(
+                Rectangle(
+                    (x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4
+                )
+            )
             text = f"{readable(label, spaces=' ')} {format_score(score)}"
             point = width / (72 * 6.0)  # in pixels of the image
             size = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
@@ -72,11 +81,19 @@ def plot_boxes(
             placed.append((*tag, *size))
             style = _tag_style(color)
             axes.text(
-                tag[0] + point, tag[1] + size[1] - point, text, zorder=3, fontsize=_TAG_FONT, va="bottom", **style
+                tag[0] + point,
+                tag[1] + size[1] - point,
+                text,
+                zorder=3,
+                fontsize=_TAG_FONT,
+                va="bottom",
+                **style,
             )
         figure.draw_without_rendering()  # lays the axes out
         inches = axes.get_window_extent().width / figure.dpi
-        return write_picture(figure, path, overwrite=overwrite, dpi=min(width, _MOST_WIDTH) / inches)
+        return write_picture(
+            figure, path, overwrite=overwrite, dpi=min(width, _MOST_WIDTH) / inches
+        )
 
 
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
@@ -86,8 +103,12 @@ def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]
 
 
 def _tag_style(color: str) -> dict[str, Any]:
-    """Return the style of a text on this color: black or white, whichever has the higher contrast (WCAG 2)."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+    """Return the style of a text on this color: black or white, whichever has the higher contrast
+    (WCAG 2)."""
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(color)
+    ]
     luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
     ink = "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
     return {"color": ink, "bbox": {"facecolor": color, "edgecolor": "none", "pad": 0.8}}
@@ -99,7 +120,8 @@ def _free_place(
     sides: tuple[int, int],
     placed: Sequence[tuple[float, float, float, float]],
 ) -> tuple[float, float] | None:
-    """Return left and top of a label at a corner of a frame where it overlaps no other; None if there is none."""
+    """Return left and top of a label at a corner of a frame where it overlaps no other; None if
+    there is none."""
     x, y, wide, high = frame
     width, height = size
     for top in (y - height, y, y + high - height, y + high):
@@ -127,10 +149,13 @@ def plot_events(
     labels: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score, onset, duration.
+    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score,
+    onset, duration.
 
-    hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is not known.
-    attention: weights of each event on spans of the sound, as start, stop, weight: a row below the spectrogram.
+    hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is
+    not known.
+    attention: weights of each event on spans of the sound, as start, stop, weight: a row below the
+    spectrogram.
     about:     what the weights are, above them.
     labels:    as of `plot_boxes`.
     Raises:    as `plot_boxes`.
@@ -139,17 +164,25 @@ def plot_events(
     colors = _label_colors(labels, [label for label, *_ in events])
     with plot_style(families_for([title, *colors])):
         rows = len(attention)
-        figure, axes = _figure((9.0, 3.0 + (0.22 * rows + 0.4 if rows else 0)), title, "" if events else NOTHING_FOUND)
+        figure, axes = _figure(
+            (9.0, 3.0 + (0.22 * rows + 0.4 if rows else 0)), title, "" if events else NOTHING_FOUND
+        )
         if rows:
             weights = make_axes_locatable(axes).append_axes("bottom", 0.22 * rows, pad=0.75)
             _draw_attention(weights, attention, [label for label, *_ in events], seconds)
             weights.set_title(about, fontsize=8, loc="left")
-        axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
+        axes.imshow(
+            bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands))
+        )
         axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
         if hertz:
             marks = [mark for mark in _FREQUENCIES if mark <= hertz]
             names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
-            axes.set_yticks(len(bands) * np.log1p(np.array(marks) / 700) / np.log1p(hertz / 700), names, fontsize=7)
+            axes.set_yticks(
+                len(bands) * np.log1p(np.array(marks) / 700) / np.log1p(hertz / 700),
+                names,
+                fontsize=7,
+            )
         for row, (label, score, onset, duration) in enumerate(events):
             color = colors[label]
             axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
@@ -158,15 +191,24 @@ def plot_events(
             place = onset + duration - 0.005 * seconds if is_late else onset + 0.005 * seconds
             text, style = f"{readable(label, spaces=' ')} {format_score(score)}", _tag_style(color)
             axes.text(
-                min(place, 0.995 * seconds), high, text, ha="right" if is_late else "left", **style, **_EVENT_FONT
+                min(place, 0.995 * seconds),
+                high,
+                text,
+                ha="right" if is_late else "left",
+                **style,
+                **_EVENT_FONT,
             )
         return write_picture(figure, path, overwrite=overwrite)
 
 
 def _draw_attention(
-    axes: Axes, attention: Sequence[Sequence[tuple[float, float, float]]], labels: Sequence[str], seconds: float
+    axes: Axes,
+    attention: Sequence[Sequence[tuple[float, float, float]]],
+    labels: Sequence[str],
+    seconds: float,
 ) -> None:
-    """Draw a row of spans for each event, darker for larger weights; each row has its own largest weight."""
+    """Draw a row of spans for each event, darker for larger weights; each row has its own largest
+    weight."""
     for row, spans in enumerate(attention):
         frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
         heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)
@@ -174,18 +216,29 @@ def _draw_attention(
         heat.set_clim(0, max((weight for *_, weight in spans), default=0) or 1.0)
         axes.add_collection(heat)
     axes.set(xlim=(0, seconds), ylim=(len(attention), 0), xticks=[])
-    axes.set_yticks(np.arange(len(attention)) + 0.5, [readable(label, spaces=" ") for label in labels], fontsize=7)
+    axes.set_yticks(
+        np.arange(len(attention)) + 0.5,
+        [readable(label, spaces=" ") for label in labels],
+        fontsize=7,
+    )
     axes.tick_params(length=0)
 
 
-def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:
-    """Plot images (channels, height, width) within [0, 1] side by side, with their names. Raises: as `plot_boxes`."""
+def plot_images(
+    images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False
+) -> Path:
+    """Plot images (channels, height, width) within [0, 1] side by side, with their names. Raises:
+    as `plot_boxes`."""
     check_path(path, overwrite)
     with plot_style(families_for([name for name, _ in images])):
         figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
-        for axes, (name, image) in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):
+        for axes, (name, image) in zip(
+            figure.subplots(1, len(images), squeeze=False)[0], images, strict=True
+        ):
             pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
-            axes.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+            axes.imshow(
+                pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1
+            )
             axes.set_title(readable(name, spaces=" "), fontsize=10)
             axes.set_axis_off()
         return write_picture(figure, path, overwrite=overwrite)
@@ -201,7 +254,8 @@ def plot_tracks(
     title: str,
     overwrite: bool = False,
 ) -> Path:
-    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in meters on the plane.
+    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in
+    meters on the plane.
 
     weights: attention of the first agent to others, as lines to them, wider for larger weights.
     Raises:  as `plot_boxes`.
@@ -211,7 +265,14 @@ def plot_tracks(
         figure, axes = _figure((6.0, 6.0), title)
         for other, weight in weights:
             (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
-            axes.plot([x0, x1], [y0, y1], color=_COLORS[4], linewidth=8 * weight, alpha=0.7, solid_capstyle="round")
+            axes.plot(
+                [x0, x1],
+                [y0, y1],
+                color=_COLORS[4],
+                linewidth=8 * weight,
+                alpha=0.7,
+                solid_capstyle="round",
+            )
         for i, name in enumerate(names):
             color = _COLORS[1] if i == 0 else _COLORS[0]
             path_from_now = np.concatenate((tracks[i, -1:], paths[i]))
@@ -222,7 +283,12 @@ def plot_tracks(
             axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
             axes.plot(*tracks[i, -1], marker="o", color=color, markersize=4)
             axes.annotate(
-                readable(name, spaces=" "), tracks[i, -1], (4, 4), textcoords="offset points", fontsize=7, color=color
+                readable(name, spaces=" "),
+                tracks[i, -1],
+                (4, 4),
+                textcoords="offset points",
+                fontsize=7,
+                color=color,
             )
         axes.set(xlabel="meters", ylabel="meters", aspect="equal")
         axes.margins(0.08)
@@ -238,6 +304,7 @@ def _figure(size: tuple[float, float], title: str, note: str = "") -> tuple[Figu
 
 
 def write_picture(figure: Figure, path: Path, *, overwrite: bool = False, dpi: float = 0) -> Path:
-    """Write a figure atomically, with at least `dpi` pixels per inch; `check_path` must have checked the path."""
+    """Write a figure atomically, with at least `dpi` pixels per inch; `check_path` must have
+    checked the path."""
     write_atomically(path, render_figure(figure, path.suffix.lower(), dpi), overwrite=overwrite)
     return path

@@ -1,9 +1,11 @@
 """Walk figures: a read step by step, with the numbers of a trained head.
 
     walk         X -> Q, K, V -> scores -> softmax -> Z of one head, for all queries
-                 of one query: x_i asks, q_i is compared with each k_j, the weighted v_j add up to z_i
+                 of one query: x_i asks, q_i is compared with each k_j, the weighted v_j add up to
+                               z_i
     contributions    parts of the model x items, as terms of a score
-    multihead    the sentence -> X -> W of each head -> Q, K, V, Z of each head -> [Z_1; ...; Z_l] W_O
+    multihead    the sentence -> X -> W of each head -> Q, K, V, Z of each head -> [Z_1; ...; Z_l]
+                 W_O
 
 All numbers are those of the capture (regard.look.vectors).
 
@@ -26,14 +28,16 @@ from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
 
 MISSING = (
-    "has no items, queries, keys and values: record them with `regard look RUN INPUT --walk --out FILE.safetensors`, "
+    "has no items, queries, keys and values: record them with `regard look RUN INPUT --walk --out "
+    "FILE.safetensors`, "
     "or record(run, vectors=True) in Python"
 )
 """Message about a capture without vectors, and how to record them."""
 
 _GAP, _EDGE = 0.5, 0.12
 _ITEMS_PER_ROW = 16
-"""Number of items in a row of contributions: the largest whose cells have numbers, and all of them a label."""
+"""Number of items in a row of contributions: the largest whose cells have numbers, and all of them
+a label."""
 _MOST_HEADS = 8
 """Largest number of heads in a row of their own."""
 _SMALL = 1.1
@@ -56,12 +60,25 @@ class _Head(NamedTuple):
         """Return Q, K, V, scores, weights and Z."""
         vectors, number = self.vectors, self.number
         shared = vectors.key_head(number)
-        parts = (vectors.queries[number], vectors.keys[shared], vectors.values[shared], vectors.scores[number])
-        return tuple(map(_array, (*parts, self.attention_map.head(number), vectors.outputs[number])))
+        parts = (
+            vectors.queries[number],
+            vectors.keys[shared],
+            vectors.values[shared],
+            vectors.scores[number],
+        )
+        return tuple(
+            map(_array, (*parts, self.attention_map.head(number), vectors.outputs[number]))
+        )
 
 
 def plot_walk(
-    sample_maps: SampleMaps, attention_map: AttentionMap, path: Path, *, head: int, query: int | None, overwrite: bool
+    sample_maps: SampleMaps,
+    attention_map: AttentionMap,
+    path: Path,
+    *,
+    head: int,
+    query: int | None,
+    overwrite: bool,
 ) -> Path:
     """Plot the steps of one head, for all queries or for one.
 
@@ -83,7 +100,9 @@ def plot_walk(
     return sheet.save(path, overwrite=overwrite)
 
 
-def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: Path, *, overwrite: bool) -> Path:
+def plot_multihead(
+    sample_maps: SampleMaps, attention_map: AttentionMap, path: Path, *, overwrite: bool
+) -> Path:
     """Plot the five steps of multi-head attention, with the matrices of a layer.
 
     Raises: UserError if the vectors were not recorded, or the read has no projections.
@@ -91,13 +110,16 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
     vectors = _vectors(attention_map)
     if vectors.items is None or not vectors.projections:
         raise UserError(
-            f"view 'multihead' requires a read of MultiHead, which projects its items, got {attention_map.name}; "
+            f"view 'multihead' requires a read of MultiHead, which projects its items, got "
+            f"{attention_map.name}; "
             "view 'walk' shows its steps"
         )
     sheet = Sheet()
     asking, asked = _labels(sample_maps, attention_map, vectors)
     count = len(vectors.queries)
-    top = _title(sheet, sample_maps, f"{attention_map.kind}, layer {attention_map.layer}, {count} heads")
+    top = _title(
+        sheet, sample_maps, f"{attention_map.kind}, layer {attention_map.layer}, {count} heads"
+    )
     left, bottom, left_of_heads = _EDGE, top, 0.0
     _step(sheet, left, top, "1  the tokens, 2  their vectors")
     for matrix in _item_matrices(vectors, asking, asked):
@@ -105,7 +127,12 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
         left_of_heads = max(left_of_heads, right + _GAP)
     heads = range(min(count, _MOST_HEADS))
     more = f": the first {len(heads)} of {count} heads" if count > len(heads) else ""
-    _step(sheet, left_of_heads, top, f"3  the weights of each head, 4  its queries, keys, values and outputs{more}")
+    _step(
+        sheet,
+        left_of_heads,
+        top,
+        f"3  the weights of each head, 4  its queries, keys, values and outputs{more}",
+    )
     row, right = top + 0.3, left_of_heads
     for head in heads:
         place, lowest = left_of_heads, row
@@ -139,12 +166,16 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     maps = sample_maps.find(measure=CONTRIBUTION)
     if not maps:
         raise UserError(
-            "view 'contributions' shows models that predict from one vector (reviews, images) and Transformer "
+            "view 'contributions' shows models that predict from one vector (reviews, images) and "
+            "Transformer "
             "decoders; this sample has none"
         )
     names = maps[0].heads
     if not 0 <= score < len(names):
-        raise UserError(f"head must be between 1 and {len(names)}, the scores {', '.join(names)}, got {score + 1}")
+        raise UserError(
+            f"head must be between 1 and {len(names)}, the scores {', '.join(names)}, got "
+            f"{score + 1}"
+        )
     numbers = maps[0].head(score).numpy()
     rows = [readable(label, spaces=" ") for label in sample_maps.queries(maps[0]).labels]
     columns = labels_of(sample_maps.keys(maps[0]).labels)
@@ -170,7 +201,12 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
         _, low = sheet.add(matrix, left, top)
         top = low + 0.2
     steps = np.linspace(-bound, bound, 9)[None]
-    scale = Matrix(title="color scale", numbers=steps, columns=[f"{step:+.2g}" for step in steps[0]], bound=bound)
+    scale = Matrix(
+        title="color scale",
+        numbers=steps,
+        columns=[f"{step:+.2g}" for step in steps[0]],
+        bound=bound,
+    )
     sheet.add(scale, left, top, (9 * 0.25, 0.15))
     return sheet.save(path, overwrite=overwrite)
 
@@ -185,10 +221,16 @@ def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
     ]
     title = f"S = {vectors.score_text(has_bias='bias' in attention_map.facts)}"
     scores = Matrix(title=title, numbers=s, rows=asking, columns=asked)
-    weights = Matrix(title=f"A = {vectors.choice_text()}", numbers=a, rows=asking, columns=asked, is_weights=True)
+    weights = Matrix(
+        title=f"A = {vectors.choice_text()}", numbers=a, rows=asking, columns=asked, is_weights=True
+    )
     sums = Matrix(title="Z = A V", numbers=z, rows=asking)
     items = _item_matrices(vectors, asking, asked)
-    above = [("items", items), ("queries, keys, values", own)] if items else [("queries, keys, values", own)]
+    above = (
+        [("items", items), ("queries, keys, values", own)]
+        if items
+        else [("queries, keys, values", own)]
+    )
     below = [("scores", [scores]), ("weights", [weights]), ("weighted sums", [sums])]
     number = 0
     for steps in (above, below):
@@ -201,7 +243,9 @@ def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
                 sheet.arrow((left - _GAP + 0.08, top + 0.08), (left - 0.08, top + 0.08))
             _step(sheet, left, top, f"{number}  {name}")
             for matrix in matrices:
-                right, low = sheet.add(matrix, left + matrix.label_width, cells - sheet.head(matrix))
+                right, low = sheet.add(
+                    matrix, left + matrix.label_width, cells - sheet.head(matrix)
+                )
                 left, bottom = right + _GAP, max(bottom, low)
         top = bottom + 0.3
 
@@ -217,9 +261,15 @@ def _one_query(sheet: Sheet, shown: _Head, query: int, top: float) -> None:
     _step(sheet, _EDGE, top, f"{asking[query]} (query {number} of {len(asking)}) asks {rows} keys")
     low = top + 0.05
     if vectors.items is not None:
-        item = Matrix(title=f"x_{number}", numbers=_array(vectors.items[query : query + 1]), rows=[asking[query]])
+        item = Matrix(
+            title=f"x_{number}",
+            numbers=_array(vectors.items[query : query + 1]),
+            rows=[asking[query]],
+        )
         _, low = sheet.add(item, first, low + 0.25, _row_size(item))
-    asks = Matrix(title=f"q_{number} = {_after('Q', vectors, f'x_{number}')}", numbers=q[query : query + 1])
+    asks = Matrix(
+        title=f"q_{number} = {_after('Q', vectors, f'x_{number}')}", numbers=q[query : query + 1]
+    )
     _, low = sheet.add(asks, first, low + 0.2, _row_size(asks))
     weights = a[query][:, None]
     columns = [
@@ -243,7 +293,9 @@ def _one_query(sheet: Sheet, shown: _Head, query: int, top: float) -> None:
     sheet.text(first, max(end, bottom + 0.3) + 0.1, ",   ".join(words), color=PALE)
 
 
-def _item_matrices(vectors: ReadVectors, asking: Sequence[str], asked: Sequence[str]) -> list[Matrix]:
+def _item_matrices(
+    vectors: ReadVectors, asking: Sequence[str], asked: Sequence[str]
+) -> list[Matrix]:
     """Return X' and X; X alone if they are the same; none if they are unknown."""
     items, source = vectors.items, vectors.source
     if items is None:
@@ -269,7 +321,10 @@ def _weight_matrices(vectors: ReadVectors, head: int) -> list[Matrix]:
 def _head_matrices(shown: _Head) -> list[Matrix]:
     q, k, v, _, a, z = shown.numbers()
     number = shown.number + 1
-    matrices = [Matrix(title=f"{letter}_{number}", numbers=part) for letter, part in (("Q", q), ("K", k), ("V", v))]
+    matrices = [
+        Matrix(title=f"{letter}_{number}", numbers=part)
+        for letter, part in (("Q", q), ("K", k), ("V", v))
+    ]
     return [
         *matrices,
         Matrix(title=f"A_{number}", numbers=a, is_weights=True),
@@ -286,7 +341,8 @@ def _projection_title(letter: str, vectors: ReadVectors) -> str:
 
 
 def _after(letter: str, vectors: ReadVectors, item: str = "") -> str:
-    """Return the formula of queries, keys or values, such as "X' W_Q + b, then Rotary(8)"; item: instead of X'."""
+    """Return the formula of queries, keys or values, such as "X' W_Q + b, then Rotary(8)"; item:
+    instead of X'."""
     name = {"Q": "query", "K": "key", "V": "value"}[letter]
     mapped = f", then {vectors.formula.mapped}" if vectors.formula.mapped and letter != "V" else ""
     if name not in vectors.projections:
@@ -307,16 +363,24 @@ def _labels(
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the labels of queries and keys.
 
-    In self-attention the rows of X have one label each, that of the keys; a decoder names its queries by its output.
+    In self-attention the rows of X have one label each, that of the keys; a decoder names its
+    queries by its output.
     """
-    asking, asked = sample_maps.queries(attention_map).labels, sample_maps.keys(attention_map).labels
+    asking, asked = (
+        sample_maps.queries(attention_map).labels,
+        sample_maps.keys(attention_map).labels,
+    )
     if _is_self(vectors) and len(asking) == len(asked):
         asking = asked
     return labels_of(asking), labels_of(asked)
 
 
 def _is_self(vectors: ReadVectors) -> bool:
-    return vectors.items is not None and vectors.source is not None and torch.equal(vectors.items, vectors.source)
+    return (
+        vectors.items is not None
+        and vectors.source is not None
+        and torch.equal(vectors.items, vectors.source)
+    )
 
 
 def _check_index(name: str, index: int, count: int) -> None:
@@ -326,7 +390,9 @@ def _check_index(name: str, index: int, count: int) -> None:
 
 def _title(sheet: Sheet, sample_maps: SampleMaps, about: str) -> float:
     """Place the title and the name of the read; return the top of what follows."""
-    sheet.text(_EDGE, 0.08, readable(sample_maps.sample.title, max_length=100, spaces=" "), size=9.0)
+    sheet.text(
+        _EDGE, 0.08, readable(sample_maps.sample.title, max_length=100, spaces=" "), size=9.0
+    )
     sheet.text(_EDGE, 0.26, about, color=PALE)
     return 0.5
 

@@ -1,11 +1,12 @@
 """HTML viewer: one file that contains its captures and needs no network.
 
     page.html     markup, style and script, built from viewer/
-      + page      JSON: samples, axes, reads, pictures, steps           (documented in viewer/src/page.ts)
-      + chunks    weights by name, compressed with zlib, in base64
+      + page      JSON: samples, axes, reads, pictures, steps           (documented in
+      viewer/src/page.ts) + chunks    weights by name, compressed with zlib, in base64
 
-The weights are exact as long as the page stays small. A larger page is reduced (regard.look.page.reduce), and says
-so: the k largest weights of each query exactly, and the largest weight of each block of cells.
+The weights are exact as long as the page stays small. A larger page is reduced
+(regard.look.page.reduce), and says so: the k largest weights of each query exactly, and the largest
+weight of each block of cells.
 """
 
 import base64
@@ -37,7 +38,8 @@ MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
 
 WALK_BUDGET = 12_000_000
-"""Largest size in bytes of the vectors of reads on a page, and as much again of their projections, in float32."""
+"""Largest size in bytes of the vectors of reads on a page, and as much again of their projections,
+in float32."""
 
 _MARK = "<!-- data -->"
 _FORMAT, _VERSION = "regard page", 4
@@ -66,7 +68,10 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
     page = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
     before, mark, after = page.partition(_MARK)
     assert mark, "page.html must contain the mark"
-    shown = [[with_rollout(sample_maps) for sample_maps in capture.samples[:MAX_SAMPLES]] for capture in captures]
+    shown = [
+        [with_rollout(sample_maps) for sample_maps in capture.samples[:MAX_SAMPLES]]
+        for capture in captures
+    ]
     if not any(sample_maps.maps for samples in shown for sample_maps in samples):
         raise UserError("there is nothing to show: the captures contain no reads")
     sizes = {
@@ -86,12 +91,23 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
                 key = f"{i}/{attention_map.key}"
                 yield from chunks.of(key, attention_map)
                 yield from walks.of(key, f"{i}/{attention_map.name}", attention_map)
-                reads.append(_read_to_json(attention_map) | chunks.facts[key] | {"walk": walks.facts[key]})
+                reads.append(
+                    _read_to_json(attention_map) | chunks.facts[key] | {"walk": walks.facts[key]}
+                )
             samples_json.append(_sample_to_json(sample_maps, reads))
         content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
     left_out = sum(max(0, len(capture.samples) - MAX_SAMPLES) for capture in captures)
-    notes = [page_cut.note, walks.note, f"{left_out} more samples are not shown." if left_out else ""]
-    data = {"format": _FORMAT, "version": _VERSION, "captures": content, "note": " ".join(filter(None, notes))}
+    notes = [
+        page_cut.note,
+        walks.note,
+        f"{left_out} more samples are not shown." if left_out else "",
+    ]
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "captures": content,
+        "note": " ".join(filter(None, notes)),
+    }
     # Escaped, so that no label can end the script element.
     script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     yield f'<script type="application/json" id="page">{script}</script>\n'
@@ -116,7 +132,8 @@ class _Chunks:
             dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
             yield _script(name, numbers_of(weights, dtype))
             summaries = {
-                title: [measure(head) for head in weights] for title, measure in measures(attention_map).items()
+                title: [measure(head) for head in weights]
+                for title, measure in measures(attention_map).items()
             }
             form = {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
             self.facts[key] = {"summaries": summaries, "weights": form}
@@ -145,7 +162,8 @@ class _Chunks:
 
 
 class _Walks:
-    """Vectors of maps as script elements of data, up to a limit; each map, and the projections of each read, once."""
+    """Vectors of maps as script elements of data, up to a limit; each map, and the projections of
+    each read, once."""
 
     def __init__(self) -> None:
         self.facts: dict[str, dict[str, Any] | None] = {}
@@ -155,20 +173,25 @@ class _Walks:
         self._left_out = 0
 
     def of(self, key: str, read: str, attention_map: AttentionMap) -> Iterator[str]:
-        """Yield the scripts of a map's vectors; none if they are written, were not recorded, or do not fit."""
+        """Yield the scripts of a map's vectors; none if they are written, were not recorded, or do
+        not fit."""
         if key in self.facts:
             return
         self.facts[key] = None
         if attention_map.vectors is None:
             return
         vectors = attention_map.vectors()
-        tensors = {part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None}
+        tensors = {
+            part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None
+        }
         stored = yield from self._write("vectors", f"walk-{len(self.facts)}", tensors)
         if stored is None:
             return
         if read not in self._projections:
             name = f"projections-{len(self._projections)}"
-            self._projections[read] = yield from self._write("projections", name, vectors.projections)
+            self._projections[read] = yield from self._write(
+                "projections", name, vectors.projections
+            )
         self.facts[key] = stored | {
             "projections": self._projections[read],
             "projected": list(vectors.projections),
@@ -182,14 +205,13 @@ class _Walks:
         """Note on the page about vectors that are left out; empty if there are none."""
         if not self._left_out:
             return ""
-        return (
-            f"To keep this page small, numbers of the view walk are left out {self._left_out} times: show fewer inputs."
-        )
+        return f"To keep this page small, numbers of the view walk are left out {self._left_out} times: show fewer inputs."
 
     def _write(
         self, budget: str, name: str, tensors: Mapping[str, Tensor]
     ) -> Generator[str, None, dict[str, Any] | None]:
-        """Yield the script of tensors, and return their shapes and chunk; None without any, or if they do not fit."""
+        """Yield the script of tensors, and return their shapes and chunk; None without any, or if
+        they do not fit."""
         size = sum(4 * tensor.numel() for tensor in tensors.values())
         if size == 0:
             return None
@@ -198,7 +220,10 @@ class _Walks:
             return None
         self._remaining[budget] -= size
         yield _script(name, *(numbers_of(tensor, torch.float32) for tensor in tensors.values()))
-        return {"tensors": {part: list(tensor.shape) for part, tensor in tensors.items()}, "chunk": name}
+        return {
+            "tensors": {part: list(tensor.shape) for part, tensor in tensors.items()},
+            "chunk": name,
+        }
 
 
 def _script(name: str, *arrays: NDArray[Any]) -> str:
@@ -208,11 +233,18 @@ def _script(name: str, *arrays: NDArray[Any]) -> str:
 
 
 def _maps(samples: Sequence[SampleMaps]) -> Iterator[tuple[SampleMaps, AttentionMap]]:
-    return ((sample_maps, attention_map) for sample_maps in samples for attention_map in sample_maps.maps)
+    return (
+        (sample_maps, attention_map)
+        for sample_maps in samples
+        for attention_map in sample_maps.maps
+    )
 
 
 def _size(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[int, int, int]:
-    num_queries, num_keys = len(sample_maps.queries(attention_map)), len(sample_maps.keys(attention_map))
+    num_queries, num_keys = (
+        len(sample_maps.queries(attention_map)),
+        len(sample_maps.keys(attention_map)),
+    )
     return len(attention_map.heads), num_queries, num_keys
 
 
@@ -238,10 +270,17 @@ def _picture_to_json(picture: Picture) -> dict[str, Any]:
             height, width = picture.pixels.shape[:2]
             boxes = [asdict(box) for box in picture.boxes]
             size = {"width": width, "height": height}
-            return {"kind": "image", "url": _url(picture.pixels), "labels": picture.labels, "boxes": boxes} | size
+            return {
+                "kind": "image",
+                "url": _url(picture.pixels),
+                "labels": picture.labels,
+                "boxes": boxes,
+            } | size
         case Sound():
             low, high = float(picture.bands.min()), float(picture.bands.max())
-            shades = 255 * (1 - (picture.bands[::-1] - low) / max(high - low, 1e-9))  # loud is dark, low is below
+            shades = 255 * (
+                1 - (picture.bands[::-1] - low) / max(high - low, 1e-9)
+            )  # loud is dark, low is below
             events = [asdict(event) for event in picture.events]
             facts = {
                 "seconds": picture.seconds,
@@ -251,7 +290,11 @@ def _picture_to_json(picture: Picture) -> dict[str, Any]:
             }
             return {"kind": "sound", "url": _url(shades.astype(np.uint8))} | facts
         case Plane():
-            return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}
+            return {
+                "kind": "plane",
+                "unit": picture.unit,
+                "tracks": [asdict(track) for track in picture.tracks],
+            }
 
 
 def _url(pixels: NDArray[np.uint8]) -> str:

@@ -1,7 +1,8 @@
 """Reduction of the weights of a page, so that it stays small.
 
-All weights as float32, if they fit; else as float16, if they fit; else, of maps of more than SIDE x SIDE cells:
-- the k weights of largest magnitude of each query, as float32, with their keys; k as large as fits
+All weights as float32, if they fit; else as float16, if they fit; else, of maps of more than SIDE x
+SIDE cells: - the k weights of largest magnitude of each query, as float32, with their keys; k as
+large as fits
 - the weight of largest magnitude of each of SIDE x SIDE blocks, as float16
 """
 
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 
 BUDGET = 34_000_000
-"""Largest size of the weights of a page in bytes, before compression and base64 (which adds a third)."""
+"""Largest size of the weights of a page in bytes, before compression and base64 (which adds a
+third)."""
 SIDE = 128
 """Number of blocks per side in the overview of a reduced map."""
 
@@ -27,7 +29,8 @@ _MANY_KEYS = 0xFFFF
 
 @dataclass(frozen=True, kw_only=True)
 class PageCut:
-    """Dtype of complete maps, keys of the reduced ones, and the number of weights kept per query in these."""
+    """Dtype of complete maps, keys of the reduced ones, and the number of weights kept per query in
+    these."""
 
     dtype: torch.dtype
     count: int = 0
@@ -35,7 +38,8 @@ class PageCut:
 
     @classmethod
     def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int | None = None) -> Self:
-        """Return the reduction for maps of these sizes (heads, queries, keys); budget: bytes, default BUDGET.
+        """Return the reduction for maps of these sizes (heads, queries, keys); budget: bytes,
+        default BUDGET.
 
         Raises: UserError if the maps do not fit even when reduced.
         """
@@ -45,13 +49,22 @@ class PageCut:
             if total * dtype.itemsize <= budget:
                 return cls(dtype=dtype)
         large = {key: size for key, size in sizes.items() if size[1] * size[2] > SIDE * SIDE}
-        remaining = budget - sum(4 * math.prod(size) for key, size in sizes.items() if key not in large)
-        remaining -= sum(2 * heads * min(SIDE, queries) * min(SIDE, keys) for heads, queries, keys in large.values())
-        per_count = sum(heads * queries * (4 + _key_dtype(keys).itemsize) for heads, queries, keys in large.values())
+        remaining = budget - sum(
+            4 * math.prod(size) for key, size in sizes.items() if key not in large
+        )
+        remaining -= sum(
+            2 * heads * min(SIDE, queries) * min(SIDE, keys)
+            for heads, queries, keys in large.values()
+        )
+        per_count = sum(
+            heads * queries * (4 + _key_dtype(keys).itemsize)
+            for heads, queries, keys in large.values()
+        )
         count = min(_MOST, remaining // per_count) if per_count else 0
         if count < 1:
             raise UserError(
-                f"{total:,} weights of {len(sizes)} maps are too many for one page: record fewer inputs, layers "
+                f"{total:,} weights of {len(sizes)} maps are too many for one page: record fewer "
+                f"inputs, layers "
                 "(only=...), heads or queries"
             )
         return cls(dtype=torch.float32, count=count, cut=frozenset(large))
@@ -65,7 +78,8 @@ class PageCut:
         """Note on the page about the reduction; empty if all weights are exact."""
         if self.cut:
             return (
-                f"To keep this page small, large maps contain only the {self.count} largest weights of each query, and "
+                f"To keep this page small, large maps contain only the {self.count} largest "
+                f"weights of each query, and "
                 f"the largest weight of each of {SIDE} x {SIDE} blocks."
             )
         if self.dtype == torch.float16:
@@ -74,7 +88,8 @@ class PageCut:
 
 
 def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return the number of largest magnitude of each block; SIDE blocks per side, or one per cell of a small map."""
+    """Return the number of largest magnitude of each block; SIDE blocks per side, or one per cell
+    of a small map."""
     starts = [np.arange(min(SIDE, size)) * size // min(SIDE, size) for size in numbers.shape]
 
     def reduce_blocks(ufunc: np.ufunc) -> NDArray[np.float32]:
@@ -84,8 +99,11 @@ def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
     return np.where(high >= -low, high, low).astype(np.float16)
 
 
-def top_k(numbers: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.unsignedinteger]]:
-    """Return the `count` numbers of largest magnitude of each query and their keys; zeros have the key "none"."""
+def top_k(
+    numbers: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.float32], NDArray[np.unsignedinteger]]:
+    """Return the `count` numbers of largest magnitude of each query and their keys; zeros have the
+    key "none"."""
     dtype = _key_dtype(numbers.shape[1])
     count = min(count, numbers.shape[1])
     tensor = torch.from_numpy(numbers)

@@ -1,13 +1,15 @@
-"""Autoencoders: an image or a vector of numbers is encoded to a small code and reconstructed from it.
+"""Autoencoders: an image or a vector of numbers is encoded to a small code and reconstructed from
+it.
 
     h = f(W_h y + b_h)        y~ = g(W_y h + b_y)        F(y) = C(y, y~) + R(h)
 
     under-complete: the code is smaller than y, so that it cannot be copied
     denoising:      the encoder sees y + noise in training
 
-With `layers=1` these are the equations of the model. Otherwise W_h and W_y stand for dense networks with hidden layers,
-or for two convolutions with stride 2 and two transposed ones back; of images, whose pixels are in [0, 1], they read
-y - 1/2 and add 1/2 to y~ if g is the identity. The config chooses f, g, C and R; C and R are in `energy.py`.
+With `layers=1` these are the equations of the model. Otherwise W_h and W_y stand for dense networks
+with hidden layers, or for two convolutions with stride 2 and two transposed ones back; of images,
+whose pixels are in [0, 1], they read y - 1/2 and add 1/2 to y~ if g is the identity. The config
+chooses f, g, C and R; C and R are in `energy.py`.
 
 Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
@@ -24,7 +26,12 @@ from torch import Tensor, nn
 from regard.attention.axes import widen
 from regard.layers.linear import Linear
 from regard.models.autoencoders.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
-from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence, reconstruction_cost
+from regard.models.autoencoders.energy import (
+    ACTIVATIONS,
+    contraction,
+    mean_activation_divergence,
+    reconstruction_cost,
+)
 from regard.models.model import BatchLoss
 
 
@@ -34,7 +41,8 @@ class ReconstructionBatch(Protocol):
 
     @property
     def source(self) -> Float[Tensor, "batch *shape"]:
-        """Images (batch, channels, height, width) with pixels in [0, 1], or vectors (batch, size)."""
+        """Images (batch, channels, height, width) with pixels in [0, 1], or vectors (batch,
+        size)."""
         ...
 
 
@@ -45,7 +53,11 @@ class AutoencoderPart(nn.Sequential):
     """
 
     def __init__(
-        self, *layers: nn.Module, activation: str = "identity", input_shift: float = 0.0, output_shift: float = 0.0
+        self,
+        *layers: nn.Module,
+        activation: str = "identity",
+        input_shift: float = 0.0,
+        output_shift: float = 0.0,
     ):
         super().__init__(*layers)
         self.activation, self.input_shift, self.output_shift = activation, input_shift, output_shift
@@ -61,25 +73,36 @@ class AutoencoderPart(nn.Sequential):
 
 
 class Autoencoder(nn.Module):
-    """Dense or convolutional autoencoder of images (batch, channels, height, width), or of vectors (batch, size).
+    """Dense or convolutional autoencoder of images (batch, channels, height, width), or of vectors
+    (batch, size).
 
     encoder: h = encoder(y), codes (batch, code).
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
     numbers: size of a code.
     shape:   of one image, (channels, height, width), or vector, (size,).
-    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4 with convolutions.
+    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4
+             with convolutions.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        self.noise, self.cost, self.regularizer, self.shape = config.noise, config.cost, config.regularizer, shape
+        self.noise, self.cost, self.regularizer, self.shape = (
+            config.noise,
+            config.cost,
+            config.regularizer,
+            shape,
+        )
         self.numbers = config.code_dim
-        into, back = _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)
+        into, back = (
+            _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)
+        )
         is_formula = config.kind == "dense" and config.layers == 1
         is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
         center = 0.5 if is_centered else 0.0
         self.encoder = AutoencoderPart(*into, activation=config.f, input_shift=-center)
-        self.decoder = AutoencoderPart(*back, activation=config.output_activation, output_shift=center)
+        self.decoder = AutoencoderPart(
+            *back, activation=config.output_activation, output_shift=center
+        )
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch code"]:
         """Return the code h of each image or vector."""
@@ -97,11 +120,13 @@ class Autoencoder(nn.Module):
         """Return F(y) = C(y, y~) + R(h) of each image or vector, without noise.
 
         In evaluation, their sum is the loss of a batch.
-        Raises: ValueError with regularizer kl, which compares means over a batch: it is no function of one y.
+        Raises: ValueError with regularizer kl, which compares means over a batch: it is no function
+                of one y.
         """
         if self.regularizer.name == "kl":
             raise ValueError(
-                "regularizer must be none, l1, l2 or contractive for the energy of one input, got kl, which compares "
+                "regularizer must be none, l1, l2 or contractive for the energy of one input, got "
+                "kl, which compares "
                 "the mean activation of a batch with its target"
             )
         codes = self.encode(images)
@@ -111,12 +136,20 @@ class Autoencoder(nn.Module):
         return cost + self.regularizer.weight * self._regularizer(images, codes).sum(1)
 
     def loss(self, batch: ReconstructionBatch) -> BatchLoss:
-        """Return F(y) summed over the batch, where R of kl is that of the batch for each row; `nll` is C alone."""
+        """Return F(y) summed over the batch, where R of kl is that of the batch for each row; `nll`
+        is C alone."""
         images, regularizer = batch.source, self.regularizer
-        noisy = images + self.noise * torch.randn_like(images) if self.training and self.noise else images
+        noisy = (
+            images + self.noise * torch.randn_like(images)
+            if self.training and self.noise
+            else images
+        )
         if isinstance(regularizer, KLConfig):
             a = self.encoder.preactivation(noisy)
-            codes, terms = a.sigmoid(), len(a) * mean_activation_divergence(widen(a), regularizer.target)
+            codes, terms = (
+                a.sigmoid(),
+                len(a) * mean_activation_divergence(widen(a), regularizer.target),
+            )
         else:
             codes = self.encode(noisy)
             terms = self._regularizer(noisy, codes)
@@ -130,8 +163,12 @@ class Autoencoder(nn.Module):
         return len(batch.source)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP): those used only by their forward."""
-        is_forward = self.cost != "cross-entropy" and self.regularizer.name not in ("contractive", "kl")
+        """Return the modules that may be sharded one by one (FSDP): those used only by their
+        forward."""
+        is_forward = self.cost != "cross-entropy" and self.regularizer.name not in (
+            "contractive",
+            "kl",
+        )
         return [self.encoder, self.decoder] if is_forward else []
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
@@ -155,7 +192,9 @@ class Autoencoder(nn.Module):
         return codes
 
 
-def _dense(config: AutoencoderConfig, shape: tuple[int, ...]) -> tuple[list[nn.Module], list[nn.Module]]:
+def _dense(
+    config: AutoencoderConfig, shape: tuple[int, ...]
+) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the layers of the encoder and of the decoder, with GELU between them."""
     size = math.prod(shape)
     sizes = [size, *[config.hidden_size] * (config.layers - 1), config.code_dim]
@@ -169,13 +208,18 @@ def _linears(sizes: Sequence[int]) -> list[nn.Module]:
     return layers
 
 
-def _convolutions(config: AutoencoderConfig, shape: tuple[int, ...]) -> tuple[list[nn.Module], list[nn.Module]]:
+def _convolutions(
+    config: AutoencoderConfig, shape: tuple[int, ...]
+) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the layers of the encoder and of the decoder."""
     if len(shape) != 3:
         raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
     channels, height, width = shape
     if height % 4 or width % 4:
-        raise ValueError(f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x {width}")
+        raise ValueError(
+            f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x "
+            f"{width}"
+        )
     outer, inner_shape = config.channels, (2 * config.channels, height // 4, width // 4)
     size = math.prod(inner_shape)
     into: list[nn.Module] = [

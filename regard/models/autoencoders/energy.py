@@ -1,13 +1,17 @@
-"""Costs C(y, y~) and regularizers R(h) of autoencoders, whose sum is the energy F(y) = C(y, y~) + R(h).
+"""Costs C(y, y~) and regularizers R(h) of autoencoders, whose sum is the energy F(y) = C(y, y~) +
+R(h).
 
     squared         (y_i - y~_i)^2                                       summed over i
     absolute        |y_i - y~_i|
-    cross-entropy   -y_i log y~_i - (1 - y_i) log(1 - y~_i)              y~ = sigmoid(o), computed from o
+    cross-entropy   -y_i log y~_i - (1 - y_i) log(1 - y~_i)              y~ = sigmoid(o), computed
+                    from o
 
     l1              |h_j|                                                summed over j
     l2              h_j^2
-    contractive     sum_i (dh_j / dy_i)^2                                rifai2011; one layer: f'(a_j)^2 sum_i W_ji^2
-    kl              KL(rho || mean over the batch of h_j)                ng2011; h = sigmoid(a), computed from a
+    contractive     sum_i (dh_j / dy_i)^2                                rifai2011; one layer:
+    f'(a_j)^2 sum_i W_ji^2
+    kl              KL(rho || mean over the batch of h_j)                ng2011; h = sigmoid(a),
+                    computed from a
 
 All functions return the terms before summation. That of `kl` is no function of one y.
 
@@ -62,8 +66,8 @@ def contraction(
 ) -> Float[Tensor, "batch code"]:
     """Return sum_i (dh_j / dy_i)^2 for each number j of the codes of these inputs, differentiable.
 
-    The encoder is h = f(a_L), a_l = W_l gelu(a_{l-1}) + b_l, a_1 = W_1 y + b_1. Its Jacobian is the product
-    diag(f'(a_L)) W_L diag(gelu'(a_{L-1})) W_{L-1} ... W_1, multiplied from the left.
+    The encoder is h = f(a_L), a_l = W_l gelu(a_{l-1}) + b_l, a_1 = W_1 y + b_1. Its Jacobian is the
+    product diag(f'(a_L)) W_L diag(gelu'(a_{L-1})) W_{L-1} ... W_1, multiplied from the left.
     """
     before = [layers[0](inputs)]
     for layer in layers[1:]:
@@ -77,11 +81,14 @@ def contraction(
     return jacobian.square().sum(-1)
 
 
-def mean_activation_divergence(a: Float[Tensor, "batch code"], target: float) -> Float[Tensor, " code"]:
-    """Return KL(rho || m_j) for each number j of the codes sigmoid(a), where m_j is its mean over the batch.
+def mean_activation_divergence(
+    a: Float[Tensor, "batch code"], target: float
+) -> Float[Tensor, " code"]:
+    """Return KL(rho || m_j) for each number j of the codes sigmoid(a), where m_j is its mean over
+    the batch.
 
-    KL(rho || m) = rho log(rho / m) + (1 - rho) log((1 - rho) / (1 - m)). The logarithms of m and 1 - m are computed
-    from a, and finite for means that round to 0 or 1.
+    KL(rho || m) = rho log(rho / m) + (1 - rho) log((1 - rho) / (1 - m)). The logarithms of m and 1
+    - m are computed from a, and finite for means that round to 0 or 1.
     """
     log_count = math.log(len(a))
     log_mean = nn.functional.logsigmoid(a).logsumexp(0) - log_count

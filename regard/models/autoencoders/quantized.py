@@ -1,15 +1,18 @@
 """Vector-quantized autoencoder (VQ-VAE): an image is encoded to a grid of codebook indices.
 
-    z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)       F(y) = |y - y~|^2 + beta |z - sg(e_k)|^2
+    z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)       F(y) = |y - y~|^2 + beta |z -
+    sg(e_k)|^2
 
     backward   the gradient of e_k is copied to z (straight-through); sg: stop gradient
-    entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma) sum_{p: k_p = k} z_p
-               e_k = m_k / n_k: moving average of the vectors assigned to it
+    entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma)
+               sum_{p: k_p = k} z_p e_k = m_k / n_k: moving average of the vectors assigned to it
 
-f and g are `downsampling_layers` convolutions with stride 2, and transposed ones back. An entry to which almost no
-vectors are assigned is reset to a random vector of the batch, drawn from torch's generator; initially all are.
+f and g are `downsampling_layers` convolutions with stride 2, and transposed ones back. An entry to
+which almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's
+generator; initially all are.
 
-Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dhariwal2020, section 3.1.
+Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dhariwal2020, section
+        3.1.
 """
 
 from typing import NamedTuple
@@ -43,7 +46,8 @@ class CodebookOutput(NamedTuple):
 class Codebook(nn.Module):
     """Codebook of `codes` entries of size `dim`, updated by moving averages in training.
 
-    The buffers cluster_sizes = n (codes,) and cluster_sums = m (codes, dim) are part of checkpoints.
+    The buffers cluster_sizes = n (codes,) and cluster_sums = m (codes, dim) are part of
+    checkpoints.
     """
 
     cluster_sizes: Tensor
@@ -62,7 +66,9 @@ class Codebook(nn.Module):
     def nearest(self, vectors: Float[Tensor, "*batch dim"]) -> Int[Tensor, "*batch"]:
         """Return the index of the nearest entry of each vector; the lowest index on ties."""
         entries = self.entries
-        with torch.autocast(vectors.device.type, enabled=False):  # half precision would select other entries
+        with torch.autocast(
+            vectors.device.type, enabled=False
+        ):  # half precision would select other entries
             distance = entries.square().sum(-1) - 2 * widen(vectors) @ entries.T
         return distance.argmin(-1)
 
@@ -94,7 +100,9 @@ class Codebook(nn.Module):
     @torch.no_grad()
     def _update_averages(self, vectors: Tensor, codes: Tensor) -> None:
         """Update the moving averages."""
-        uses = torch.zeros_like(self.cluster_sizes).index_add_(0, codes, torch.ones_like(vectors[:, 0]))
+        uses = torch.zeros_like(self.cluster_sizes).index_add_(
+            0, codes, torch.ones_like(vectors[:, 0])
+        )
         sums = torch.zeros_like(self.cluster_sums).index_add_(0, codes, vectors)
         if _world_size() > 1:
             dist.all_reduce(uses)
@@ -106,8 +114,10 @@ class Codebook(nn.Module):
 class QuantizedAutoencoder(nn.Module):
     """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns).
 
-    encoder: z = encoder(y), vectors (batch, dim, rows, columns), which the codebook replaces by its entries e_k.
-    decoder: y~ = decoder(e_k), reconstructions in the shape of y. There is no predictor between them.
+    encoder: z = encoder(y), vectors (batch, dim, rows, columns), which the codebook replaces by its
+    entries e_k.
+    decoder: y~ = decoder(e_k), reconstructions in the shape of y. There is no predictor between
+    them.
     shape:   (channels, height, width) of the images.
     Raises:  ValueError for vectors of numbers, which have no grid.
     """
@@ -126,7 +136,11 @@ class QuantizedAutoencoder(nn.Module):
             kernel = 4 - height % 2, 4 - width % 2
             height, width = -(-height // 2), -(-width // 2)
             into += [nn.Conv2d(before, after, kernel, stride=2, padding=1), nn.GELU()]
-            back = [nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1), nn.GELU(), *back]
+            back = [
+                nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1),
+                nn.GELU(),
+                *back,
+            ]
             before, after = after, (2 if number == 0 else 1) * after
         self.grid = height, width
         residual = _ResidualBlock(before), _ResidualBlock(before)
@@ -142,15 +156,21 @@ class QuantizedAutoencoder(nn.Module):
         """Number of codes of an image."""
         return self.grid[0] * self.grid[1]
 
-    def vectors(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch row column dim"]:
+    def vectors(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch row column dim"]:
         """Return z, one vector for each cell of the grid."""
         return self.encoder(images).movedim(1, -1)
 
-    def encode(self, images: Float[Tensor, "batch channels height width"]) -> Int[Tensor, "batch row column"]:
+    def encode(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Int[Tensor, "batch row column"]:
         """Return the codes of images."""
         return self.codebook.nearest(self.vectors(images))
 
-    def decode(self, codes: Int[Tensor, "batch row column"]) -> Float[Tensor, "batch channels height width"]:
+    def decode(
+        self, codes: Int[Tensor, "batch row column"]
+    ) -> Float[Tensor, "batch channels height width"]:
         """Return the reconstruction y~ of codes."""
         return self._decode_entries(self.codebook.entries[codes])
 
@@ -158,8 +178,11 @@ class QuantizedAutoencoder(nn.Module):
         """Return the reconstructions of images."""
         return self.decode(self.encode(images))
 
-    def energy(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, " batch"]:
-        """Return F(y) of each image, without noise. In evaluation, their sum is the loss of a batch."""
+    def energy(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, " batch"]:
+        """Return F(y) of each image, without noise. In evaluation, their sum is the loss of a
+        batch."""
         vectors = widen(self.vectors(images))
         entries = self.codebook.entries[self.codebook.nearest(vectors.detach())]
         cost = (widen(self._decode_entries(entries)) - images).square().flatten(1).sum(1)
@@ -168,10 +191,16 @@ class QuantizedAutoencoder(nn.Module):
     def loss(self, batch: ReconstructionBatch) -> BatchLoss:
         """Return F(y) summed over the images; `nll` is |y - y~|^2 alone."""
         images = batch.source
-        noisy = images + self.noise * torch.randn_like(images) if self.training and self.noise else images
+        noisy = (
+            images + self.noise * torch.randn_like(images)
+            if self.training and self.noise
+            else images
+        )
         quantized = self.codebook(self.vectors(noisy))
         error = (widen(self._decode_entries(quantized.entries)) - images).square().sum()
-        return BatchLoss(error + self.commitment * quantized.distance, error.detach(), self.count(batch))
+        return BatchLoss(
+            error + self.commitment * quantized.distance, error.detach(), self.count(batch)
+        )
 
     def count(self, batch: ReconstructionBatch) -> int:
         """Return the number of images of a batch."""
@@ -186,7 +215,8 @@ class QuantizedAutoencoder(nn.Module):
 
 
 def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:
-    """Return the number of codes in use, of `size`, and the perplexity exp(-sum_k p_k log p_k) of their frequencies."""
+    """Return the number of codes in use, of `size`, and the perplexity exp(-sum_k p_k log p_k) of
+    their frequencies."""
     shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
     used = shares[shares > 0]
     return len(used), float(torch.exp(-(used * used.log()).sum()))
@@ -198,7 +228,10 @@ class _ResidualBlock(nn.Module):
     def __init__(self, channels: int):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.GELU(), nn.Conv2d(channels, channels, 3, padding=1), nn.GELU(), nn.Conv2d(channels, channels, 1)
+            nn.GELU(),
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(channels, channels, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -3,7 +3,12 @@
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from regard.layers.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.layers.positions.config import (
+    LearnedConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from regard.settings.declare import settings
 from regard.settings.ranges import Heads, Layers, Length, Range, Width, short_repr
 
@@ -16,7 +21,8 @@ SCORES = {
     "concat": f"{_SCORES}.additive:Concat",
     "general": f"{_SCORES}.dot:General",
 }
-"""Class of each score by name. A new score is one more line; its method `create` gives it its sizes."""
+"""Class of each score by name. A new score is one more line; its method `create` gives it its
+sizes."""
 STATE_SCORES = SCORES | {
     "additive": f"{_SCORES}.additive:Additive",
     "location": f"{_SCORES}.location:Location",
@@ -42,14 +48,17 @@ class ChoiceConfig:
     """Choice of attention: how the scores of a query become weights of the keys."""
 
     choice: Literal["soft", "hard", "sparse", "topk"] = "soft"
-    """Weights of the keys: soft: softmax of the scores; hard: 1 for the best key, 0 for the others (xu2015); sparse:
-    entmax, 0 for keys far below the best (peters2019); topk: softmax over the best keys, 0 for the others."""
+    """Weights of the keys: soft: softmax of the scores; hard: 1 for the best key, 0 for the others
+    (xu2015); sparse: entmax, 0 for keys far below the best (peters2019); topk: softmax over the
+    best keys, 0 for the others."""
     beta: Annotated[float, Range(0, 1e6, is_open_below=True)] | str | None = None
-    """Inverse temperature: a number by which scores are multiplied, or learned, one for each head. If not given: 1, but
-    learned from 10 on for cosine scores. With hard: a number, of the softmax that trains the scores."""
+    """Inverse temperature: a number by which scores are multiplied, or learned, one for each head.
+    If not given: 1, but learned from 10 on for cosine scores. With hard: a number, of the softmax
+                  that trains the scores."""
     hard: Literal["straight-through", "gumbel", "reinforce"] | None = None
-    """Estimator of the gradient of hard, whose argmax has none: that of the softmax (bengio2013), of a softmax with
-    Gumbel noise (jang2017), or of sampled keys by their loss (williams1992); straight-through if not given."""
+    """Estimator of the gradient of hard, whose argmax has none: that of the softmax (bengio2013),
+    of a softmax with Gumbel noise (jang2017), or of sampled keys by their loss (williams1992);
+    straight-through if not given."""
     top_k: Annotated[int, Range(1, 1_000_000)] | None = None
     """Number of keys that a query reads with topk; 8 if not given."""
     alpha: Annotated[float, Range(1, 1_000, is_open_below=True)] | None = None
@@ -60,13 +69,15 @@ class ChoiceConfig:
             value = getattr(self, name)
             if value is not None and self.choice != owner:
                 raise ValueError(
-                    f"{name} must be none with choice={self.choice}, got {value}; it is an option of choice={owner}"
+                    f"{name} must be none with choice={self.choice}, got {value}; it is an option "
+                    f"of choice={owner}"
                 )
         if isinstance(self.beta, str) and self.beta != "learned":
             raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
         if self.beta == "learned" and self.choice == "hard":
             raise ValueError(
-                "beta must be a number with choice=hard, since the best key does not depend on it, got learned"
+                "beta must be a number with choice=hard, since the best key does not depend on it, "
+                "got learned"
             )
 
     @property
@@ -75,16 +86,25 @@ class ChoiceConfig:
         return any(getattr(self, entry.name) != entry.default for entry in fields(ChoiceConfig))
 
     def describe_choice(self) -> str:
-        """Return the fields of the choice that differ from their defaults, such as: choice=hard, beta=2.0."""
-        entries = [(entry.name, getattr(self, entry.name), entry.default) for entry in fields(ChoiceConfig)]
+        """Return the fields of the choice that differ from their defaults, such as: choice=hard,
+        beta=2.0."""
+        entries = [
+            (entry.name, getattr(self, entry.name), entry.default) for entry in fields(ChoiceConfig)
+        ]
         return ", ".join(f"{name}={value}" for name, value, default in entries if value != default)
 
     def check_kernel(self, kernel: str) -> None:
         """Raise ValueError if a kernel does not compute this choice."""
         selects = self.choice in ("hard", "topk")
-        known = ["auto", "reference"] + ["gather"] * selects + [*_SOFT_KERNELS] * (self.choice == "soft")
+        known = (
+            ["auto", "reference"]
+            + ["gather"] * selects
+            + [*_SOFT_KERNELS] * (self.choice == "soft")
+        )
         if kernel not in known:
-            raise ValueError(f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}")
+            raise ValueError(
+                f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}"
+            )
 
 
 @settings
@@ -104,7 +124,8 @@ class TransformerConfig(ChoiceConfig):
     head_dim: Width | None = None
     """Size of each head's queries and keys; width / heads, rounded up, if not given."""
     head_key_dim: Width | None = None
-    """Size of each head's keys, if it is not that of the queries; for scores general, additive and concat."""
+    """Size of each head's keys, if it is not that of the queries; for scores general, additive and
+    concat."""
     head_value_dim: Width | None = None
     """Size of each head's values; head_dim if not given."""
     output_projection: bool = True
@@ -115,13 +136,13 @@ class TransformerConfig(ChoiceConfig):
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Nonlinearity of the feed-forward network; gelu-tanh is an approximation of gelu."""
     gated: bool = False
-    """Gated feed-forward network, f(W_g x) * (W x), of three matrices: SwiGLU with silu, GeGLU with gelu.
-    (shazeer2020)"""
+    """Gated feed-forward network, f(W_g x) * (W x), of three matrices: SwiGLU with silu, GeGLU with
+    gelu. (shazeer2020)"""
     norm: Literal["layer", "rms"] = "layer"
     """LayerNorm, or RMSNorm, which only divides by the root of the mean square. (zhang2019)"""
     norm_order: Literal["pre", "post", "none"] = "pre"
-    """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), with one more norm after the last block; none: f(x),
-    without residual connections and norms."""
+    """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), with one more norm after the last
+    block; none: f(x), without residual connections and norms."""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
@@ -131,33 +152,40 @@ class TransformerConfig(ChoiceConfig):
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
     key_heads: Heads | None = None
-    """Heads of keys and values, each shared by heads / key_heads heads of queries (grouped-query attention): a smaller
-    key-value cache and faster decoding. As many as heads if not given; 1 is multi-query attention."""
+    """Heads of keys and values, each shared by heads / key_heads heads of queries (grouped-query
+    attention): a smaller key-value cache and faster decoding. As many as heads if not given; 1 is
+                multi-query attention."""
     score: ScoreName = "scaled-dot"
-    """Attention score: inner product divided by the root of the head's size, inner product, cosine (times a learned
-    factor per head), additive: v . tanh(q + k), or v . tanh(W_q q + W_k k) with score_hidden or head_key_dim, concat:
-    v . tanh(W [q; k]), or general: (W_q q) . (W_k k). Each head has a v and maps of its own."""
+    """Attention score: inner product divided by the root of the head's size, inner product, cosine
+    (times a learned factor per head), additive: v . tanh(q + k), or v . tanh(W_q q + W_k k) with
+    score_hidden or head_key_dim, concat: v . tanh(W [q; k]), or general: (W_q q) . (W_k k). Each
+    head has a v and maps of its own."""
     score_hidden: Width | None = None
-    """Size to which each head's score maps queries and keys (general, additive, concat); head_dim if not given."""
+    """Size to which each head's score maps queries and keys (general, additive, concat); head_dim
+    if not given."""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
     inducing_points: Width | None = None
-    """Number of learned inducing points through which the encoder's items attend to one another, for sets that are too
-    large for all pairs; full self-attention if not given. (lee2019)"""
+    """Number of learned inducing points through which the encoder's items attend to one another,
+    for sets that are too large for all pairs; full self-attention if not given. (lee2019)"""
     window: Length | None = None
-    """Number of last targets that the decoder's self-attention sees, itself included; all if not given."""
+    """Number of last targets that the decoder's self-attention sees, itself included; all if not
+    given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kernel(self.kernel)
         if not isinstance(self.positions, PositionsConfig):
             raise TypeError(
-                "positions must be the config of a positional encoding, such as RotaryConfig(), got "
+                "positions must be the config of a positional encoding, such as RotaryConfig(), "
+                "got "
                 f"{short_repr(self.positions)}"
             )
         name = self.positions.name
         if self.inducing_points is not None and name in ("alibi", "relative", "rotary"):
-            raise ValueError(f"positions must not be alibi, relative or rotary with inducing_points, got {name}")
+            raise ValueError(
+                f"positions must not be alibi, relative or rotary with inducing_points, got {name}"
+            )
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
         self._check_score()
@@ -169,16 +197,24 @@ class TransformerConfig(ChoiceConfig):
         value_size = self.query_size if self.head_value_dim is None else self.head_value_dim
         if not self.output_projection and self.heads * value_size != self.width:
             raise ValueError(
-                "output_projection must be true unless heads * head_value_dim (default: head_dim) is "
-                f"width={self.width}, got false with {self.heads} * {value_size} = {self.heads * value_size}"
+                "output_projection must be true unless heads * head_value_dim (default: head_dim) "
+                "is "
+                f"width={self.width}, got false with {self.heads} * {value_size} = "
+                f"{self.heads * value_size}"
             )
         if isinstance(self.positions, RotaryConfig):
             if self.score in ("additive", "concat", "general"):
-                raise ValueError(f"score must be scaled-dot, dot or cosine with rotary positions, got {self.score}")
+                raise ValueError(
+                    f"score must be scaled-dot, dot or cosine with rotary positions, got "
+                    f"{self.score}"
+                )
             dim, size = self.positions.dim, self.query_size
             if size % 2 if dim is None else dim > size:
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
-                raise ValueError(f"head_dim (default: width / heads) must {rule} with rotary positions, got {size}")
+                raise ValueError(
+                    f"head_dim (default: width / heads) must {rule} with rotary positions, got "
+                    f"{size}"
+                )
 
     @property
     def query_size(self) -> int:
@@ -190,7 +226,8 @@ class TransformerConfig(ChoiceConfig):
         if score in MAPLESS_SCORES:
             if self.head_key_dim not in (None, size):
                 raise ValueError(
-                    f"head_key_dim must be head_dim={size} with score {score}, got {self.head_key_dim}; "
+                    f"head_key_dim must be head_dim={size} with score {score}, got "
+                    f"{self.head_key_dim}; "
                     "general, additive and concat compare queries and keys of unequal sizes"
                 )
             if self.score_hidden is not None:
@@ -200,14 +237,16 @@ class TransformerConfig(ChoiceConfig):
                 )
         if score == "concat" and self.key_heads not in (None, self.heads):
             raise ValueError(
-                f"key_heads must be heads={self.heads} with score concat, whose one matrix per head maps its keys, got "
+                f"key_heads must be heads={self.heads} with score concat, whose one matrix per "
+                f"head maps its keys, got "
                 f"{self.key_heads}; additive shares keys"
             )
 
 
 @settings
 class RecurrentConfig(ChoiceConfig):
-    """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015, sutskever2014)"""
+    """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015,
+    sutskever2014)"""
 
     name: ClassVar[str] = "recurrent"
 
@@ -222,19 +261,21 @@ class RecurrentConfig(ChoiceConfig):
     width: Width = 128
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together) unless encoder_hidden is given."""
+    """Size of the decoder's state, and of the encoder's (both directions together) unless
+    encoder_hidden is given."""
     encoder_hidden: Width | None = None
     """Size of the encoder's state, both directions together; hidden if not given."""
     attention: StateScoreName = "additive"
-    """Attention score of the encoder's states (location: by position alone); none: the decoder only starts from the
-    encoder's final state."""
+    """Attention score of the encoder's states (location: by position alone); none: the decoder only
+    starts from the encoder's final state."""
     attention_hidden: Width = 128
     """Hidden size of the additive and concat scores, and rank of the general one."""
     value_map: Width | None = None
-    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the states if not given.
-    (lectures, B.8)"""
+    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the
+    states if not given. (lectures, B.8)"""
     kernel: str = "auto"
-    """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner products)."""
+    """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner
+    products)."""
     max_positions: Length = 1024
     """Maximum source length of location attention (the others have no limit)."""
 
@@ -244,7 +285,8 @@ class RecurrentConfig(ChoiceConfig):
         _check_states(self)
         if self.attention == "none" and self.has_choice:
             raise ValueError(
-                "choice must be soft, without options, with attention=none, which reads nothing, got "
+                "choice must be soft, without options, with attention=none, which reads nothing, "
+                "got "
                 f"{self.describe_choice()}"
             )
 
@@ -256,15 +298,18 @@ class RecurrentConfig(ChoiceConfig):
 
 @settings
 class SelfAttentiveConfig(ChoiceConfig):
-    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: lectures, B.11)"""
+    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn:
+    lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
 
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    """rnn: h = tanh(A [x; c] + b), then h reads the past, itself included, for the next c; gru: the same with gates
-    (ours); lstm: x reads the past, and the result replaces the previous state in the gates (LSTM-Network)."""
+    """rnn: h = tanh(A [x; c] + b), then h reads the past, itself included, for the next c; gru: the
+    same with gates (ours); lstm: x reads the past, and the result replaces the previous state in
+    the gates (LSTM-Network)."""
     form: Literal["paper", "released"] = "paper"
-    """Query of the past (lstm): x and the last result, as in the paper, or x alone, as in the released code."""
+    """Query of the past (lstm): x and the last result, as in the paper, or x alone, as in the
+    released code."""
     layers: Layers = 1
     """Layers of the encoder, and of the decoder unless decoder_layers is given."""
     decoder_layers: Layers | None = None
@@ -274,27 +319,33 @@ class SelfAttentiveConfig(ChoiceConfig):
     width: Width = 128
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together) unless encoder_hidden is given."""
+    """Size of the decoder's state, and of the encoder's (both directions together) unless
+    encoder_hidden is given."""
     encoder_hidden: Width | None = None
     """Size of the encoder's state, both directions together; hidden if not given."""
     self_attention: Literal["additive", "concat", "general", "dot", "scaled-dot"] = "additive"
-    """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper; concat:
-    v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of the size; dot: h . q."""
+    """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper;
+    concat: v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of
+            the size; dot: h . q."""
     self_attention_hidden: Width = 128
-    """Size to which past states and queries are mapped in each layer (not with dot, which maps no states)."""
+    """Size to which past states and queries are mapped in each layer (not with dot, which maps no
+    states)."""
     self_attention_recency: Literal["none", "learned"] = "none"
-    """learned: adds a learned bias by the distance in steps, initialized such that almost only the last state is read,
-    as in a plain recurrent network (ours, in no paper); none: no bias, as in the paper."""
+    """learned: adds a learned bias by the distance in steps, initialized such that almost only the
+    last state is read, as in a plain recurrent network (ours, in no paper); none: no bias, as in
+    the paper."""
     attention: StateScoreName = "additive"
-    """Attention score of the encoder's states (location: by position alone); none: the decoder only starts from the
-    encoder's final state."""
+    """Attention score of the encoder's states (location: by position alone); none: the decoder only
+    starts from the encoder's final state."""
     attention_hidden: Width = 128
-    """Hidden size of the additive and concat scores of the encoder's states, and rank of the general one."""
+    """Hidden size of the additive and concat scores of the encoder's states, and rank of the
+    general one."""
     value_map: Width | None = None
-    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the states if not given.
-    (lectures, B.8)"""
+    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the
+    states if not given. (lectures, B.8)"""
     kernel: str = "auto"
-    """Kernel of every read: auto, or one by name, such as reference or additive (for additive scores)."""
+    """Kernel of every read: auto, or one by name, such as reference or additive (for additive
+    scores)."""
     max_positions: Length = 1024
     """Maximum source length of location attention (the others have no limit)."""
 
@@ -306,7 +357,8 @@ class SelfAttentiveConfig(ChoiceConfig):
             raise ValueError(f"form must be paper for cell {self.cell}, got {self.form}")
         if self.self_attention == "dot" and self.self_attention_hidden != 128:
             raise ValueError(
-                "self_attention_hidden must not be given with self_attention dot, which maps no states, got "
+                "self_attention_hidden must not be given with self_attention dot, which maps no "
+                "states, got "
                 f"{self.self_attention_hidden}; general maps them"
             )
 
@@ -320,7 +372,9 @@ def _check_states(config: "RecurrentConfig | SelfAttentiveConfig") -> None:
     """Raise ValueError unless the sizes of states fit the directions and the attention."""
     name = "hidden" if config.encoder_hidden is None else "encoder_hidden"
     if config.encoder_size % config.directions:
-        raise ValueError(f"{name} must be divisible by directions={config.directions}, got {config.encoder_size}")
+        raise ValueError(
+            f"{name} must be divisible by directions={config.directions}, got {config.encoder_size}"
+        )
     if config.attention in MAPLESS_SCORES and config.encoder_size != config.hidden:
         raise ValueError(
             f"encoder_hidden must be hidden={config.hidden} with attention {config.attention}, got "
@@ -328,7 +382,8 @@ def _check_states(config: "RecurrentConfig | SelfAttentiveConfig") -> None:
         )
     if config.attention == "none" and config.value_map is not None:
         raise ValueError(
-            f"value_map must not be given with attention none, which reads no values, got {config.value_map}"
+            f"value_map must not be given with attention none, which reads no values, got "
+            f"{config.value_map}"
         )
 
 
@@ -343,27 +398,35 @@ def max_length_of(core: CoreConfig) -> int | None:
 
 
 def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
-    """Return the directions of a recurrent encoder, whose states are concatenated; None for a Transformer."""
+    """Return the directions of a recurrent encoder, whose states are concatenated; None for a
+    Transformer."""
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
 def slide_refusal(core: CoreConfig) -> str | None:
-    """Return why a core cannot drop the keys and values of old tokens, as a clause; None if it can."""
+    """Return why a core cannot drop the keys and values of old tokens, as a clause; None if it
+    can."""
     if isinstance(core, RecurrentConfig):
         return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
-    if isinstance(core, TransformerConfig) and isinstance(core.positions, SinusoidalConfig | LearnedConfig):
+    if isinstance(core, TransformerConfig) and isinstance(
+        core.positions, SinusoidalConfig | LearnedConfig
+    ):
         return f"{core.positions.name} positions are added to the items, and would run beyond the context"
     return None
 
 
 def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
-    """Raise ValueError for a choice of a recurrent core that reads nothing: an encoder alone, or a decoder alone."""
+    """Raise ValueError for a choice of a recurrent core that reads nothing: an encoder alone, or a
+    decoder alone."""
     if isinstance(core, RecurrentConfig) and core.has_choice and not (encodes and decodes):
         part = "an encoder" if encodes else "a decoder"
         raise ValueError(
-            f"core.choice must be soft, without options, since {part} of core {core.name} reads nothing, got "
+            f"core.choice must be soft, without options, since {part} of core {core.name} reads "
+            f"nothing, got "
             f"{core.describe_choice()}; core transformer and core self-attentive have reads"
         )
 
 
-CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
+CORES = {
+    config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)
+}

@@ -1,14 +1,17 @@
 """Interface of cores: encode a source, then decode targets, all in parallel or one at a time.
 
     items            = encode(source)             encoder pass
-    state            = start(source)              encoder pass, and keys and values of cross-attention
+    state            = start(source)              encoder pass, and keys and values of
+    cross-attention
     state            = start(None, rows=n)        without a source
     hidden           = forward(targets, state)    all targets in parallel (training)
     hidden_t, state  = step(target_t, state)      one target (decoding)
-    hidden_1 ..      = decode_set(queries, items) an unordered set of queries; after every decoder block
+    hidden_1 ..      = decode_set(queries, items) an unordered set of queries; after every decoder
+                     block
 
-`forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for every core. A core
-is constructed for targets in order or for sets of queries (`in_order`): a set needs neither masks nor positions.
+`forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for
+every core. A core is constructed for targets in order or for sets of queries (`in_order`): a set
+needs neither masks nor positions.
 
 The functions below create the parts of a core that its config names (regard.models.cores.config).
 """
@@ -40,7 +43,8 @@ class CoreState(Protocol):
     """State of a core between two decoding steps; immutable."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return any rows of the batch, in this order, source memory included (to drop finished sentences)."""
+        """Return any rows of the batch, in this order, source memory included (to drop finished
+        sentences)."""
         ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
@@ -49,7 +53,8 @@ class CoreState(Protocol):
 
 
 class Core(nn.Module, ABC):
-    """Base class of cores, between a reader and a writer; input items and hidden states have size `width`.
+    """Base class of cores, between a reader and a writer; input items and hidden states have size
+    `width`.
 
     memory_dim: size of the items that `encode` returns; `width` if not given.
     encodes:    False for a decoder alone, which reads no source.
@@ -70,23 +75,33 @@ class Core(nn.Module, ABC):
     ):
         super().__init__()
         self.width, self.memory_dim = width, width if memory_dim is None else memory_dim
-        self.encodes, self.decodes, self.in_order, self.set_outputs = encodes, decodes, in_order, set_outputs
+        self.encodes, self.decodes, self.in_order, self.set_outputs = (
+            encodes,
+            decodes,
+            in_order,
+            set_outputs,
+        )
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules whose weights are used only inside their own forward, which FSDP may shard one by one."""
+        """Return the modules whose weights are used only inside their own forward, which FSDP may
+        shard one by one."""
         return []
 
     @property
     def slide_refusal(self) -> str | None:
-        """Reason why the state cannot drop keys and values of old targets (`slide`), as a clause; None if it can."""
+        """Reason why the state cannot drop keys and values of old targets (`slide`), as a clause;
+        None if it can."""
         return f"a {type(self).__name__} does not define `slide`"
 
     def slide(self, state: Any, window: int) -> Any:
-        """Return the state after some targets with the keys and values of the last `window` only, in later steps too.
+        """Return the state after some targets with the keys and values of the last `window` only,
+        in later steps too.
 
         Raises: ValueError with the reason if `slide_refusal` is not None.
         """
-        raise ValueError(f"state must hold keys and values that can be dropped, but {self.slide_refusal}")
+        raise ValueError(
+            f"state must hold keys and values that can be dropped, but {self.slide_refusal}"
+        )
 
     @abstractmethod
     def encode(self, source: Padded) -> Padded:
@@ -96,7 +111,8 @@ class Core(nn.Module, ABC):
     def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Return hidden states of a set of queries that read the encoded source, after each decoder block.
+        """Return hidden states of a set of queries that read the encoded source, after each decoder
+        block.
 
         Raises: ValueError if the core was constructed for targets in order.
         """
@@ -112,7 +128,8 @@ class Core(nn.Module, ABC):
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: CoreState
     ) -> Float[Tensor, "batch target model"]:
-        """Return hidden states of all targets, each of which depends on itself and those before it."""
+        """Return hidden states of all targets, each of which depends on itself and those before
+        it."""
 
     @abstractmethod
     def step(
@@ -134,7 +151,9 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
     if not isinstance(config, kind):
         raise TypeError(f"`config` must be a {kind.__name__}, got {config!r}")
     if fields:
-        raise TypeError(f"`config` must be None if its fields are given, got both it and {', '.join(fields)}")
+        raise TypeError(
+            f"`config` must be None if its fields are given, got both it and {', '.join(fields)}"
+        )
     return config
 
 
@@ -156,15 +175,21 @@ def create_positions(config: PositionsConfig, sizes: PositionSizes) -> Positiona
     return getattr(importlib.import_module(module), kind).create(config, sizes)
 
 
-def create_choice(config: ChoiceConfig, score: Score, num_heads: int | None = None) -> Choice | None:
-    """Create the choice of a config for a score, with a beta for each head if it is learned; None: the plain softmax.
+def create_choice(
+    config: ChoiceConfig, score: Score, num_heads: int | None = None
+) -> Choice | None:
+    """Create the choice of a config for a score, with a beta for each head if it is learned; None:
+    the plain softmax.
 
-    Without a beta in the config, it is the factor that the score needs, which is learned (hard: fixed).
+    Without a beta in the config, it is the factor that the score needs, which is learned (hard:
+    fixed).
     """
     check_part("score", score, Score, "ScaledDot()")
     factor = score.initial_factor
     learn = config.beta == "learned" or (config.beta is None and factor is not None)
-    number = config.beta if isinstance(config.beta, int | float) else 1.0 if factor is None else factor
+    number = (
+        config.beta if isinstance(config.beta, int | float) else 1.0 if factor is None else factor
+    )
     beta = torch.full((num_heads, 1, 1), number) if learn and num_heads is not None else number
     match config.choice:
         case "hard":

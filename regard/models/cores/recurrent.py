@@ -4,7 +4,8 @@
 
 The decoder and its attention are in regard.models.cores.recurrent_decoder.
 
-Source: lectures, B.1 to B.8; sutskever2014 (attention none); bahdanau2015 (additive); luong2015 (the rest).
+Source: lectures, B.1 to B.8; sutskever2014 (attention none); bahdanau2015 (additive); luong2015
+        (the rest).
 """
 
 from typing import Any, final

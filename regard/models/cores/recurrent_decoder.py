@@ -1,26 +1,29 @@
 """Recurrent encoder-decoder: the decoder reads the encoder's states at every step.
 
     h_1 .. h_n = encoder(x)                           the memory; its keys are projected once
-    s_0        = h_n, or tanh(W [h_n; g_1] + b)       initial state (with one encoder direction, or two: Bridge)
-    s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
-    c_j        = sum_i alpha_ij v_i                   alpha_.j = softmax_i score(s_j, h_i), at every step
+    s_0        = h_n, or tanh(W [h_n; g_1] + b)       initial state (with one encoder direction, or
+    two: Bridge)
+    s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] +
+    b)
+    c_j        = sum_i alpha_ij v_i                   alpha_.j = softmax_i score(s_j, h_i), at every
+    step
     v_i        = h_i, or W_V h_i                      projected once (value_map)
     hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
 
-x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads once, and the
-weights of c_j are the attention of hidden_j. (Bahdanau aligns step j with s_{j-1}: that is our c_{j-1}, which enters
-s_j here as it does there.) Attention "none" is plain seq2seq without a context vector: the decoder depends on the
-source only through s_0.
+x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads
+once, and the weights of c_j are the attention of hidden_j. (Bahdanau aligns step j with s_{j-1}:
+that is our c_{j-1}, which enters s_j here as it does there.) Attention "none" is plain seq2seq
+without a context vector: the decoder depends on the source only through s_0.
 
 The cells are plain recurrent ones (regard.models.cores.recurrent), or read their own past as well
 (regard.models.cores.self_attentive), where s_{j-1} is the result of that read.
 
-With several layers, the input of the lowest is [x'_j; c_{j-1}], and the state of the top layer is the query. A decoder
-layer starts from the encoder layer of the same depth, counted from the top; the cell state of an lstm from
-W' [cells] + b'.
+With several layers, the input of the lowest is [x'_j; c_{j-1}], and the state of the top layer is
+the query. A decoder layer starts from the encoder layer of the same depth, counted from the top;
+the cell state of an lstm from W' [cells] + b'.
 
-Source: lectures, B.2 to B.8; sutskever2014 (none); bahdanau2015 (additive, option 1); luong2015 (rest, option 2);
-cosine graves2014.
+Source: lectures, B.2 to B.8; sutskever2014 (none); bahdanau2015 (additive, option 1); luong2015
+(rest, option 2); cosine graves2014.
 """
 
 from abc import ABC
@@ -44,7 +47,12 @@ from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
-from regard.models.cores.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig, check_reads
+from regard.models.cores.config import (
+    STATE_SCORES,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    check_reads,
+)
 from regard.models.cores.core import Core, create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
@@ -76,16 +84,20 @@ class RecurrentDecoderState:
 
 
 class RecurrentDecoderCore(Core, ABC):
-    """Base class of recurrent cores: an encoder, and a decoder of recurrent cells with attention to the encoder.
+    """Base class of recurrent cores: an encoder, and a decoder of recurrent cells with attention to
+    the encoder.
 
-    encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without a source. It is
-              constructed before the decoder, so that a seed gives it the same weights with and without a decoder.
-    cell:     returns the cell of a layer, given its number (from 1) and the sizes of its input and context (0: none).
+    encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without
+              a source. It is constructed before the decoder, so that a seed gives it the same
+              weights with and without a decoder.
+    cell:     returns the cell of a layer, given its number (from 1) and the sizes of its input and
+    context (0: none).
     dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
     decodes:  False omits the decoder.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
     score:    score of the encoder's states; that of the config if not given.
-    Raises:   ValueError for a score without states to compare, or a map of values that nothing reads.
+    Raises:   ValueError for a score without states to compare, or a map of values that nothing
+              reads.
     """
 
     def __init__(
@@ -100,39 +112,58 @@ class RecurrentDecoderCore(Core, ABC):
         score: Score | None,
     ):
         if not isinstance(score, Score | None):
-            raise TypeError(f"`score` must be a Score or None, got {score!r}; a name is given as `attention`")
+            raise TypeError(
+                f"`score` must be a Score or None, got {score!r}; a name is given as `attention`"
+            )
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none', got one")
         if score is not None and not (decodes and encoder is not None):
-            raise ValueError("`score` must be None for a core without an encoder or a decoder, got one")
+            raise ValueError(
+                "`score` must be None for a core without an encoder or a decoder, got one"
+            )
         for name in ("value_map", "encoder_hidden"):
             if getattr(config, name) is not None and not (decodes and encoder is not None):
                 raise ValueError(
-                    f"{name} must be None for a core without an encoder or a decoder, got {getattr(config, name)}"
+                    f"{name} must be None for a core without an encoder or a decoder, got "
+                    f"{getattr(config, name)}"
                 )
         encodes, width, hidden = encoder is not None, config.width, config.hidden
         check_reads(config, encodes=encodes, decodes=decodes)
         source = config.encoder_size
-        super().__init__(width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order)
+        super().__init__(
+            width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order
+        )
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         self.encoder = nn.Identity() if encoder is None else encoder
-        # With one direction and one size, the final state of the encoder is the initial state of the decoder.
+        # With one direction and one size, the final state of the encoder is the initial state of
+        # the decoder.
         is_bridged = config.directions == 2 or source != hidden
         num_bridges = num_decoder if is_bridged and encodes and in_order else 0
         parts = CELLS[config.cell].parts
-        self.bridges = nn.ModuleList(Bridge(source, hidden, parts=parts) for _ in range(num_bridges))
+        self.bridges = nn.ModuleList(
+            Bridge(source, hidden, parts=parts) for _ in range(num_bridges)
+        )
         if score is None and config.attention != "none" and decodes and encodes:
-            sizes = ScoreSizes(hidden, source, config.attention_hidden, max_keys=config.max_positions)
+            sizes = ScoreSizes(
+                hidden, source, config.attention_hidden, max_keys=config.max_positions
+            )
             score = create_score("attention", config.attention, STATE_SCORES, sizes)
         role = Role("recurrent", queries="output" if in_order else "queries")
         settings = {"kernel": config.kernel, "role": role}
-        self.read = None if score is None else Read(score, choice=create_choice(config, score), **settings)
-        self.value_map = None if config.value_map is None else _linear(source, config.value_map, bias=False)
-        self.context_dim = 0 if score is None else source if config.value_map is None else config.value_map
+        self.read = (
+            None if score is None else Read(score, choice=create_choice(config, score), **settings)
+        )
+        self.value_map = (
+            None if config.value_map is None else _linear(source, config.value_map, bias=False)
+        )
+        self.context_dim = (
+            0 if score is None else source if config.value_map is None else config.value_map
+        )
         context_dim = self.context_dim
         self.cells = nn.ModuleList(
-            cell(layer + 1, *((hidden, 0) if layer else (width, context_dim))) for layer in range(num_decoder)
+            cell(layer + 1, *((hidden, 0) if layer else (width, context_dim)))
+            for layer in range(num_decoder)
         )
         self.readout = _linear(hidden + context_dim + width, width) if decodes else nn.Identity()
         self.dropout = Dropout(dropout)
@@ -148,17 +179,23 @@ class RecurrentDecoderCore(Core, ABC):
     def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Return hidden states of a set of queries: a step from zeros in every layer, then attention to the source."""
+        """Return hidden states of a set of queries: a step from zeros in every layer, then
+        attention to the source."""
         if self.in_order:
             raise ValueError(
-                "this core was constructed for targets in order; to decode sets, construct it with in_order=False"
+                "this core was constructed for targets in order; to decode sets, construct it with "
+                "in_order=False"
             )
         rows, count, _ = queries.shape
-        context = None if self.read is None else encoded.items.new_zeros(rows * count, self.context_dim)
+        context = (
+            None if self.read is None else encoded.items.new_zeros(rows * count, self.context_dim)
+        )
         outputs = queries.flatten(0, 1)
         for layer, cell in enumerate(self._decoder):
             projected = cell.project(self.dropout(outputs) if layer else outputs)
-            outputs = cell(projected, cell.begin(rows * count), context=None if layer else context)[0]
+            outputs = cell(projected, cell.begin(rows * count), context=None if layer else context)[
+                0
+            ]
         outputs = outputs.unflatten(0, (rows, count))
         if self.read is not None:
             memory = self._memory(self.read, encoded.items, encoded.mask)
@@ -166,12 +203,15 @@ class RecurrentDecoderCore(Core, ABC):
         return [self._read_out((outputs,), queries)]
 
     def start(self, source: Padded | None, *, rows: int = 1) -> RecurrentDecoderState:
-        """Encode items (batch, source, width); return the state with s_0, the projected keys and c_0.
+        """Encode items (batch, source, width); return the state with s_0, the projected keys and
+        c_0.
 
         Without a source, s_0 is zero in every layer, and there is no memory.
         """
         if source is None:
-            return RecurrentDecoderState(tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None)
+            return RecurrentDecoderState(
+                tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None
+            )
         encoded = self.encoder(source)
         cells = self._initial_states(encoded)
         if self.read is None:
@@ -182,7 +222,8 @@ class RecurrentDecoderCore(Core, ABC):
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: RecurrentDecoderState
     ) -> Float[Tensor, "batch target model"]:
-        """Return hidden states of all targets; input and output projections are one product each, outside the loop."""
+        """Return hidden states of all targets; input and output projections are one product each,
+        outside the loop."""
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major
             return self._read_out(outputs_at_once, targets.transpose(0, 1)).transpose(0, 1)
@@ -201,13 +242,15 @@ class RecurrentDecoderCore(Core, ABC):
 
     @property
     def slide_refusal(self) -> str | None:
-        """Reason why the state cannot drop old targets: plain cells have none that it holds one by one."""
+        """Reason why the state cannot drop old targets: plain cells have none that it holds one by
+        one."""
         if all(isinstance(cell, SelfAttentiveCell) for cell in self.cells):
             return None
         return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
 
     def slide(self, state: RecurrentDecoderState, window: int) -> RecurrentDecoderState:
-        """Return the state whose self-attentive cells read the last `window` of their past states only.
+        """Return the state whose self-attentive cells read the last `window` of their past states
+        only.
 
         Raises: ValueError for plain cells.
         """
@@ -216,7 +259,8 @@ class RecurrentDecoderCore(Core, ABC):
         return replace(state, cells=tuple(cast("Past", cell).slide(window) for cell in state.cells))
 
     def _at_once(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
-        """Return [s_j; c_j] (target, batch, ...) at once, or None if the operation does not apply."""
+        """Return [s_j; c_j] (target, batch, ...) at once, or None if the operation does not
+        apply."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
         if type(cell) is not GRUCell or read is None or memory is None or context is None:
             return None
@@ -226,11 +270,18 @@ class RecurrentDecoderCore(Core, ABC):
         if not memory.is_mapped_by(score) or not _is_plain_additive(read):
             return None
         rows, size, _ = memory.keys.shape
-        lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
+        lengths = (
+            targets.new_full((rows,), size, dtype=torch.int64)
+            if mask is None
+            else getattr(mask, "lengths", None)
+        )
         is_padding = lengths is not None and (mask is None or type(mask) is Padding)
         if not is_padding or not has_no_hooks(cell, read):
             return None
-        before, source = GRUDecoderState(state.cells[0][0], context), SourceMemory(memory.keys, memory.values, lengths)
+        before, source = (
+            GRUDecoderState(state.cells[0][0], context),
+            SourceMemory(memory.keys, memory.values, lengths),
+        )
         gru = GRUWeights(cell.input_weight, cell.bias, cell.state_weight, cell.state_bias, weight)
         return decode(targets, before, source, gru, ReadWeights(score.query_weight, score.v))
 
@@ -250,11 +301,16 @@ class RecurrentDecoderCore(Core, ABC):
         surplus = len(encoded.finals) - num_decoder
         finals = tuple(encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder))
         if len(self.bridges):
-            finals = tuple(bridge(final) for bridge, final in zip(self.bridges, finals, strict=True))
-        return tuple(cell.init_from(final) for cell, final in zip(self._decoder, finals, strict=True))
+            finals = tuple(
+                bridge(final) for bridge, final in zip(self.bridges, finals, strict=True)
+            )
+        return tuple(
+            cell.init_from(final) for cell, final in zip(self._decoder, finals, strict=True)
+        )
 
     def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
-        """Return s_j of every layer and c_j, where `projected` is project(x'_j) of the lowest cell."""
+        """Return s_j of every layer and c_j, where `projected` is project(x'_j) of the lowest
+        cell."""
         lowest, *upper = self._decoder
         cells = [lowest(projected, state.cells[0], context=state.context)]
         for cell, before in zip(upper, state.cells[1:], strict=True):
@@ -268,13 +324,15 @@ class RecurrentDecoderCore(Core, ABC):
         return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, context_dim)
 
     def _read_out(self, outputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return tanh(W_o [s; c; x'] + b_o) for one step or all; outputs: s and c, concatenated or separate."""
+        """Return tanh(W_o [s; c; x'] + b_o) for one step or all; outputs: s and c, concatenated or
+        separate."""
         inputs = torch.cat((*outputs, targets.to(outputs[0].dtype)), -1)
         return torch.tanh(self.readout(self.dropout(inputs)))
 
 
 class Bridge(nn.Module):
-    """Initial state of a decoder layer from the final one of an encoder layer: tanh(W s + b), W' cell + b' (lstm)."""
+    """Initial state of a decoder layer from the final one of an encoder layer: tanh(W s + b), W'
+    cell + b' (lstm)."""
 
     def __init__(self, source: int, hidden: int, *, parts: int):
         super().__init__()
@@ -296,7 +354,11 @@ def _linear(input_dim: int, output_dim: int, *, bias: bool = True) -> Linear:
 
 def _rows_of(cell: CellState | Past, index: Tensor) -> CellState | Past:
     """Return these rows of a layer's state."""
-    return cell.select(index) if isinstance(cell, Past) else tuple(part.index_select(0, index) for part in cell)
+    return (
+        cell.select(index)
+        if isinstance(cell, Past)
+        else tuple(part.index_select(0, index) for part in cell)
+    )
 
 
 def _output(state: RecurrentDecoderState) -> Tensor:
@@ -306,7 +368,8 @@ def _output(state: RecurrentDecoderState) -> Tensor:
 
 
 def _is_plain_additive(read: Read) -> bool:
-    """Return True if the read is softmax(v . tanh(W_q s + W_k h)) without further options, with kernel auto."""
+    """Return True if the read is softmax(v . tanh(W_q s + W_k h)) without further options, with
+    kernel auto."""
     score, choice = read.score, read.choice
     return (
         type(read) is Read

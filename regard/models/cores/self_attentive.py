@@ -1,13 +1,17 @@
-"""Self-attentive core: recurrent layers that attend to all their past states instead of using only the last.
+"""Self-attentive core: recurrent layers that attend to all their past states instead of using only
+the last.
 
-    own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm (LSTM-Network)
-                      c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn, gru
-    with a source     in addition, the top layer reads the encoder's states, as in the recurrent core
+    own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm
+                      (LSTM-Network) c_t        = read(h_1 .. h_t) by h_t, in place of h_t
+                      rnn, gru
+    with a source     in addition, the top layer reads the encoder's states, as in the recurrent
+                      core
 
-The encoder has such layers as well. With a source this is shallow attention fusion: the cells read the past, the
-decoder reads the source, and its context vector is part of the next input; the past starts with the final state of the
-encoder. A language model has no source, and its past starts empty. Cells: regard.layers.recurrent.self_attentive.
-Decoder: regard.models.cores.recurrent_decoder.
+The encoder has such layers as well. With a source this is shallow attention fusion: the cells read
+the past, the decoder reads the source, and its context vector is part of the next input; the past
+starts with the final state of the encoder. A language model has no source, and its past starts
+empty. Cells: regard.layers.recurrent.self_attentive. Decoder:
+              regard.models.cores.recurrent_decoder.
 
 Source: lectures, B.11 (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
@@ -28,10 +32,10 @@ from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 class SelfAttentive(RecurrentDecoderCore):
     """Encoder and decoder of cells that read their own past.
 
-    Of a config or of its fields: `SelfAttentive(width=96, hidden=128)`; SelfAttentiveConfig documents them.
-    dropout: in training, on the encoder's states, between layers, and on the input of the readout.
-    decodes=False: the encoder alone. encodes=False: the decoder alone, which reads only its own past.
-    in_order=False: the decoder decodes sets of queries.
+    Of a config or of its fields: `SelfAttentive(width=96, hidden=128)`; SelfAttentiveConfig
+    documents them. dropout: in training, on the encoder's states, between layers, and on the input
+    of the readout. decodes=False: the encoder alone. encodes=False: the decoder alone, which reads
+    only its own past. in_order=False: the decoder decodes sets of queries.
     score: score of the encoder's states; that of the config if not given.
     """
 
@@ -52,7 +56,13 @@ class SelfAttentive(RecurrentDecoderCore):
         past = (INPUT_AFTER_STATE if encodes else "decoder input") if in_order else "queries"
 
         def cell(layer: int, input_dim: int, context_dim: int) -> SelfAttentiveCell:
-            return _cell(config, input_dim, config.hidden, Role("chain", layer, queries=past, keys=past), context_dim)
+            return _cell(
+                config,
+                input_dim,
+                config.hidden,
+                Role("chain", layer, queries=past, keys=past),
+                context_dim,
+            )
 
         def encoder_cell(input_dim: int, role: Role) -> SelfAttentiveCell:
             return _cell(config, input_dim, config.encoder_size // directions, role)

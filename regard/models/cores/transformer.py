@@ -3,8 +3,9 @@
     memory  = encoder(source + positions)               bidirectional self-attention
     hidden  = decoder(targets + positions, memory)      causal self-attention and cross-attention
 
-Blocks share no parameters, except for relative positions: one table for the encoder and one for the decoder, as in T5.
-Each decoder block projects the encoder's output to keys and values once per source.
+Blocks share no parameters, except for relative positions: one table for the encoder and one for the
+decoder, as in T5. Each decoder block projects the encoder's output to keys and values once per
+source.
 
 Source: lectures, D.1 to D.10; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5);
 cosine scores henry2020.
@@ -29,7 +30,15 @@ from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward, GatedFeedForward
-from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of
+from regard.layers.forms import (
+    LearnedForm,
+    NoFormError,
+    NormForm,
+    SinusoidsForm,
+    TransformerForm,
+    blocks_of,
+    form_of,
+)
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
@@ -61,10 +70,12 @@ class TransformerState:
 
 
 class Transformer(Core):
-    """Transformer encoder and decoder, of a config or of its fields: `Transformer(layers=2, width=96)`.
+    """Transformer encoder and decoder, of a config or of its fields: `Transformer(layers=2,
+    width=96)`.
 
     decodes=False: the encoder alone. encodes=False: the decoder alone (decoder-only, radford2018).
-    in_order=False: the decoder decodes sets of queries, without positions and causal mask (carion2020).
+    in_order=False: the decoder decodes sets of queries, without positions and causal mask
+    (carion2020).
 
     fields: those of TransformerConfig, which documents them.
     Parts of your own replace those of the config:
@@ -72,7 +83,8 @@ class Transformer(Core):
         choice       returns a choice, one for each attention
         norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
         positions    the positional encoding, of both stacks; or its name, such as "rotary"
-        feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each block
+        feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each
+                     block
     Layers of other classes than those of this package keep their initial weights.
     Raises: ValueError if window is given with in_order=False, or if parts do not fit together.
     """
@@ -93,32 +105,60 @@ class Transformer(Core):
         **fields: Any,
     ):
         if not (encodes or decodes):
-            raise ValueError("a Transformer must have an encoder or a decoder, got encodes=False and decodes=False")
-        parts = {"score": score, "choice": choice, "norm": norm, "positions": positions, "feedforward": feedforward}
+            raise ValueError(
+                "a Transformer must have an encoder or a decoder, got encodes=False and "
+                "decodes=False"
+            )
+        parts = {
+            "score": score,
+            "choice": choice,
+            "norm": norm,
+            "positions": positions,
+            "feedforward": feedforward,
+        }
         if isinstance(positions, str):
             parts["positions"] = positions_config(positions)
         _check_own_parts(**parts)
-        own: dict[str, Any] = {name: part if callable(part) else None for name, part in parts.items()}
-        fields |= {name: part for name, part in parts.items() if part is not None and own[name] is None}
+        own: dict[str, Any] = {
+            name: part if callable(part) else None for name, part in parts.items()
+        }
+        fields |= {
+            name: part for name, part in parts.items() if part is not None and own[name] is None
+        }
         if own["score"] is not None and "head_key_dim" in fields:
-            fields.setdefault("score", "general")  # one for any sizes: MultiHead asks the own score whether they fit
+            fields.setdefault(
+                "score", "general"
+            )  # one for any sizes: MultiHead asks the own score whether they fit
         config = config_of(TransformerConfig, config, fields)
         if own["choice"] is not None and config.has_choice:
             raise ValueError(
-                f"options of a choice must be left out with one of your own, got {config.describe_choice()}"
+                f"options of a choice must be left out with one of your own, got "
+                f"{config.describe_choice()}"
             )
         if config.norm_order == "none" and own["norm"] is not None:
-            raise ValueError("norm must be None with norm_order='none', which has no norms, got one")
+            raise ValueError(
+                "norm must be None with norm_order='none', which has no norms, got one"
+            )
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
-        super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order, set_outputs=num_decoder)
+        super().__init__(
+            config.width,
+            encodes=encodes,
+            decodes=decodes,
+            in_order=in_order,
+            set_outputs=num_decoder,
+        )
         if not in_order and config.window is not None:
-            raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
+            raise ValueError(
+                f"window must be None for sets, which have no order, got {config.window}"
+            )
         blocks = _Blocks(config, dropout=dropout, **own)
         self.positions = blocks.positions
         bias = self.positions.bias(two_sided=True)
         num_encoder = config.layers if encodes else 0
-        self.encoder = nn.ModuleList(blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder))
+        self.encoder = nn.ModuleList(
+            blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder)
+        )
         bias = self.positions.bias(two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
             blocks.decoder_block(bias, layer + 1, reads_source=encodes, in_order=in_order)
@@ -133,7 +173,8 @@ class Transformer(Core):
             _scale_branches(self.decoder)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the encoder blocks and the feed-forward networks of the decoder (`start` uses its attention)."""
+        """Return the encoder blocks and the feed-forward networks of the decoder (`start` uses its
+        attention)."""
         return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
@@ -144,13 +185,18 @@ class Transformer(Core):
         return source._replace(items=self.encoder_norm(items))
 
     def start(self, source: Padded | None, *, rows: int = 1) -> TransformerState:
-        """Encode the source items (batch, source, model); return the state with projected keys and values."""
+        """Encode the source items (batch, source, model); return the state with projected keys and
+        values."""
         if source is None:
-            return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
+            return TransformerState(
+                sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder)
+            )
         encoded, mask = self.encode(source), source.mask
         crosses = [block.cross for block in self._decoder_blocks]
         return TransformerState(
-            sources=tuple(None if cross is None else cross.memory(encoded.items, mask) for cross in crosses),
+            sources=tuple(
+                None if cross is None else cross.memory(encoded.items, mask) for cross in crosses
+            ),
             pasts=(None,) * len(self.decoder),
         )
 
@@ -160,7 +206,8 @@ class Transformer(Core):
         """Return hidden states of a set of queries after each decoder block."""
         if self.in_order:
             raise ValueError(
-                "this core was constructed for targets in order; to decode sets, construct it with in_order=False"
+                "this core was constructed for targets in order; to decode sets, construct it with "
+                "in_order=False"
             )
         items, hidden = queries, []
         for block in self._decoder_blocks:
@@ -181,9 +228,12 @@ class Transformer(Core):
     def step(
         self, target: Float[Tensor, "rows model"], state: TransformerState
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
-        """Return hidden states of one more target per row, and the next state; all rows have the same position."""
+        """Return hidden states of one more target per row, and the next state; all rows have the
+        same position."""
         item, pasts = self.positions.add(target.unsqueeze(1), state.position), []
-        for block, source, past in zip(self._decoder_blocks, state.sources, state.pasts, strict=True):
+        for block, source, past in zip(
+            self._decoder_blocks, state.sources, state.pasts, strict=True
+        ):
             item, extended = block.step(item, past, source)
             pasts.append(extended)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
@@ -197,7 +247,8 @@ class Transformer(Core):
         return "its positions are added to the items, and would run beyond the context"
 
     def slide(self, state: TransformerState, window: int) -> TransformerState:
-        """Return the state with the keys and values of the last `window` targets only: that of a core with this window.
+        """Return the state with the keys and values of the last `window` targets only: that of a
+        core with this window.
 
         Raises: ValueError for positions that are added to the items, or before the first target.
         """
@@ -253,9 +304,13 @@ class _Blocks:
     ):
         self.config, self.score, self.choice = config, score, choice
         self.norm = _norm(config) if norm is None else norm
-        self.residual = partial(Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout)
+        self.residual = partial(
+            Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
+        )
         sizes = PositionSizes(config.width, config.heads, config.query_size)
-        self.positions = create_positions(config.positions, sizes) if positions is None else positions
+        self.positions = (
+            create_positions(config.positions, sizes) if positions is None else positions
+        )
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
         if feedforward is None:
@@ -269,23 +324,40 @@ class _Blocks:
         if points is not None:
             if bias is not None or self.rotary is not None:
                 name = type(self.positions).__name__
-                raise ValueError(f"positions must be added to the items with inducing_points, got {name}")
+                raise ValueError(
+                    f"positions must be added to the items with inducing_points, got {name}"
+                )
             axis = f"inducing points of layer {layer}"
             gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
             attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
-            return InducedBlock(points, gather, attention, self.feedforward(), (self.residual(), self.residual()))
-        attention = self.attention(Role("encoder self", layer, queries="source", keys="source"), bias, self.rotary)
+            return InducedBlock(
+                points, gather, attention, self.feedforward(), (self.residual(), self.residual())
+            )
+        attention = self.attention(
+            Role("encoder self", layer, queries="source", keys="source"), bias, self.rotary
+        )
         return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
 
-    def decoder_block(self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool) -> DecoderBlock:
+    def decoder_block(
+        self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool
+    ) -> DecoderBlock:
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
         own = self.attention(role, bias, self.rotary) if in_order else self.attention(role)
-        cross = self.attention(Role("cross", layer, queries=queries, keys="source")) if reads_source else None
-        feedforward, residuals = self.feedforward(), (self.residual(), self.residual(), self.residual())
+        cross = (
+            self.attention(Role("cross", layer, queries=queries, keys="source"))
+            if reads_source
+            else None
+        )
+        feedforward, residuals = (
+            self.feedforward(),
+            (self.residual(), self.residual(), self.residual()),
+        )
         return DecoderBlock(own, cross, feedforward, residuals, window=self.config.window)
 
-    def attention(self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None) -> MultiHead:
+    def attention(
+        self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None
+    ) -> MultiHead:
         config = self.config
         score = _score(config) if self.score is None else self.score()
         check_part("score", score, Score, "ScaledDot()")
@@ -311,11 +383,13 @@ class _Blocks:
 
 
 def _check_own_parts(*, positions: Any, **makers: Any) -> None:
-    """Raise TypeError for a part where a function that creates one for each layer is needed, or the reverse."""
+    """Raise TypeError for a part where a function that creates one for each layer is needed, or the
+    reverse."""
     for name, maker in makers.items():
         if isinstance(maker, nn.Module):
             raise TypeError(
-                f"{name} must be a function that creates a part, since each layer needs its own, got the part "
+                f"{name} must be a function that creates a part, since each layer needs its own, "
+                f"got the part "
                 f"{type(maker).__name__}; write {name}=lambda ...: {type(maker).__name__}(...)"
             )
         if callable(maker):
@@ -325,7 +399,8 @@ def _check_own_parts(*, positions: Any, **makers: Any) -> None:
             except TypeError as error:
                 called = f"{name}({', '.join(arguments)})"
                 raise TypeError(
-                    f"{name} must be a function that creates a part as {called}, got one with other arguments "
+                    f"{name} must be a function that creates a part as {called}, got one with "
+                    f"other arguments "
                     f"({error}); to write a part, see {PAGE}"
                 ) from None
             except ValueError:  # a function without a signature, such as one of C
@@ -364,11 +439,13 @@ def _initialize(module: nn.Module) -> None:
 
 @torch.no_grad()
 def _scale_branches(stack: nn.Module) -> None:
-    """Divide the last layer of each of the n residual branches of a stack by sqrt(n). (radford2019, section 2.3)
+    """Divide the last layer of each of the n residual branches of a stack by sqrt(n). (radford2019,
+    section 2.3)
 
-    norm(x + f(x)) divides x by the root of the variance of the sum. Branches as large as x leave 2^(-n/2) of each item
-    after n norms, and as much of its gradient: all positions become alike (dong2021), and the decoder first has to
-    unlearn that. These branches leave (1 + 1/n)^(-n/2) > 0.6, whatever n.
+    norm(x + f(x)) divides x by the root of the variance of the sum. Branches as large as x leave
+    2^(-n/2) of each item after n norms, and as much of its gradient: all positions become alike
+    (dong2021), and the decoder first has to unlearn that. These branches leave (1 + 1/n)^(-n/2) >
+    0.6, whatever n.
     """
     num_branches = sum(isinstance(part, Residual) for part in stack.modules())
     for part in stack.modules():

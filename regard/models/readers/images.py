@@ -1,11 +1,14 @@
 """Image reader: convolutional stem or patch embedding, with learned positions by row and column.
 
-    patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)              dosovitskiy2021, section 3.1
+    patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)              dosovitskiy2021,
+    section 3.1
     stem      x_i = (output of the convolutions at cell i) + R_row(i) + C_column(i)
 
-A convolutional stem extracts local features before attention, which helps with few images. (xiao2021)
+A convolutional stem extracts local features before attention, which helps with few images.
+(xiao2021)
 
-Source: dosovitskiy2021, section 3.1; xiao2021, section 4; positions by row and column: carion2020, appendix A.4.
+Source: dosovitskiy2021, section 3.1; xiao2021, section 4; positions by row and column: carion2020,
+        appendix A.4.
 """
 
 import torch
@@ -19,12 +22,15 @@ from regard.models.readers.reader import Reader
 
 
 class ImageReader(Reader):
-    """Reader of images (batch, channels, height, width), giving items (batch, positions, dim), row by row.
+    """Reader of images (batch, channels, height, width), giving items (batch, positions, dim), row
+    by row.
 
     Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.
-    centers:  (positions, 2), x and y of the center of each item, as shares of the image's width and height.
-    downsampling_layers: number of halvings of the stem; an item covers 2^downsampling_layers pixels a side.
+    centers:  (positions, 2), x and y of the center of each item, as shares of the image's width and
+    height.
+    downsampling_layers: number of halvings of the stem; an item covers 2^downsampling_layers pixels
+    a side.
     Raises:   ValueError if the sides of the image are not multiples of `patch`.
     """
 
@@ -46,11 +52,17 @@ class ImageReader(Reader):
         else:
             side = patch
             if height % patch or width % patch:
-                raise ValueError(f"patch must divide the sides of the images, {height} x {width}, got {patch}")
+                raise ValueError(
+                    f"patch must divide the sides of the images, {height} x {width}, got {patch}"
+                )
             self.stem = nn.Conv2d(channels, dim, patch, stride=patch)
         self.grid = -(-height // side), -(-width // side)
         rows, columns = self.grid
-        centers = [((i + 0.5) * side / height, (j + 0.5) * side / width) for i in range(rows) for j in range(columns)]
+        centers = [
+            ((i + 0.5) * side / height, (j + 0.5) * side / width)
+            for i in range(rows)
+            for j in range(columns)
+        ]
         self.register_buffer("centers", torch.tensor(centers).flip(-1), persistent=False)
         self.rows = nn.Parameter(torch.randn(rows, 1, dim) * 0.02)
         self.columns = nn.Parameter(torch.randn(columns, dim) * 0.02)

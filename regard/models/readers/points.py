@@ -1,18 +1,23 @@
-"""Reader of point clouds: groups of neighboring points become items; the order of the points has no effect.
+"""Reader of point clouds: groups of neighboring points become items; the order of the points has no
+effect.
 
     c_1 .. c_m  = farthest point sampling:  c_1 is the first point in order of coordinates,
                   c_{i+1} = argmax_p  min_{j <= i} |p - c_j|
     N(c)        = the k nearest points p of c with |p - c| <= r, c included
-    d(c)        = [c - least;  most - c] / extent         least, most: smallest and largest coordinates of the cloud
-    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(d(c_i), its sines and cosines)]
-    f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2                           g: two layers with GELU
+    d(c)        = [c - least;  most - c] / extent         least, most: smallest and largest
+    coordinates of the cloud
+    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(d(c_i), its sines
+    and cosines)]
+    f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2                           g: two layers
+                with GELU
 
-An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions: coordinates are content.
-Points are first put in order of their coordinates and features, so that ties are decided in the same way for any order
-of the input; then every bit of the result is the same, and the items are in the order of the sampling.
+An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions:
+coordinates are content. Points are first put in order of their coordinates and features, so that
+ties are decided in the same way for any order of the input; then every bit of the result is the
+same, and the items are in the order of the sampling.
 
-Source: lectures, E.3 (set to set: point clouds to boxes); misra2021, section 3; groups and sampling qi2017, section
-3.2; sines and cosines of coordinates tancik2020.
+Source: lectures, E.3 (set to set: point clouds to boxes); misra2021, section 3; groups and sampling
+qi2017, section 3.2; sines and cosines of coordinates tancik2020.
 """
 
 import math
@@ -36,7 +41,8 @@ _RATES = 4
 class PointReader(Reader):
     """Reader of padded clouds (batch, points, 3 + features), giving items (batch, groups, dim).
 
-    Coordinates are in meters from the middle of the cloud. A cloud of fewer points than groups has an item for each.
+    Coordinates are in meters from the middle of the cloud. A cloud of fewer points than groups has
+    an item for each.
 
     extent:    sides of the space that is searched, in meters; centers are relative to it.
     features:  numbers of each point besides its coordinates.
@@ -58,7 +64,12 @@ class PointReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        for name, value in (("groups", groups), ("neighbors", neighbors), ("radius", radius), ("extent", min(extent))):
+        for name, value in (
+            ("groups", groups),
+            ("neighbors", neighbors),
+            ("radius", radius),
+            ("extent", min(extent)),
+        ):
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
         if len(extent) != 3:
@@ -66,11 +77,15 @@ class PointReader(Reader):
         self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
         self.numbers = 3 + features
         hidden = -(-dim // 2)
-        self.local = nn.Sequential(Linear(self.numbers, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim))
+        self.local = nn.Sequential(
+            Linear(self.numbers, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim)
+        )
         self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
-        self.register_buffer("_extent", torch.tensor([float(side) for side in extent]), persistent=False)
+        self.register_buffer(
+            "_extent", torch.tensor([float(side) for side in extent]), persistent=False
+        )
         self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
 
     def forward(self, source: Padded) -> Placed:
@@ -78,7 +93,9 @@ class PointReader(Reader):
         points, lengths = sort_points(source.items, source.lengths), source.lengths
         index = farthest_points(points[..., :3], lengths, self.groups)
         centers = points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))[..., :3]
-        near, inside = nearest_points(points[..., :3], lengths, centers, self.neighbors, self.radius)
+        near, inside = nearest_points(
+            points[..., :3], lengths, centers, self.neighbors, self.radius
+        )
         rows = torch.arange(points.shape[0], device=points.device)[:, None, None]
         group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
         offsets = (group[..., :3] - centers[:, :, None]) / self.radius
@@ -92,20 +109,28 @@ class PointReader(Reader):
         counts = lengths.clamp(max=self.groups)
         is_padding = torch.arange(self.groups, device=points.device) >= counts[:, None]
         return Placed.of(
-            items.masked_fill(is_padding[..., None], 0.0), counts, places.masked_fill(is_padding[..., None], _FAR)
+            items.masked_fill(is_padding[..., None], 0.0),
+            counts,
+            places.masked_fill(is_padding[..., None], _FAR),
         )
 
     @property
     def margin(self) -> Float[Tensor, " axes"]:
-        """Distance, relative to the extent, by which a center may lie outside the box of its object: r / 4.
+        """Distance, relative to the extent, by which a center may lie outside the box of its
+        object: r / 4.
 
         Centers are points of surfaces, and so at the faces of the boxes, some of them just outside.
         """
         return self.radius / 4 / self._extent
 
-    def _distances(self, centers: Tensor, points: Tensor, lengths: Tensor) -> Float[Tensor, "batch groups 6"]:
-        """Return the distances of centers from the bounds of their cloud, relative to the extent."""
-        is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[..., None]
+    def _distances(
+        self, centers: Tensor, points: Tensor, lengths: Tensor
+    ) -> Float[Tensor, "batch groups 6"]:
+        """Return the distances of centers from the bounds of their cloud, relative to the
+        extent."""
+        is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[
+            ..., None
+        ]
         least = points.masked_fill(is_padding, torch.inf).amin(1, keepdim=True)
         most = points.masked_fill(is_padding, -torch.inf).amax(1, keepdim=True)
         return torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
@@ -114,20 +139,24 @@ class PointReader(Reader):
 def sort_points(
     points: Float[Tensor, "batch time numbers"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time numbers"]:
-    """Return the points of each row in order of their first number, then their second ...; padding is zero and last."""
+    """Return the points of each row in order of their first number, then their second ...; padding
+    is zero and last."""
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     keys = points.detach().masked_fill(is_padding[..., None], torch.inf)
     order = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
     for column in reversed(range(points.shape[-1])):
         order = order.gather(1, keys[..., column].gather(1, order).argsort(dim=1, stable=True))
-    return points.masked_fill(is_padding[..., None], 0.0).gather(1, order[..., None].expand_as(points))
+    return points.masked_fill(is_padding[..., None], 0.0).gather(
+        1, order[..., None].expand_as(points)
+    )
 
 
 @torch.no_grad()
 def farthest_points(
     points: Float[Tensor, "batch time 3"], lengths: Int[Tensor, " batch"], count: int
 ) -> Int[Tensor, "batch groups"]:
-    """Return the indices of `count` points of each row, each the farthest from those before it; the first is point 0.
+    """Return the indices of `count` points of each row, each the farthest from those before it; the
+    first is point 0.
 
     Rows with fewer points have each of them once, then repetitions.
     """
@@ -156,7 +185,8 @@ def nearest_points(
     count: int,
     radius: float,
 ) -> tuple[Int[Tensor, "batch groups neighbors"], Tensor]:
-    """Return the indices of the nearest points of each center, at most `count`, and which lie within the radius."""
+    """Return the indices of the nearest points of each center, at most `count`, and which lie
+    within the radius."""
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     distance = torch.cdist(centers, points, compute_mode="donot_use_mm_for_euclid_dist")
     distance = distance.masked_fill(is_padding[:, None], torch.inf)

@@ -17,7 +17,8 @@ class Reader(nn.Module, ABC):
     """Base class of readers, the first part of a model (regard.models.model)."""
 
     dim: int | None = None
-    """Size of the items, which must be the width of the core; None: not checked when a model is made."""
+    """Size of the items, which must be the width of the core; None: not checked when a model is
+    made."""
 
     @abstractmethod
     def forward(self, source: Any) -> Padded:

@@ -1,6 +1,7 @@
 """Time series reader: consecutive windows of a series of numbers become items.
 
-    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i         windows of w steps, zero-padded at the end, sinusoidal P
+    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i         windows of w steps, zero-padded at the
+    end, sinusoidal P
 
 For sound, see FrameReader.
 
@@ -20,8 +21,8 @@ from regard.models.readers.reader import Reader
 class SeriesReader(Reader):
     """Reader of padded series (batch, time, channels), giving items (batch, windows, dim).
 
-    Lengths of the input count steps; lengths of the items count windows, the last of which may be incomplete.
-    Raises: ValueError if window is below 1.
+    Lengths of the input count steps; lengths of the items count windows, the last of which may be
+    incomplete. Raises: ValueError if window is below 1.
     """
 
     def __init__(self, channels: int, dim: int, *, window: int, dropout: float = 0.0):

@@ -1,15 +1,16 @@
 """Sound reader: log-mel spectrogram and convolutions, with one item for each time interval.
 
-    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25 ms
-    M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced on the mel scale
-    mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
+    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25
+    ms M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced
+    on the mel scale mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
     x_i       = W [output of the convolutions at time i, all bands] + P_i
 
-M is normalized to mean 0 and standard deviation 1 over each sound, so that it does not depend on loudness. Training
-masks two random ranges of up to `hidden` adjacent bands in each sound (frequency masking).
+M is normalized to mean 0 and standard deviation 1 over each sound, so that it does not depend on
+loudness. Training masks two random ranges of up to `hidden` adjacent bands in each sound (frequency
+masking).
 
-Source: davis1980 (mel filters); stevens1937 (mel scale); convolutions before attention xiao2021; frequency masking
-park2019.
+Source: davis1980 (mel filters); stevens1937 (mel scale); convolutions before attention xiao2021;
+frequency masking park2019.
 """
 
 import math
@@ -41,14 +42,17 @@ def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands
 
 
 class LogMel(nn.Module):
-    """Log-mel spectrogram (batch, bands, frames) of sound (batch, samples), with a frame every `hop` seconds."""
+    """Log-mel spectrogram (batch, bands, frames) of sound (batch, samples), with a frame every
+    `hop` seconds."""
 
     def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
         self.hop, length = round(hop * sample_rate), round(_WINDOW * sample_rate)
         self.size = 1 << (length - 1).bit_length()
         self.register_buffer("_window", torch.hann_window(length), persistent=False)
-        self.register_buffer("_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False)
+        self.register_buffer(
+            "_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False
+        )
 
     def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
         """Return the spectrogram, normalized over each sound."""
@@ -67,18 +71,24 @@ class LogMel(nn.Module):
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 
 
-def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[Tensor, "batch bands frames"]:
-    """Set two random ranges of 0 to `most` bands to 0, the mean; drawn from torch's generator. (park2019)"""
+def hide_bands(
+    bands: Float[Tensor, "batch bands frames"], most: int
+) -> Float[Tensor, "batch bands frames"]:
+    """Set two random ranges of 0 to `most` bands to 0, the mean; drawn from torch's generator.
+    (park2019)"""
     band = torch.arange(bands.shape[1], device=bands.device)
     for _ in range(2):
         width = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
-        first = (torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - width + 1)).long()
+        first = (
+            torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - width + 1)
+        ).long()
         bands = bands.masked_fill(((band >= first) & (band < first + width))[..., None], 0.0)
     return bands
 
 
 class FrameReader(Reader):
-    """Reader of sound (batch, samples), giving items (batch, positions, dim) of 2^downsampling_layers frames each.
+    """Reader of sound (batch, samples), giving items (batch, positions, dim) of
+    2^downsampling_layers frames each.
 
     centers: (positions, 1), the center of each item as a share of the length.
     hidden:  largest width of the masked ranges of bands in training; 0: none.
@@ -106,7 +116,9 @@ class FrameReader(Reader):
         self.project = Linear(channels * -(-bands // 2**downsampling_layers), dim)
         # The first frame is centered on the first sample, and an item on its frames.
         middle = (torch.arange(num_items) + 0.5) * 2**downsampling_layers - 0.5
-        self.register_buffer("centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
+        self.register_buffer(
+            "centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False
+        )
         self.register_buffer("_positions", sinusoids(0, num_items, dim), persistent=False)
         self.dropout = Dropout(dropout)
 

@@ -1,10 +1,13 @@
 """Token reader: an embedding of token ids.
 
-    x_i = c E[id_i]              E (vocab, d), c = sqrt(d) or 1; as a product, the one-hot vector of id_i times E
-    x_i = c E[id_i] W^T          embeddings of another size e than the width d: E (vocab, e), W (d, e)
+    x_i = c E[id_i]              E (vocab, d), c = sqrt(d) or 1; as a product, the one-hot vector of
+    id_i times E x_i = c E[id_i] W^T          embeddings of another size e than the width d: E
+    (vocab, e), W (d, e)
 
-    root    c = sqrt(e), entries of variance 1/e, so that x has variance 1         vaswani2017, section 3.4
-    one     c = 1, entries with a standard deviation of 0.02                       radford2018, section 4.1
+    root    c = sqrt(e), entries of variance 1/e, so that x has variance 1         vaswani2017,
+    section 3.4
+    one     c = 1, entries with a standard deviation of 0.02                       radford2018,
+            section 4.1
 
 Source: lectures, D.13 (h_0 = U W_e + W_p) and C.9 (other widths); lan2020, section 3.1.
 """
@@ -25,14 +28,16 @@ _SCALES = "root", "one"
 
 
 def embedding_table(vocab: int, dim: int, *, std: float | None = None) -> nn.Embedding:
-    """Return an embedding table (vocab, dim), normal with this standard deviation; dim^(-1/2) if not given."""
+    """Return an embedding table (vocab, dim), normal with this standard deviation; dim^(-1/2) if
+    not given."""
     table = nn.Embedding(vocab, dim)
     nn.init.normal_(table.weight, std=dim**-0.5 if std is None else std)
     return table
 
 
 def embedding_projection(dim: int, width: int) -> Linear:
-    """Return the map of embeddings of size dim to items of size width, W (width, dim) without bias. (glorot2010)"""
+    """Return the map of embeddings of size dim to items of size width, W (width, dim) without bias.
+    (glorot2010)"""
     projection = Linear(dim, width, bias=False)
     nn.init.xavier_uniform_(projection.weight)
     return projection
@@ -42,7 +47,8 @@ class TokenReader(Reader):
     """Embedding of token ids as items (batch, time, dim); the table may be shared with a writer.
 
     scale:      root: embeddings are multiplied by the root of their size; one: they are not.
-    projection: map of the embeddings to the width, if they have another size (`embedding_projection`).
+    projection: map of the embeddings to the width, if they have another size
+    (`embedding_projection`).
     Raises: ValueError if scale is unknown, or the projection is for embeddings of another size.
     """
 
@@ -77,12 +83,15 @@ class TokenReader(Reader):
     def form(self) -> TableForm:
         """Return the form of this module in evaluation (regard.layers.forms).
 
-        Raises: NoFormError if the table has max_norm, which changes entries when they are looked up.
+        Raises: NoFormError if the table has max_norm, which changes entries when they are looked
+                up.
         """
         form = table_form(self.table, self.projection, self.scale)
         if self.table.max_norm is not None:
             raise NoFormError(
-                self.table, f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked up"
+                self.table,
+                f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked "
+                f"up",
             )
         return form
 
@@ -90,8 +99,14 @@ class TokenReader(Reader):
 def check_padded(name: str, ids: Any) -> None:
     """Raise TypeError unless token ids are Padded."""
     if not isinstance(ids, Padded):
-        kind = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"`{name}` must be regard.Padded(ids, lengths), with the length of each row, got {kind}")
+        kind = (
+            f"a tensor of shape {tuple(ids.shape)}"
+            if isinstance(ids, Tensor)
+            else type(ids).__name__
+        )
+        raise TypeError(
+            f"`{name}` must be regard.Padded(ids, lengths), with the length of each row, got {kind}"
+        )
 
 
 def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:
@@ -100,14 +115,16 @@ def check_projection(name: str, projection: Linear | None, table: nn.Embedding) 
         return
     if projection.in_features != table.embedding_dim:
         raise ValueError(
-            f"`{name}` must map embeddings of size {table.embedding_dim}, got a map of size {projection.in_features}"
+            f"`{name}` must map embeddings of size {table.embedding_dim}, got a map of size "
+            f"{projection.in_features}"
         )
     if projection.bias is not None:
         raise ValueError(f"`{name}` must have no bias, got one")
 
 
 def table_form(table: nn.Embedding, projection: Linear | None, scale: float) -> TableForm:
-    """Return the form of a table and its projection. Raises: NoFormError for parts of other classes."""
+    """Return the form of a table and its projection. Raises: NoFormError for parts of other
+    classes."""
     if type(table) is not nn.Embedding:
         raise NoFormError(table, f"is a {type(table).__name__} where an Embedding is expected")
     if projection is not None and getattr(projection, "bias", None) is not None:

@@ -2,14 +2,16 @@
 
     x_j = MLP([track_j; 3 (its steps)]) + (a learned vector, if j is the ego agent)
 
-Steps are smaller than positions and more informative: hence the factor 3. The order of the neighbors has no effect.
+Steps are smaller than positions and more informative: hence the factor 3. The order of the
+neighbors has no effect.
 
 The tracks of a whole scene, in one frame for all agents:
 
-    x_j = MLP([track j in its own frame; 3 (its steps); its last position and its heading in the scene])
+    x_j = MLP([track j in its own frame; 3 (its steps); its last position and its heading in the
+    scene])
 
-The own frame of an agent has its origin at the last observed position and its x axis along the observed motion, so that
-the same walk elsewhere differs in four numbers only.
+The own frame of an agent has its origin at the last observed position and its x axis along the
+observed motion, so that the same walk elsewhere differs in four numbers only.
 
 Source: lectures, E.3 (set to set; trajectories of the vehicles around).
 """
@@ -36,7 +38,8 @@ class AgentFrames(NamedTuple):
 
     @classmethod
     def of(cls, tracks: Float[Tensor, "batch agents observed 2"]) -> "AgentFrames":
-        """Return the frames at the last observed positions, along the motion from the first to the last."""
+        """Return the frames at the last observed positions, along the motion from the first to the
+        last."""
         motion = tracks[:, :, -1] - tracks[:, :, 0]
         distance = motion.norm(dim=-1, keepdim=True)
         east = torch.tensor([1.0, 0.0], dtype=tracks.dtype, device=tracks.device)
@@ -44,17 +47,22 @@ class AgentFrames(NamedTuple):
         left = torch.stack((-heading[..., 1], heading[..., 0]), -1)
         return cls(tracks[:, :, -1], torch.stack((heading, left), -2))
 
-    def enter(self, tracks: Float[Tensor, "batch agents time 2"]) -> Float[Tensor, "batch agents time 2"]:
+    def enter(
+        self, tracks: Float[Tensor, "batch agents time 2"]
+    ) -> Float[Tensor, "batch agents time 2"]:
         """Return positions in the scene in the frame of each agent."""
         return (tracks - self.origins[:, :, None]) @ self.rotations.mT
 
-    def leave(self, paths: Float[Tensor, "batch agents time 2"]) -> Float[Tensor, "batch agents time 2"]:
+    def leave(
+        self, paths: Float[Tensor, "batch agents time 2"]
+    ) -> Float[Tensor, "batch agents time 2"]:
         """Return positions in the frame of each agent in the scene."""
         return self.origins[:, :, None] + paths @ self.rotations
 
 
 class TrackReader(Reader):
-    """Reader of tracks (batch, agents, observed, 2), the ego agent first, giving items (batch, agents, dim)."""
+    """Reader of tracks (batch, agents, observed, 2), the ego agent first, giving items (batch,
+    agents, dim)."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
@@ -73,7 +81,8 @@ class TrackReader(Reader):
 
 
 class SceneTrackReader(Reader):
-    """Reader of the tracks of scenes (batch, agents, observed, 2), giving items (batch, agents, dim)."""
+    """Reader of the tracks of scenes (batch, agents, observed, 2), giving items (batch, agents,
+    dim)."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()

@@ -2,8 +2,8 @@
 
     p(c | x) = softmax(W h + b)_c        loss = -log p(right class)
 
-In training, the labels may be smoothed, and the loss of each row is multiplied by the weight of its class, if there are
-class weights.
+In training, the labels may be smoothed, and the loss of each row is multiplied by the weight of its
+class, if there are class weights.
 
 Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section 7.
 """
@@ -40,7 +40,9 @@ class ClassWriter(VectorWriter):
     ):
         super().__init__(dim, num_classes, pool=pool, dropout=dropout)
         if len(class_weights) not in (0, num_classes):
-            raise ValueError(f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}")
+            raise ValueError(
+                f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}"
+            )
         self.label_smoothing = label_smoothing
         weights = torch.tensor(class_weights) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)  # only training uses them
@@ -50,7 +52,8 @@ class ClassWriter(VectorWriter):
         return widen(self.scores(hidden)).softmax(-1)
 
     def loss(self, hidden: Any, target: Int[Tensor, " batch"]) -> TokenLoss:
-        """Return the loss summed over the rows, in nats; label smoothing and class weights in training only."""
+        """Return the loss summed over the rows, in nats; label smoothing and class weights in
+        training only."""
         log_p = widen(self.scores(hidden)).log_softmax(-1)
         losses = -log_p.gather(1, target[:, None]).squeeze(1)
         nll = losses.sum()

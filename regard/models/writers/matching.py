@@ -1,14 +1,18 @@
-"""Assignment of predictions to targets, one-to-one (Hungarian matching) or one-to-many (task-aligned), and NMS.
+"""Assignment of predictions to targets, one-to-one (Hungarian matching) or one-to-many
+(task-aligned), and NMS.
 
-    one-to-one     the assignment of minimum total cost: one prediction for every target, the others are unmatched
+    one-to-one     the assignment of minimum total cost: one prediction for every target, the others
+    are unmatched
     one-to-many    the k predictions inside each target of largest alignment  p^a IoU^b
-    NMS            non-maximum suppression: of overlapping predictions of one class, only that of highest score is kept
+    NMS            non-maximum suppression: of overlapping predictions of one class, only that of
+                   highest score is kept
 
-One-to-one matching needs no removal of duplicates and is used for the final predictions; one-to-many assignment trains
-the proposals faster, since every target supervises several predictions.
+One-to-one matching needs no removal of duplicates and is used for the final predictions;
+one-to-many assignment trains the proposals faster, since every target supervises several
+predictions.
 
-Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (one-to-many); class-wise NMS before the
-selection of queries zhang2023.
+Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (one-to-many);
+class-wise NMS before the selection of queries zhang2023.
 """
 
 import torch
@@ -37,7 +41,9 @@ def hungarian_matching(
     for row, table in enumerate(cost.float().cpu()):
         present = targets_first[row, : counts[row]]
         # NaN costs (diverged weights) are reported by the check of the loss in the training loop.
-        pairs = linear_sum_assignment(torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6).numpy())
+        pairs = linear_sum_assignment(
+            torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6).numpy()
+        )
         query, target = (torch.from_numpy(index) for index in pairs)
         rows.append(torch.full_like(query, row))
         queries.append(query)
@@ -54,9 +60,11 @@ def class_wise_nms(
     *,
     overlap: float,
 ) -> tuple[Int[Tensor, "rows proposals"], Bool[Tensor, "rows proposals"]]:
-    """Return the order of predictions by score, with suppressed ones last, and which predictions are kept.
+    """Return the order of predictions by score, with suppressed ones last, and which predictions
+    are kept.
 
-    A prediction is suppressed by a kept one of higher score and the same class if their IoU is above `overlap`.
+    A prediction is suppressed by a kept one of higher score and the same class if their IoU is
+    above `overlap`.
     """
     order = score.argsort(dim=1, descending=True, stable=True)
     label, regions = label.gather(1, order), regions.gather(1, order[..., None].expand_as(regions))
@@ -64,7 +72,8 @@ def class_wise_nms(
     same = (iou > overlap) & (label[:, :, None] == label[:, None])
     suppresses = same.tril(-1)  # only predictions of higher score
     keep = torch.ones_like(label, dtype=torch.bool)
-    # Each decision depends only on predictions of higher score, so this converges, usually in three or four iterations.
+    # Each decision depends only on predictions of higher score, so this converges, usually in three
+    # or four iterations.
     for _ in range(label.shape[1]):
         before, keep = keep, ~(suppresses & keep[:, None]).any(-1)
         if torch.equal(before, keep):
@@ -89,9 +98,9 @@ def task_aligned_assignment(
     probability: predicted by each proposal for the class of each target.
     centers: (proposals, axes), the position of each proposal; or (rows, proposals, axes).
     margin: distance by which a center may lie outside a target, of each axis.
-    Each target is assigned to the `most` best aligned proposals whose center lies inside it, within the margin, or is
-    nearest to it. A proposal of several targets keeps the one of largest IoU. The target score of the best proposal is
-    its IoU.
+    Each target is assigned to the `most` best aligned proposals whose center lies inside it, within
+    the margin, or is nearest to it. A proposal of several targets keeps the one of largest IoU. The
+    target score of the best proposal is its IoU.
     """
     iou = region_iou(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
     first, last = corners(targets)
@@ -100,7 +109,9 @@ def task_aligned_assignment(
     distance = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
     nearest = torch.zeros_like(inside).scatter_(1, distance.argmin(1, keepdim=True), True)
     inside = (inside | nearest) & real[:, None]
-    alignment = (probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER) * inside
+    alignment = (
+        probability.clamp(min=1e-6) ** _CLASS_POWER * iou.clamp(min=1e-6) ** _IOU_POWER
+    ) * inside
     count = min(most, alignment.shape[1])
     least = alignment.topk(count, dim=1).values[:, -1:]
     assigned = inside & (alignment >= least) & (alignment > 0)

@@ -1,10 +1,12 @@
 """Regression head: one or several numbers per row, in the units of their targets.
 
-    z = W h + b        y = mean + deviation z        loss = mean over the numbers of a row of (z - z')^2, or of |z - z'|
+    z = W h + b        y = mean + deviation z        loss = mean over the numbers of a row of (z -
+    z')^2, or of |z - z'|
 
-where z' = (target - mean) / deviation, with the mean and standard deviation of the training targets, so that numbers of
-any scale train at one learning rate and different units have equal weight. Squared errors estimate the mean of a
-target, absolute errors its median, which is robust to outliers.
+where z' = (target - mean) / deviation, with the mean and standard deviation of the training
+targets, so that numbers of any scale train at one learning rate and different units have equal
+weight. Squared errors estimate the mean of a target, absolute errors its median, which is robust to
+outliers.
 
 Source: lectures, E.1 (sequence to vector).
 """
@@ -25,7 +27,8 @@ class NumberWriter(VectorWriter):
 
     means, deviations: of the training targets, one for each number.
     error: squared or absolute.
-    Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not positive.
+    Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not
+            positive.
     """
 
     mean: Tensor
@@ -43,7 +46,8 @@ class NumberWriter(VectorWriter):
     ):
         if not means or len(means) != len(deviations):
             raise ValueError(
-                f"means and deviations must be equally many and at least one, got {len(means)} and {len(deviations)}"
+                f"means and deviations must be equally many and at least one, got {len(means)} and "
+                f"{len(deviations)}"
             )
         if not all(deviation > 0 for deviation in deviations):
             raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
@@ -59,8 +63,12 @@ class NumberWriter(VectorWriter):
         """Return the numbers, in the units of the targets."""
         return self.mean + self.deviation * widen(self.scores(hidden))
 
-    def loss(self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]) -> TokenLoss:
+    def loss(
+        self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]
+    ) -> TokenLoss:
         """Return the mean error over the numbers, in standard deviations, summed over the rows."""
         difference = widen(self.scores(hidden)) - (target - self.mean) / self.deviation
-        total = (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
+        total = (
+            (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
+        )
         return TokenLoss(total, total.detach())

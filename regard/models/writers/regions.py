@@ -1,4 +1,5 @@
-"""Regions of n axes: boxes (n = 2) or time intervals (n = 1), as center and size, each n numbers in [0, 1].
+"""Regions of n axes: boxes (n = 2) or time intervals (n = 1), as center and size, each n numbers in
+[0, 1].
 
     region = (c_1 .. c_n, s_1 .. s_n)          from c - s/2 to c + s/2
     IoU    = |a and b| / |a or b|              |.| area or length
@@ -29,17 +30,22 @@ def corners(
     return center - size / 2, center + size / 2
 
 
-def region_iou(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]) -> Float[Tensor, "..."]:
+def region_iou(
+    a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]
+) -> Float[Tensor, "..."]:
     """Return the IoU of two sets of regions, which broadcast."""
     return _iou(corners(a), corners(b))[0]
 
 
-def overlaps(a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]) -> tuple[Tensor, Tensor]:
+def overlaps(
+    a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]
+) -> tuple[Tensor, Tensor]:
     """Return IoU and GIoU of two sets of regions, which broadcast."""
     (a_first, a_last), (b_first, b_last) = ends = corners(a), corners(b)
     iou, either = _iou(*ends)
     hull = _product(
-        torch.maximum(a_last[..., i], b_last[..., i]) - torch.minimum(a_first[..., i], b_first[..., i])
+        torch.maximum(a_last[..., i], b_last[..., i])
+        - torch.minimum(a_first[..., i], b_first[..., i])
         for i in range(a_first.shape[-1])
     )
     return iou, iou - (hull - either) / (hull + _TINY)
@@ -52,7 +58,10 @@ def _iou(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Te
         a_first.shape[-1]
     )  # axis by axis: a product over an axis of two or three numbers is several times slower
     both = _product(
-        (torch.minimum(a_last[..., i], b_last[..., i]) - torch.maximum(a_first[..., i], b_first[..., i])).clamp(min=0)
+        (
+            torch.minimum(a_last[..., i], b_last[..., i])
+            - torch.maximum(a_first[..., i], b_first[..., i])
+        ).clamp(min=0)
         for i in axes
     )
     a_area, b_area = (_product((last - first).unbind(-1)) for first, last in (a, b))

@@ -1,7 +1,9 @@
-"""Set prediction head (DETR): queries that read the encoded source predict a class and a region each.
+"""Set prediction head (DETR): queries that read the encoded source predict a class and a region
+each.
 
     q, y_0  = learned queries and references, or those of proposals
-    h_l     = core.decode_set(q, items)_l            self-attention of the queries, and attention to the items
+    h_l     = core.decode_set(q, items)_l            self-attention of the queries, and attention to
+            the items
 
     p_qc    = sigmoid(W h_q + b)_c                   "no object": no class is likely
     r_q     = sigmoid(logit(reference_q) + MLP(h_q)) region: center and size
@@ -9,15 +11,16 @@
     loss    = sum over queries and classes of varifocal(p, IoU of the pair)
               + sum over pairs of 5 |r - r*|_1 + 2 (1 - GIoU)
 
-at every decoder block; block l refines the regions of block l - 1. The target score of a matched class is the IoU of
-its region, so that the prediction of highest score is also the best localized. References are learned (carion2020,
-liu2022) or come from proposals (two-stage): every item of the memory predicts the element around it, with one-to-many
-assignment, without which a few hundred images are too few to train on. Duplicate proposals are suppressed, and a query
-corrects the prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained decoder
-returns the proposals.
+at every decoder block; block l refines the regions of block l - 1. The target score of a matched
+class is the IoU of its region, so that the prediction of highest score is also the best localized.
+References are learned (carion2020, liu2022) or come from proposals (two-stage): every item of the
+memory predicts the element around it, with one-to-many assignment, without which a few hundred
+images are too few to train on. Duplicate proposals are suppressed, and a query corrects the
+prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained
+                            decoder returns the proposals.
 
-Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, with class-wise
-NMS zhang2023; varifocal zhang2021.
+Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposals zhu2021, section
+4.2, with class-wise NMS zhang2023; varifocal zhang2021.
 """
 
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -30,7 +33,11 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
-from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
+from regard.models.writers.matching import (
+    class_wise_nms,
+    hungarian_matching,
+    task_aligned_assignment,
+)
 from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
 from regard.models.writers.writer import Writer
 from regard.ops.token_loss import TokenLoss
@@ -72,7 +79,8 @@ class SetPredictions(NamedTuple):
         return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the score and index of the most likely class of each query and its region, by decreasing score."""
+        """Return the score and index of the most likely class of each query and its region, by
+        decreasing score."""
         (score, label), order = self.logits.sigmoid().max(-1), self.order()
         regions = self.regions.gather(1, order[..., None].expand_as(self.regions))
         return score.gather(1, order), label.gather(1, order), regions
@@ -93,13 +101,15 @@ class SetWriter(Writer):
     """Set prediction head for `num_queries` queries and regions of `axes` axes.
 
     blocks:        number of decoder blocks (`Core.set_outputs`).
-    centers:       positions of the encoded items in the source, (item, axis) in [0, 1], if queries start from
-                   proposals, such as `ImageReader.centers`; "items" if the reader gives each row centers of its
-                   own (`Placed`), such as PointReader; None for learned queries.
+    centers:       positions of the encoded items in the source, (item, axis) in [0, 1], if queries
+                   start from proposals, such as `ImageReader.centers`; "items" if the reader gives
+                   each row centers of its own (`Placed`), such as PointReader; None for learned
+                   queries.
     memory_dim:    size of the encoded items; `dim` if not given.
     nms_threshold: IoU above which proposals of the same class are suppressed (NMS).
-    margin:        distance of each axis by which a center may lie outside a region whose proposal it becomes, for
-                   centers on the surface of what is detected (PointReader); 0 if not given.
+    margin:        distance of each axis by which a center may lie outside a region whose proposal
+                   it becomes, for centers on the surface of what is detected (PointReader); 0 if
+                   not given.
     """
 
     part = "set"
@@ -121,7 +131,11 @@ class SetWriter(Writer):
     ):
         super().__init__()
         self.dim, self.set_outputs = dim, blocks
-        self.num_queries, self.num_classes, self.nms_threshold = num_queries, num_classes, nms_threshold
+        self.num_queries, self.num_classes, self.nms_threshold = (
+            num_queries,
+            num_classes,
+            nms_threshold,
+        )
         self.axes = axes
         self.region_embedding = RegionEmbedding(axes, dim)
         self.class_heads = nn.ModuleList(
@@ -129,12 +143,18 @@ class SetWriter(Writer):
         )
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = centers is not None
-        self.register_buffer("centers", centers if isinstance(centers, Tensor) else None, persistent=False)
-        self.register_buffer("margin", torch.zeros(axes) if margin is None else margin, persistent=False)
+        self.register_buffer(
+            "centers", centers if isinstance(centers, Tensor) else None, persistent=False
+        )
+        self.register_buffer(
+            "margin", torch.zeros(axes) if margin is None else margin, persistent=False
+        )
         if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             points = torch.rand(num_queries, axes) * 0.9 + 0.05
-            self.references = nn.Parameter(torch.logit(torch.cat((points, torch.full_like(points, 0.2)), -1)))
+            self.references = nn.Parameter(
+                torch.logit(torch.cat((points, torch.full_like(points, 0.2)), -1))
+            )
         else:
             memory_dim = dim if memory_dim is None else memory_dim
             self.proposal_norm = nn.LayerNorm(memory_dim)
@@ -149,7 +169,9 @@ class SetWriter(Writer):
         axes = {name: 0 for name, _ in self.named_parameters() if name.startswith(heads)}
         return axes | ({"class_embedding.weight": 1} if self.proposes else {})
 
-    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> SetHidden:
         """Return the predictions of the queries after each decoder block, and the proposals.
 
         Raises: TypeError if items must have centers of their own and have none.
@@ -158,23 +180,30 @@ class SetWriter(Writer):
         if self.proposes and centers is None:
             if not isinstance(encoded, Placed):
                 raise TypeError(
-                    '`encoded` must be Placed with centers="items", as the items of a PointReader, got '
-                    f"{type(encoded).__name__}: give the writer the centers of the reader, or None for learned queries"
+                    '`encoded` must be Placed with centers="items", as the items of a PointReader, '
+                    "got "
+                    f"{type(encoded).__name__}: give the writer the centers of the reader, or None "
+                    f"for learned queries"
                 )
             centers = encoded.centers
         proposed = None if centers is None else self.propose(encoded, centers)
         queries, start = self.select_queries(encoded.items, proposed)
-        return SetHidden(self.predictions_per_block(core.decode_set(queries, encoded), start), proposed, centers)
+        return SetHidden(
+            self.predictions_per_block(core.decode_set(queries, encoded), start), proposed, centers
+        )
 
     def answer(self, hidden: SetHidden) -> SetPredictions:
         """Return the predictions after the last decoder block."""
         return hidden.predictions[-1]
 
     def count(self, target: SetTargets) -> int:
-        """Return the number of elements plus the number of rows, since rows without elements have a loss as well."""
+        """Return the number of elements plus the number of rows, since rows without elements have a
+        loss as well."""
         return int(target.real.sum()) + len(target.labels)
 
-    def propose(self, encoded: Padded, centers: Float[Tensor, "*rows items axes"]) -> SetPredictions:
+    def propose(
+        self, encoded: Padded, centers: Float[Tensor, "*rows items axes"]
+    ) -> SetPredictions:
         """Return the proposal of every item of the memory."""
         items, mask = encoded.items, encoded.mask
         normed = self.proposal_norm(items)
@@ -183,15 +212,22 @@ class SetWriter(Writer):
         if mask is not None:
             padding = ~mask.tensor(1, items.shape[1]).squeeze(1)
             logits = logits.masked_fill(padding[..., None], -100.0)
-        regions = refine_regions(references.expand(items.shape[0], -1, -1), widen(self.proposal_region_head(normed)))
+        regions = refine_regions(
+            references.expand(items.shape[0], -1, -1), widen(self.proposal_region_head(normed))
+        )
         return SetPredictions(logits, regions)
 
-    def select_queries(self, items: Tensor, proposed: SetPredictions | None) -> tuple[Tensor, SetPredictions]:
-        """Return the initial queries (rows, queries, dim) and predictions: learned, or from the best proposals."""
+    def select_queries(
+        self, items: Tensor, proposed: SetPredictions | None
+    ) -> tuple[Tensor, SetPredictions]:
+        """Return the initial queries (rows, queries, dim) and predictions: learned, or from the
+        best proposals."""
         if proposed is None:
             references = torch.sigmoid(self.references).expand(items.shape[0], -1, -1)
             logits = references.new_zeros(*references.shape[:2], self.num_classes)
-            return self.queries + self.region_embedding(references), SetPredictions(logits, references)
+            return self.queries + self.region_embedding(references), SetPredictions(
+                logits, references
+            )
         logits, regions = self._detach(proposed)  # the proposals have a loss of their own
         best = logits.max(-1)
         order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.nms_threshold)
@@ -205,8 +241,11 @@ class SetWriter(Writer):
             logits.sigmoid()
         ), SetPredictions(logits, regions)
 
-    def predictions_per_block(self, hidden: list[Tensor], start: SetPredictions) -> list[SetPredictions]:
-        """Return the predictions of the queries after each decoder block (auxiliary outputs, carion2020)."""
+    def predictions_per_block(
+        self, hidden: list[Tensor], start: SetPredictions
+    ) -> list[SetPredictions]:
+        """Return the predictions of the queries after each decoder block (auxiliary outputs,
+        carion2020)."""
         predictions, (logits, regions) = [], start
         for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
             regions = refine_regions(regions, widen(changes(h)))
@@ -217,7 +256,8 @@ class SetWriter(Writer):
         return predictions
 
     def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
-        """Return logits and regions, in training without gradient: each block learns from its own loss (zhu2021).
+        """Return logits and regions, in training without gradient: each block learns from its own
+        loss (zhu2021).
 
         In evaluation the whole graph is kept, so that input gradients are exact.
         """
@@ -226,7 +266,8 @@ class SetWriter(Writer):
         return predictions.logits.detach(), predictions.regions.detach()
 
     def loss(self, hidden: SetHidden, target: SetTargets) -> TokenLoss:
-        """Return the loss summed over the rows: of all blocks and the proposals; to report, that of the last block."""
+        """Return the loss summed over the rows: of all blocks and the proposals; to report, that of
+        the last block."""
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
         if hidden.proposed is not None and hidden.centers is not None:
@@ -244,12 +285,17 @@ class SetWriter(Writer):
         class_loss = _varifocal(predictions.logits, target_scores)
         return class_loss + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
 
-    def proposal_loss(self, predictions: SetPredictions, centers: Tensor, target: SetTargets) -> Float[Tensor, ""]:
-        """Return the loss of the proposals summed over the rows, with several proposals per target."""
+    def proposal_loss(
+        self, predictions: SetPredictions, centers: Tensor, target: SetTargets
+    ) -> Float[Tensor, ""]:
+        """Return the loss of the proposals summed over the rows, with several proposals per
+        target."""
         if target.labels.shape[1] == 0:
             return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
         labels = target.labels.clamp(min=0)
-        own_class = predictions.logits.sigmoid().gather(2, labels[:, None].expand(-1, predictions.logits.shape[1], -1))
+        own_class = predictions.logits.sigmoid().gather(
+            2, labels[:, None].expand(-1, predictions.logits.shape[1], -1)
+        )
         assigned, quality = task_aligned_assignment(
             own_class, predictions.regions, centers, target.regions, target.real, margin=self.margin
         )
@@ -260,11 +306,15 @@ class SetWriter(Writer):
         regions, own = predictions.regions[row, position], target.regions[row, element]
         _, giou = overlaps(regions, own)
         error = _COST_DISTANCE * (regions - own).abs().sum(-1) + _COST_GIOU * (1 - giou)
-        return _varifocal(predictions.logits, target_scores) + (weight.clamp(min=0.01) * error).sum()
+        return (
+            _varifocal(predictions.logits, target_scores) + (weight.clamp(min=0.01) * error).sum()
+        )
 
 
 @torch.no_grad()
-def _cost(predictions: SetPredictions, target: SetTargets) -> Float[Tensor, "rows queries elements"]:
+def _cost(
+    predictions: SetPredictions, target: SetTargets
+) -> Float[Tensor, "rows queries elements"]:
     probability = predictions.logits.sigmoid().gather(
         2, target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
     )
@@ -277,10 +327,15 @@ def _cost(predictions: SetPredictions, target: SetTargets) -> Float[Tensor, "row
 
 
 def _varifocal(logits: Tensor, target_scores: Tensor) -> Float[Tensor, ""]:
-    """Return the cross-entropy with soft targets, weighted by positive targets and by the error of negative ones."""
+    """Return the cross-entropy with soft targets, weighted by positive targets and by the error of
+    negative ones."""
     with torch.no_grad():
-        weight = torch.where(target_scores > 0, target_scores, _NEGATIVE * logits.sigmoid() ** _FOCUS)
-    return nn.functional.binary_cross_entropy_with_logits(logits, target_scores, weight=weight, reduction="sum")
+        weight = torch.where(
+            target_scores > 0, target_scores, _NEGATIVE * logits.sigmoid() ** _FOCUS
+        )
+    return nn.functional.binary_cross_entropy_with_logits(
+        logits, target_scores, weight=weight, reduction="sum"
+    )
 
 
 def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> Linear:

@@ -1,10 +1,12 @@
 """Token classification head: one tag for each item of a sequence.
 
-    p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right tag)
+    p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right
+    tag)
 
 Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
 
-Source: lectures, E.1 (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
+Source: lectures, E.1 (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag
+        per word).
 """
 
 from typing import Any
@@ -29,7 +31,9 @@ class TagWriter(Writer):
 
     part = "encoder"
 
-    def __init__(self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
+    def __init__(
+        self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0
+    ):
         super().__init__()
         self.dim = dim
         self.norm = nn.LayerNorm(dim)
@@ -37,7 +41,9 @@ class TagWriter(Writer):
         self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing
 
-    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Padded:
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> Padded:
         """Return the encoded items."""
         return encoded
 
@@ -46,7 +52,8 @@ class TagWriter(Writer):
         return widen(self._scores(hidden.items)).softmax(-1)
 
     def loss(self, hidden: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
-        """Return the loss summed over the tagged items, in nats; label smoothing in training only."""
+        """Return the loss summed over the tagged items, in nats; label smoothing in training
+        only."""
         tagged = (target != NONE).flatten().nonzero().squeeze(1)
         vectors = hidden.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
         log_p = widen(self._scores(vectors)).log_softmax(-1)

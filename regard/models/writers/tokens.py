@@ -1,13 +1,17 @@
-"""Token head (autoregressive): embedding of the previous target tokens, and cross-entropy of the next one.
+"""Token head (autoregressive): embedding of the previous target tokens, and cross-entropy of the
+next one.
 
     inputs   BOS y_1 ... y_{n-1} y_n          decoder inputs
     outputs  y_1 y_2 ... y_n     EOS          targets of each position
     p(y_t | y_<t, x) = softmax(E h_t)         E (vocab, d) may be the input embedding (tied)
-                       softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e), tied or not
+                       softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e),
+                       tied or not
 
-Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back its own outputs.
+Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back
+its own outputs.
 
-Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of another size: lan2020, section 3.1.
+Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of another size: lan2020,
+        section 3.1.
 """
 
 from typing import Any
@@ -31,9 +35,10 @@ class TokenWriter(Writer):
     """Decoder input embedding, and output layer with its loss.
 
     output_table: (vocab, dim), the table of `inputs` if not given (tied).
-    output_projection: map W (dim, e) of an output table (vocab, e); that of `inputs` if no output table is given.
-    positions:    what `add` of this encoding adds to the decoder inputs, such as GridPositions; None: the core alone
-                  encodes positions.
+    output_projection: map W (dim, e) of an output table (vocab, e); that of `inputs` if no output
+    table is given.
+    positions:    what `add` of this encoding adds to the decoder inputs, such as GridPositions;
+                  None: the core alone encodes positions.
     """
 
     part = "decoder"
@@ -56,7 +61,9 @@ class TokenWriter(Writer):
         self.positions = positions
         self.label_smoothing = label_smoothing
 
-    def embed(self, tokens: Int[Tensor, "rows time"], start: int = 0) -> Float[Tensor, "rows time dim"]:
+    def embed(
+        self, tokens: Int[Tensor, "rows time"], start: int = 0
+    ) -> Float[Tensor, "rows time dim"]:
         """Return the decoder inputs for tokens, the first at position `start`."""
         items = self.inputs.embed(tokens)
         return items if self.positions is None else self.positions.add(items, start)
@@ -68,7 +75,8 @@ class TokenWriter(Writer):
         """
         if target is None:
             raise TypeError(
-                "`target` must be token ids (Padded), got None; to decode without a target, use `start` and `step`"
+                "`target` must be token ids (Padded), got None; to decode without a target, use "
+                "`start` and `step`"
             )
         check_padded("target", target)
         return self.embed(target.items[:, :-1])
@@ -90,17 +98,27 @@ class TokenWriter(Writer):
         Raises: NoFormError if it has positions, or tables of another class.
         """
         if self.positions is not None:
-            raise NoFormError(self.positions, "adds positions to the decoder inputs, which only torch runs")
-        return WriterForm(form_of(self.inputs, TableForm), table_form(self.output_table, self.output_projection, 1.0))
+            raise NoFormError(
+                self.positions, "adds positions to the decoder inputs, which only torch runs"
+            )
+        return WriterForm(
+            form_of(self.inputs, TableForm),
+            table_form(self.output_table, self.output_projection, 1.0),
+        )
 
     def count(self, target: Padded) -> int:
         """Return the number of tokens to predict: all but the first of each row."""
         return int((target.lengths - 1).sum())
 
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
-        """Return the loss summed over the tokens, without padding; label smoothing in training only."""
+        """Return the loss summed over the tokens, without padding; label smoothing in training
+        only."""
         smoothing = self.label_smoothing if self.training else 0.0
-        steps = padding(target.lengths).tensor(1, target.items.shape[1], device=hidden.device).squeeze(1)[:, 1:]
+        steps = (
+            padding(target.lengths)
+            .tensor(1, target.items.shape[1], device=hidden.device)
+            .squeeze(1)[:, 1:]
+        )
         real = steps.flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)

@@ -1,17 +1,21 @@
-"""Trajectory head: future positions of the first of the observed tracks, as corrections to constant velocity.
+"""Trajectory head: future positions of the first of the observed tracks, as corrections to constant
+velocity.
 
-    h       = core.encode(items)[0]                 item of the ego agent after attention; the neighbors are a set
+    h       = core.encode(items)[0]                 item of the ego agent after attention; the
+    neighbors are a set
     path    y_t = t v + (W h + b)_t                 v: the last observed step
     loss    = mean over t of |y_t - target_t|, which is the metric ADE, in meters
 
 Initially W = 0 and b = 0, so that the prediction is constant velocity.
 
-Of a whole scene, all agents at once: the changes of agent j are those of its own item, in its own frame,
+Of a whole scene, all agents at once: the changes of agent j are those of its own item, in its own
+frame,
 
-    y_jt = (last position of j) + R_j^T (t v_j + (W h_j + b)_t)          R_j: rotation to the heading of j
+    y_jt = (last position of j) + R_j^T (t v_j + (W h_j + b)_t)          R_j: rotation to the
+    heading of j
 
-Source: lectures, E.3 (set to set; trajectories of the vehicles around); the error pellegrini2009; constant velocity
-scholler2020.
+Source: lectures, E.3 (set to set; trajectories of the vehicles around); the error pellegrini2009;
+constant velocity scholler2020.
 """
 
 from typing import Any, NamedTuple
@@ -40,7 +44,9 @@ class TrackHidden(NamedTuple):
     """Constant velocity; None: positions are predicted from the vector alone."""
 
 
-def constant_velocity(own: Float[Tensor, "rows observed 2"], predicted: int) -> Float[Tensor, "rows predicted 2"]:
+def constant_velocity(
+    own: Float[Tensor, "rows observed 2"], predicted: int
+) -> Float[Tensor, "rows predicted 2"]:
     """Extrapolate the last observed step at constant velocity."""
     ahead = torch.arange(1, predicted + 1, device=own.device, dtype=own.dtype)
     return (own[:, -1:] - own[:, -2:-1]) * ahead[:, None]
@@ -49,9 +55,10 @@ def constant_velocity(own: Float[Tensor, "rows observed 2"], predicted: int) -> 
 class TrackWriter(VectorWriter):
     """Trajectory head, giving tracks (batch, predicted, 2).
 
-    from_velocity: True if the source is tracks (batch, agents, observed, 2), the ego agent first, whose velocity is
-                   continued; False to predict from the items of any reader alone.
-    pool:          module from the encoded items to one vector per row; by default their first, the ego agent's.
+    from_velocity: True if the source is tracks (batch, agents, observed, 2), the ego agent first,
+                   whose velocity is continued; False to predict from the items of any reader alone.
+    pool:          module from the encoded items to one vector per row; by default their first, the
+                   ego agent's.
     """
 
     def __init__(
@@ -63,12 +70,16 @@ class TrackWriter(VectorWriter):
         pool: nn.Module | None = None,
         dropout: float = 0.0,
     ):
-        super().__init__(dim, 2 * predicted, pool=FirstItem() if pool is None else pool, dropout=dropout)
+        super().__init__(
+            dim, 2 * predicted, pool=FirstItem() if pool is None else pool, dropout=dropout
+        )
         self.predicted, self.from_velocity = predicted, from_velocity
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> TrackHidden:
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> TrackHidden:
         """Return the pooled vector of each row, and the ego agent's path at constant velocity.
 
         Raises: ValueError if the source is not tracks, with from_velocity.
@@ -79,7 +90,8 @@ class TrackWriter(VectorWriter):
         tracks = getattr(source, "items", source)
         if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
             raise ValueError(
-                "`source` must be tracks (batch, agents, observed, 2) with from_velocity=True, got another input: "
+                "`source` must be tracks (batch, agents, observed, 2) with from_velocity=True, got "
+                "another input: "
                 "construct the writer with from_velocity=False"
             )
         return TrackHidden(vector, constant_velocity(tracks[:, 0], self.predicted))
@@ -110,10 +122,12 @@ class SceneTrackHidden(NamedTuple):
 
 
 class SceneTrackWriter(Writer):
-    """Trajectory head for all agents of a scene, giving tracks (batch, agents, predicted, 2); padding is zero.
+    """Trajectory head for all agents of a scene, giving tracks (batch, agents, predicted, 2);
+    padding is zero.
 
-    The source is tracks (batch, agents, observed, 2) in a frame of the scene, in which the answer is, too. Each agent
-    has the path of its own item: another order of the agents is another order of the paths.
+    The source is tracks (batch, agents, observed, 2) in a frame of the scene, in which the answer
+    is, too. Each agent has the path of its own item: another order of the agents is another order
+    of the paths.
     """
 
     part = "encoder"
@@ -129,12 +143,15 @@ class SceneTrackWriter(Writer):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> SceneTrackHidden:
-        """Return the encoded items of all agents. Raises ValueError if the source is not tracks of scenes."""
+        """Return the encoded items of all agents. Raises ValueError if the source is not tracks of
+        scenes."""
         tracks = getattr(source, "items", source)
         if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
             raise ValueError(
-                "`source` must be tracks (batch, agents, observed, 2), of which this writer predicts the continuation, "
-                "got another input: use another writer, such as TrackWriter with from_velocity=False"
+                "`source` must be tracks (batch, agents, observed, 2), of which this writer "
+                "predicts the continuation, "
+                "got another input: use another writer, such as TrackWriter with "
+                "from_velocity=False"
             )
         frames = AgentFrames.of(tracks)
         own = frames.enter(tracks).flatten(0, 1)
@@ -143,7 +160,9 @@ class SceneTrackWriter(Writer):
 
     def answer(self, hidden: SceneTrackHidden) -> Float[Tensor, "rows agents predicted 2"]:
         """Return the positions of all agents at each step, in meters in the frame of the scene."""
-        paths = hidden.frames.leave(hidden.baseline + self._changes(hidden.items).to(hidden.baseline.dtype))
+        paths = hidden.frames.leave(
+            hidden.baseline + self._changes(hidden.items).to(hidden.baseline.dtype)
+        )
         return paths * self._real(hidden)[..., None, None]
 
     def loss(self, hidden: SceneTrackHidden, target: Padded) -> TokenLoss:
@@ -157,10 +176,15 @@ class SceneTrackWriter(Writer):
         """Return the number of agents."""
         return int(target.lengths.sum())
 
-    def _changes(self, items: Float[Tensor, "rows agents dim"]) -> Float[Tensor, "rows agents predicted 2"]:
+    def _changes(
+        self, items: Float[Tensor, "rows agents dim"]
+    ) -> Float[Tensor, "rows agents predicted 2"]:
         return widen(self.output(items)).unflatten(-1, (-1, 2))
 
     @staticmethod
     def _real(hidden: SceneTrackHidden) -> Tensor:
         """Return True for agents, False for padding (rows, agents)."""
-        return torch.arange(hidden.items.shape[1], device=hidden.items.device) < hidden.lengths[:, None]
+        return (
+            torch.arange(hidden.items.shape[1], device=hidden.items.device)
+            < hidden.lengths[:, None]
+        )

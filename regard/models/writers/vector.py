@@ -1,18 +1,22 @@
 """Base class of output heads that predict from one vector per row.
 
     h  = pool(core.encode(items))                            one vector per row (regard.layers.pool)
-    h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
+    h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and
+    the loss
 
-For one input the scores are a sum over the encoded items x_i (`explain`). The pool is a sum of terms t_i; at the mean
-m and the deviation s = sqrt(variance + eps) of the vector h of this input, LayerNorm is linear:
+For one input the scores are a sum over the encoded items x_i (`explain`). The pool is a sum of
+terms t_i; at the mean m and the deviation s = sqrt(variance + eps) of the vector h of this input,
+LayerNorm is linear:
 
-    d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)        g = (u - mean(u)) / s        u = gamma * (W^T d)
+    d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)        g = (u - mean(u)) / s        u =
+    gamma * (W^T d)
 
-gamma and beta: scale and shift of LayerNorm; t_0: bias of the pool; d: weights of the scores, such as 1 and -1 for the
-difference of two classes. The contributions g . t_i are exact for this input. x_i is the state of the encoder at item
-i, which has read other items.
+gamma and beta: scale and shift of LayerNorm; t_0: bias of the pool; d: weights of the scores, such
+as 1 and -1 for the difference of two classes. The contributions g . t_i are exact for this input.
+x_i is the state of the encoder at item i, which has read other items.
 
-Source: lectures, E.1 (sequence to vector); sums of terms through a LayerNorm at its own mean and deviation: elhage2021.
+Source: lectures, E.1 (sequence to vector); sums of terms through a LayerNorm at its own mean and
+        deviation: elhage2021.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +34,8 @@ from regard.models.writers.writer import Writer
 
 
 class Contributions(NamedTuple):
-    """Terms of combinations of the scores of each row: what each part of the model adds at each item, and a bias."""
+    """Terms of combinations of the scores of each row: what each part of the model adds at each
+    item, and a bias."""
 
     parts: tuple[str, ...]
     terms: Float[Tensor, "batch combination part time"]
@@ -49,8 +54,8 @@ class NoTermsError(Exception):
 class VectorWriter(Writer):
     """Output head for one vector per row (batch, dim).
 
-    pool: module from the encoded items (Padded) to one vector per row; by default a learned query that attends to them.
-          A ClassToken is put before the items that the core encodes.
+    pool: module from the encoded items (Padded) to one vector per row; by default a learned query
+          that attends to them. A ClassToken is put before the items that the core encodes.
     """
 
     part = "encoder"
@@ -67,7 +72,9 @@ class VectorWriter(Writer):
         """Return the encoded items, after the encoded class token if there is one."""
         return core.encode(self.pool.prepend(items) if isinstance(self.pool, ClassToken) else items)
 
-    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Any:
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> Any:
         """Return the pooled vector of each row."""
         return self.pool(encoded)
 
@@ -80,32 +87,43 @@ class VectorWriter(Writer):
         return {"output.weight": 0, "output.bias": 0}
 
     def explain(
-        self, core: Core, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
+        self,
+        core: Core,
+        encoded: Padded,
+        weights: Float[Tensor, "combination size"],
+        *,
+        source: Any = None,
     ) -> Contributions:
         """Return weights @ scores as a sum of contributions of the items, in evaluation.
 
-        Raises: NoTermsError if the pool has no `decompose`, norm or output layer are other modules, or the terms do not
-                sum to the scores.
+        Raises: NoTermsError if the pool has no `decompose`, norm or output layer are other modules,
+                or the terms do not sum to the scores.
         """
         found = self.terms(encoded, weights, source)
         _check_sum(found, self.scores(self.read(core, encoded, source=source)) @ weights.T)
         return found
 
-    def terms(self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any) -> Contributions:
-        """Return the contributions of `explain`; a subclass whose scores have other parts adds theirs."""
+    def terms(
+        self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
+    ) -> Contributions:
+        """Return the contributions of `explain`; a subclass whose scores have other parts adds
+        theirs."""
         decompose = getattr(self.pool, "decompose", None)
         if decompose is None:
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
         if type(self.norm) is not nn.LayerNorm or not isinstance(self.output, nn.Linear):
             raise NoTermsError(
-                f"the output layer is {type(self.norm).__name__} and {type(self.output).__name__}, and not LayerNorm "
+                f"the output layer is {type(self.norm).__name__} and {type(self.output).__name__}, "
+                f"and not LayerNorm "
                 "and Linear"
             )
         pooled, vector = decompose(encoded), self.pool(encoded)
         variance, _ = torch.var_mean(vector, -1, unbiased=False)
         direction = weights @ self.output.weight
         slope = direction if self.norm.weight is None else direction * self.norm.weight
-        slope = (slope - slope.mean(-1, keepdim=True)) / (variance + self.norm.eps).sqrt()[:, None, None]
+        slope = (slope - slope.mean(-1, keepdim=True)) / (variance + self.norm.eps).sqrt()[
+            :, None, None
+        ]
         terms = torch.einsum("bcd,bptd->bcpt", slope, pooled.terms)
         bias = slope @ pooled.bias
         if self.norm.bias is not None:
@@ -116,7 +134,8 @@ class VectorWriter(Writer):
 
 
 def _check_sum(contributions: Contributions, expected: Tensor) -> None:
-    """Raise NoTermsError if contributions do not sum to the scores, as with a hook or a subclass that changes them."""
+    """Raise NoTermsError if contributions do not sum to the scores, as with a hook or a subclass
+    that changes them."""
     size = contributions.terms.abs().sum((-2, -1)) + contributions.bias.abs() + 1
     if not ((contributions.total - expected).abs() <= 1e-3 * size).all():
         raise NoTermsError("the terms do not sum to the scores of the model")

@@ -1,9 +1,9 @@
 """Interface of writers, which query the core, compute the loss and return the answer.
 
-    queries = embed_target(target)                                 decoder inputs, if the core decodes a target
-    encoded = encode(core, items)                                  items of the reader, encoded by the core
-    hidden  = read(core, encoded, source=source, queries=queries)  query of the core
-    total, nll = loss(hidden, target)                              in training
+    queries = embed_target(target)                                 decoder inputs, if the core
+    decodes a target encoded = encode(core, items)                                  items of the
+    reader, encoded by the core hidden  = read(core, encoded, source=source, queries=queries)  query
+    of the core total, nll = loss(hidden, target)                              in training
     answer(hidden)                                                 in use
 
 Source: lectures, E.11 (encoder-predictor-decoder view).
@@ -24,29 +24,35 @@ class Writer(nn.Module, ABC):
     """Base class of writers, the last part of a model (regard.models.model)."""
 
     part: ClassVar[Literal["encoder", "decoder", "set"]]
-    """Part of the core that is used: encoded items (`encode`), targets in order (`start`, `forward`, `step`), or a set
-    of queries (`encode`, `decode_set`)."""
+    """Part of the core that is used: encoded items (`encode`), targets in order (`start`,
+    `forward`, `step`), or a set of queries (`encode`, `decode_set`)."""
     dim: int | None = None
-    """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not checked."""
+    """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not
+    checked."""
 
     set_outputs: int | None = None
-    """Number of decoder blocks whose hidden vectors a writer of a set takes (Core.set_outputs); None: not checked."""
+    """Number of decoder blocks whose hidden vectors a writer of a set takes (Core.set_outputs);
+    None: not checked."""
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at position `start`.
+        """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at
+        position `start`.
 
         Raises: TypeError if part is not decoder.
         """
         raise TypeError(
-            f"`embed` needs a writer that decodes targets in order, such as TokenWriter, got {type(self).__name__}"
+            f"`embed` needs a writer that decodes targets in order, such as TokenWriter, got "
+            f"{type(self).__name__}"
         )
 
     def embed_target(self, target: Any) -> Tensor | None:
-        """Return the decoder inputs of all positions (teacher forcing); None if the core reads no target."""
+        """Return the decoder inputs of all positions (teacher forcing); None if the core reads no
+        target."""
         return None
 
     def encode(self, core: Core, items: Padded) -> Any:
-        """Return the encoded items (Padded); for part decoder, the core's state before the first target (CoreState)."""
+        """Return the encoded items (Padded); for part decoder, the core's state before the first
+        target (CoreState)."""
         return core.start(items) if self.part == "decoder" else core.encode(items)
 
     @abstractmethod
@@ -60,13 +66,15 @@ class Writer(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, hidden: Any, target: Any) -> tuple[Tensor, Tensor]:
-        """Return two sums over the batch: the training objective, and the loss to report, detached."""
+        """Return two sums over the batch: the training objective, and the loss to report,
+        detached."""
 
     def costs(self, hidden: Any, target: Any) -> Padded:
-        """Return the training objective of each prediction in order (rows, predictions), for sampled hard attention.
+        """Return the training objective of each prediction in order (rows, predictions), for
+        sampled hard attention.
 
-        By default one for each row: `loss` of that row alone, where hidden vectors and targets are tensors with the
-        rows on their first axis, or tuples, lists and dataclasses of such.
+        By default one for each row: `loss` of that row alone, where hidden vectors and targets are
+        tensors with the rows on their first axis, or tuples, lists and dataclasses of such.
         """
         rows = range(_count_rows(target))
         totals = [self.loss(_row(hidden, row), _row(target, row))[0] for row in rows]
@@ -77,14 +85,17 @@ class Writer(nn.Module, ABC):
         """Return the prediction."""
 
     def label_axes(self) -> dict[str, int]:
-        """Return the axis of the labels in each parameter that has a part for each label, by name of the parameter.
+        """Return the axis of the labels in each parameter that has a part for each label, by name
+        of the parameter.
 
-        Training that starts from a run of other labels copies the parts of the labels that both have.
+        Training that starts from a run of other labels copies the parts of the labels that both
+        have.
         """
         return {}
 
     def count(self, target: Any) -> int:
-        """Return the number of predictions in a target, by which losses are divided; by default the rows."""
+        """Return the number of predictions in a target, by which losses are divided; by default the
+        rows."""
         return len(target)
 
 
@@ -96,7 +107,9 @@ def _row(part: Any, row: int) -> Any:
         parts = [_row(inner, row) for inner in part]
         return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
     if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{entry.name: _row(getattr(part, entry.name), row) for entry in fields(part)})
+        return replace(
+            part, **{entry.name: _row(getattr(part, entry.name), row) for entry in fields(part)}
+        )
     return part
 
 

@@ -1,7 +1,7 @@
 """Transformer blocks over packed weights, for all items of some sentences or for one decoding step.
 
-Equivalent to regard.layers.blocks and regard.models.cores.transformer, which are the reference. Sentences are
-concatenated in `items`, without padding.
+Equivalent to regard.layers.blocks and regard.models.cores.transformer, which are the reference.
+Sentences are concatenated in `items`, without padding.
 
 Source: vaswani2017, section 3; pre-norm: xiong2020.
 """
@@ -81,7 +81,8 @@ def embed(context, table, token, position, row):
 
 @jit
 def normalize(context, norm, rows, out):
-    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if not finite.
+    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if
+    not finite.
 
     RMSNorm is the same with a mean and a shift of 0.
     """
@@ -141,7 +142,8 @@ def _activate(numbers, width, activation):
 
 @jit
 def _rotate(context, row, position):
-    """Rotate the queries and keys of a row of `mapped` as at a position (rotary positional encoding).
+    """Rotate the queries and keys of a row of `mapped` as at a position (rotary positional
+    encoding).
 
     Of each head, number c is paired with number pairs + c.
     """
@@ -179,27 +181,54 @@ def _feed_forward(context, products, norm, rows):
 
 @jit
 def encode(context, ids, starts, first, last, sources):
-    """Encode the sentences first .. last - 1 into sources[block, token], the keys and values of each decoder block."""
+    """Encode the sentences first .. last - 1 into sources[block, token], the keys and values of
+    each decoder block."""
     begin, end = starts[first], starts[last]
     rows = end - begin
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
-            embed(context, floats(context, SOURCES), ids[token], token - starts[sentence], token - begin)
+            embed(
+                context,
+                floats(context, SOURCES),
+                ids[token],
+                token - starts[sentence],
+                token - begin,
+            )
     for block in range(context[ENCODERS]):
         products, norm = ENCODER_PRODUCTS * block, 2 * block
         inputs = _sublayer_input(context, norm, rows)
-        product(context, products + QUERY_KEY_VALUE, inputs, rows, floats(context, MAPPED), _NO_FLOOR, SET)
+        product(
+            context,
+            products + QUERY_KEY_VALUE,
+            inputs,
+            rows,
+            floats(context, MAPPED),
+            _NO_FLOOR,
+            SET,
+        )
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
                 _rotate(context, token - begin, token - starts[sentence])
-            read_all(context, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL)
-        product(context, products + OUT_PROJECTION, floats(context, READ), rows, floats(context, ITEMS), _NO_FLOOR, ADD)
+            read_all(
+                context, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL
+            )
+        product(
+            context,
+            products + OUT_PROJECTION,
+            floats(context, READ),
+            rows,
+            floats(context, ITEMS),
+            _NO_FLOOR,
+            ADD,
+        )
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
     encoded = _sublayer_input(context, 2 * context[ENCODERS], rows)
     for block in range(context[DECODERS]):
         products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
-        product(context, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, SET)
+        product(
+            context, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, SET
+        )
 
 
 @jit
@@ -222,7 +251,8 @@ def _decoder_output(context, rows):
 
 @jit
 def prefill(context, tokens, slots, keys, values):
-    """Process all tokens of one text from position 0 on in a decoder-only model; return the decoder output.
+    """Process all tokens of one text from position 0 on in a decoder-only model; return the decoder
+    output.
 
     slots[position]: slot of the keys and values of the token at each position.
     """
@@ -233,13 +263,27 @@ def prefill(context, tokens, slots, keys, values):
         products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * context[ENCODERS] + 1 + 3 * block
         inputs = _sublayer_input(context, norm, count)
-        product(context, products + QUERY_KEY_VALUE, inputs, count, floats(context, MAPPED), _NO_FLOOR, SET)
+        product(
+            context,
+            products + QUERY_KEY_VALUE,
+            inputs,
+            count,
+            floats(context, MAPPED),
+            _NO_FLOOR,
+            SET,
+        )
         for position in range(count):
             _rotate(context, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
         read_all(context, np.int64(0), count, CAUSAL)
         product(
-            context, products + OUT_PROJECTION, floats(context, READ), count, floats(context, ITEMS), _NO_FLOOR, ADD
+            context,
+            products + OUT_PROJECTION,
+            floats(context, READ),
+            count,
+            floats(context, ITEMS),
+            _NO_FLOOR,
+            ADD,
         )
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
@@ -250,10 +294,14 @@ def prefill(context, tokens, slots, keys, values):
 def step(context, tokens, positions, rows, slots, keys, values, sources, begins, ends):
     """Process one more token per row; return the decoder output.
 
-    positions[row]: position of the token; slots[row, position]: slot of its keys and values; begins, ends: range of the
-    source tokens of the row in `sources`.
+    positions[row]: position of the token; slots[row, position]: slot of its keys and values;
+    begins, ends: range of the source tokens of the row in `sources`.
     """
-    mapped, read, identity = floats(context, MAPPED), floats(context, READ), integers(context, IDENTITY)
+    mapped, read, identity = (
+        floats(context, MAPPED),
+        floats(context, READ),
+        integers(context, IDENTITY),
+    )
     at_values = 4 * context[KEY_HEADS] * context[SIZE]
     for row in range(rows):
         embed(context, floats(context, TARGETS), tokens[row], positions[row], row)
@@ -261,15 +309,42 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
         norm = 2 * context[ENCODERS] + 1 + 3 * block
         inputs = _sublayer_input(context, norm, rows)
-        product(context, products + QUERY_KEY_VALUE, inputs, rows, floats(context, MAPPED), _NO_FLOOR, SET)
+        product(
+            context,
+            products + QUERY_KEY_VALUE,
+            inputs,
+            rows,
+            floats(context, MAPPED),
+            _NO_FLOOR,
+            SET,
+        )
         for row in range(rows):
             position = positions[row]
             _rotate(context, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - context[WINDOW]) if context[WINDOW] > 0 else 0
-            read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1], address(values[block]),
-                     values.strides[1], address(slots[row]), begin, position + 1, PAST, address(read[row]))  # fmt: skip
-        product(context, products + OUT_PROJECTION, floats(context, READ), rows, floats(context, ITEMS), _NO_FLOOR, ADD)
+            read_one(
+                context,
+                address(mapped[row]),
+                address(keys[block]),
+                keys.strides[1],
+                address(values[block]),
+                values.strides[1],
+                address(slots[row]),
+                begin,
+                position + 1,
+                PAST,
+                address(read[row]),
+            )
+        product(
+            context,
+            products + OUT_PROJECTION,
+            floats(context, READ),
+            rows,
+            floats(context, ITEMS),
+            _NO_FLOOR,
+            ADD,
+        )
         _post_norm(context, norm, rows)
         if table_of(context)[products + CROSS_QUERY, OUT] > 0:
             inputs = _sublayer_input(context, norm + 1, rows)
@@ -279,7 +354,15 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
                 read_one(context, address(mapped[row]), source, sources.strides[1], source + at_values,
                          sources.strides[1], address(identity), begins[row], ends[row], SOURCE,
                          address(read[row]))  # fmt: skip
-            product(context, products + CROSS_OUT, floats(context, READ), rows, floats(context, ITEMS), _NO_FLOOR, ADD)
+            product(
+                context,
+                products + CROSS_OUT,
+                floats(context, READ),
+                rows,
+                floats(context, ITEMS),
+                _NO_FLOOR,
+                ADD,
+            )
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)
     return _decoder_output(context, rows)

@@ -1,4 +1,5 @@
-"""Entry points of the compiled code for Python, each compiled at its first call on a machine and cached on disk."""
+"""Entry points of the compiled code for Python, each compiled at its first call on a machine and
+cached on disk."""
 
 from collections.abc import Callable
 
@@ -33,9 +34,10 @@ def _generate(stamp: str) -> Callable:
     def run(context, tokens, positions, slots, keys, values, banned, out, scores):
         """Write the most likely tokens of every row to out (rows, count), one after the other.
 
-        tokens, positions: last token of each row and its position; updated to those of the last token written.
-        scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next tokens are written to it.
-        Returns FINISHED, or the outcome that prevented a choice.
+        tokens, positions: last token of each row and its position; updated to those of the last
+        token written.
+        scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next
+        tokens are written to it. Returns FINISHED, or the outcome that prevented a choice.
         """
         _ = stamp
         rows, logits, zeros = len(tokens), floats(context, LOGITS), np.zeros(len(tokens), np.int64)
@@ -43,7 +45,9 @@ def _generate(stamp: str) -> Callable:
         sources = np.zeros((keys.shape[0], 0, 1), np.float32)
         top, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
         for index in range(max(out.shape[1], len(scores))):
-            items = step(context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros)
+            items = step(
+                context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros
+            )
             if len(scores) > 0:
                 for first in range(0, rows, logits.shape[0]):
                     count = min(logits.shape[0], rows - first)

@@ -2,12 +2,13 @@
 
     out = x W^T + b        x (rows, in), W (out, in), out (rows, out rounded up to whole panels)
 
-A product is a row of an integer table: the address of the code for its kind of weights, and the addresses of its
-arrays. The code is compiled once and called by its address, instead of being compiled into each caller. Rows of float32
-arrays may be longer than their content: whole panels are always written.
+A product is a row of an integer table: the address of the code for its kind of weights, and the
+addresses of its arrays. The code is compiled once and called by its address, instead of being
+compiled into each caller. Rows of float32 arrays may be longer than their content: whole panels are
+always written.
 
-Source: goto2008; int8: jacob2018, section 2 (each row of x is quantized by its largest number). For pairs of
-bfloat16 x is rounded to nearest even.
+Source: goto2008; int8: jacob2018, section 2 (each row of x is quantized by its largest number). For
+pairs of bfloat16 x is rounded to nearest even.
 """
 
 from collections.abc import Callable
@@ -24,15 +25,16 @@ from regard.native.decoder.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS
 from regard.native.processor import LANES, TILE_ROWS
 
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
-"""Columns of a table of products: kind of weights, addresses of the code and the weights, sizes of x and out, number
-of panels, and the addresses of biases, scales and column sums (int8)."""
+"""Columns of a table of products: kind of weights, addresses of the code and the weights, sizes of
+x and out, number of panels, and the addresses of biases, scales and column sums (int8)."""
 FIELDS = 9
 
 _ZERO = np.float32(0)
 _MIN_MAXIMUM = np.float32(1e-36)
 """Rows with a smaller maximum are quantized to zero: 127 / max |x| would be infinite."""
 SET, ADD = np.int64(0), np.int64(1)
-"""Overwrite `out` or add to it. (numpy integers: numba compiles a function for each Python literal.)"""
+"""Overwrite `out` or add to it. (numpy integers: numba compiles a function for each Python
+literal.)"""
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
@@ -43,9 +45,11 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     def make(stamp: str) -> Callable:
         def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
                 w_sums):  # fmt: skip
-            """Compute all tiles of a product, by addresses and strides in bytes; depth is the number of words of x."""
+            """Compute all tiles of a product, by addresses and strides in bytes; depth is the
+            number of words of x."""
             _ = stamp
-            # Each tile, except those of few rows, prefetches a part of the next panel, so that weights arrive in time.
+            # Each tile, except those of few rows, prefetches a part of the next panel, so that
+            # weights arrive in time.
             panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
             panel = 0
             while rows <= 3 and panel + FLOW <= panels:
@@ -58,13 +62,18 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
             while panel < panels:
                 offset, row = panel * 4 * PANEL, 0
                 current, share = weights + panel * panel_stride, depth * LINE
-                upcoming, last = current + panel_stride, current + (2 * panel_stride if panel + 1 < panels else 0)
+                upcoming, last = (
+                    current + panel_stride,
+                    current + (2 * panel_stride if panel + 1 < panels else 0),
+                )
                 column_offset = offset if is_bytes else 0
                 while row < rows:
                     remaining = rows - row
                     count = min(remaining, TILE_ROWS)
                     if TILE_ROWS < remaining < 2 * TILE_ROWS:
-                        count = (remaining + 1) // 2  # a tile of few rows would be bound by the latency of its sums
+                        count = (
+                            remaining + 1
+                        ) // 2  # a tile of few rows would be bound by the latency of its sums
                     tile(kind, count, 1, x + row * x_stride, x_stride, current, panel_stride, depth,
                          upcoming if upcoming + share <= last else current, bias + offset,
                          out + row * out_stride + offset, out_stride, floor, is_added, x_scales + 4 * row,
@@ -78,8 +87,11 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     return make
 
 
-multiplier = {kind: jit_callback(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, HALVES, INT8, PAIRS)}
-"""For each kind of weights, a function that returns the address of the code that `multiply` calls."""
+multiplier = {
+    kind: jit_callback(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, HALVES, INT8, PAIRS)
+}
+"""For each kind of weights, a function that returns the address of the code that `multiply`
+calls."""
 
 
 @intrinsic
@@ -112,7 +124,11 @@ def _to_bytes(x, rows, depth, codes, scales):
         scales[row] = most / np.float32(127) if nan_check == 0 else np.float32(np.nan)
         inverse = np.float32(127) / most if most > _MIN_MAXIMUM and nan_check == 0 else _ZERO
         for k in range(depth):
-            code[k] = np.uint8(np.int32(x_row[k] * inverse + np.float32(128.5))) if nan_check == 0 else np.uint8(128)
+            code[k] = (
+                np.uint8(np.int32(x_row[k] * inverse + np.float32(128.5)))
+                if nan_check == 0
+                else np.uint8(128)
+            )
         for k in range(depth, (depth + 3) // 4 * 4):
             code[k] = 128
 

@@ -3,10 +3,11 @@
     float32    (panels, in, PANEL)          column c of panel p is output p * PANEL + c
     pairs      (panels, in / 2, PANEL, 2)   bfloat16, rounded to nearest even
     halves     (panels, in, LANES) words    bfloat16, columns c and c + LANES of a panel in a word
-    int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), by the largest weight of each output
+    int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), by the largest weight of each
+               output
 
-Outputs are padded with zeros to whole panels, heads to whole registers. The scale of the scores is folded into the
-query weights, sqrt(width) into the embeddings.
+Outputs are padded with zeros to whole panels, heads to whole registers. The scale of the scores is
+folded into the query weights, sqrt(width) into the embeddings.
 
 Source: int8: jacob2018, section 2, with a scale for each output.
 """
@@ -19,7 +20,19 @@ import torch
 from torch import Tensor
 
 from regard.native.decoder import tiles
-from regard.native.decoder.matmul import BIAS, CODE, DEPTH, FIELDS, KIND, OUT, PANELS, SCALES, SUMS, WEIGHTS, multiplier
+from regard.native.decoder.matmul import (
+    BIAS,
+    CODE,
+    DEPTH,
+    FIELDS,
+    KIND,
+    OUT,
+    PANELS,
+    SCALES,
+    SUMS,
+    WEIGHTS,
+    multiplier,
+)
 from regard.native.decoder.tiles import BFLOAT16, FLOAT32, INT8, PANEL
 from regard.native.processor import LANES
 
@@ -67,8 +80,8 @@ class Heads(NamedTuple):
 class ProductTable:
     """Builder of the table of products and of the arrays that its addresses point to.
 
-    The arrays share one allocation, for which numpy requests huge pages: a step that reads every weight once is a fifth
-    faster than with pages of 4 KiB, which cause more TLB misses.
+    The arrays share one allocation, for which numpy requests huge pages: a step that reads every
+    weight once is a fifth faster than with pages of 4 KiB, which cause more TLB misses.
     """
 
     def __init__(self, kind: int):
@@ -83,7 +96,9 @@ class ProductTable:
         firsts = np.cumsum([0, *(-(-array.nbytes // _LINE) * _LINE for array in self.arrays)])
         self.memory = aligned_zeros((int(firsts[-1]),), np.uint8)
         for first, array in zip(firsts, self.arrays, strict=False):
-            self.memory[first : first + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
+            self.memory[first : first + array.nbytes] = (
+                np.ascontiguousarray(array).view(np.uint8).ravel()
+            )
         addresses = np.array([0, *(self.memory.ctypes.data + firsts[:-1])], np.int64)
         self.arrays = []
         table = np.array(self.rows, np.int64).reshape(-1, FIELDS)
@@ -96,7 +111,8 @@ class ProductTable:
         self.rows.append([0] * FIELDS)
 
     def add(self, weight: Tensor, bias: Tensor | None, *, padding_bias: float = 0.0) -> None:
-        """Add the product x W^T + b for W (out, in); `padding_bias` is the bias of the padding outputs."""
+        """Add the product x W^T + b for W (out, in); `padding_bias` is the bias of the padding
+        outputs."""
         wide = weight.detach().float().cpu().numpy()
         outputs, inputs = wide.shape
         panels = -(-outputs // PANEL)
@@ -118,7 +134,9 @@ class ProductTable:
                 entry[WEIGHTS] = self._add_array(_halves(_panels(padded)))
             case _:
                 codes, scales, sums = _bytes(padded)
-                entry[WEIGHTS], entry[SCALES], entry[SUMS] = map(self._add_array, (codes, scales, sums))
+                entry[WEIGHTS], entry[SCALES], entry[SUMS] = map(
+                    self._add_array, (codes, scales, sums)
+                )
         self.rows.append(entry)
         self.widest, self.deepest = max(self.widest, panels * PANEL), max(self.deepest, inputs)
 
@@ -134,7 +152,13 @@ def _panels(weight: np.ndarray) -> np.ndarray:
 
 def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
     """Return the bits of the numbers in bfloat16."""
-    return torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return (
+        torch.from_numpy(np.ascontiguousarray(numbers))
+        .bfloat16()
+        .view(torch.int16)
+        .numpy()
+        .view(np.uint16)
+    )
 
 
 def _pairs(weight: np.ndarray) -> np.ndarray:
@@ -152,7 +176,8 @@ def _halves(panels: np.ndarray) -> np.ndarray:
 
 
 def _bytes(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (out, in) as bytes in panels, and the scale and 128 times the byte sum of each output."""
+    """Return (out, in) as bytes in panels, and the scale and 128 times the byte sum of each
+    output."""
     outputs, inputs = weight.shape
     scales = np.abs(weight).max(1) / np.float32(127)
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)

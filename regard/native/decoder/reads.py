@@ -43,8 +43,11 @@ SOURCE, PAST = np.int64(0), np.int64(1)
 
 
 @jit
-def _pack_keys_values(mapped, first, count, key_column, size, value_column, value_size, keys, values):
-    """Set keys[panel, d, c] to key[panel * PANEL + c, d] and values[panel, key, c] to value[key, panel * PANEL + c].
+def _pack_keys_values(
+    mapped, first, count, key_column, size, value_column, value_size, keys, values
+):
+    """Set keys[panel, d, c] to key[panel * PANEL + c, d] and values[panel, key, c] to value[key,
+    panel * PANEL + c].
 
     Both are padded with zeros after the last key and the last element of a value.
     """
@@ -57,7 +60,9 @@ def _pack_keys_values(mapped, first, count, key_column, size, value_column, valu
         for panel in range((value_size + PANEL - 1) // PANEL):
             begin, remaining = (panel * count + key) * PANEL, min(PANEL, value_size - panel * PANEL)
             for c in range(PANEL):
-                values[begin + c] = row[value_column + panel * PANEL + c] if c < remaining else _ZERO
+                values[begin + c] = (
+                    row[value_column + panel * PANEL + c] if c < remaining else _ZERO
+                )
 
 
 @jit
@@ -84,19 +89,38 @@ def _softmax(context, weights, index, count, width, head, is_causal):
 
 @jit
 def read_all(context, first, count, is_causal):
-    """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries, keys, values)."""
+    """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries,
+    keys, values)."""
     mapped, scores, read = floats(context, MAPPED), floats(context, SCORES), floats(context, READ)
-    heads, key_heads, size, value_size = context[HEADS], context[KEY_HEADS], context[SIZE], context[VALUE_SIZE]
+    heads, key_heads, size, value_size = (
+        context[HEADS],
+        context[KEY_HEADS],
+        context[SIZE],
+        context[VALUE_SIZE],
+    )
     panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
-    key_mask, zeros, code = floats(context, KEY_MASK)[0], floats(context, ZEROS), context[FLOAT_CODE]
+    key_mask, zeros, code = (
+        floats(context, KEY_MASK)[0],
+        floats(context, ZEROS),
+        context[FLOAT_CODE],
+    )
     for key in range(panels * PANEL):
         key_mask[key] = _ZERO if key < count else _NONE
     packed = floats(context, PACKED)
     for head in range(heads):
         key_head = head // group
         if head % group == 0:
-            _pack_keys_values(mapped, first, count, heads * size + key_head * size, size,
-                  (heads + key_heads) * size + key_head * value_size, value_size, packed[0], packed[1])  # fmt: skip
+            _pack_keys_values(
+                mapped,
+                first,
+                count,
+                heads * size + key_head * size,
+                size,
+                (heads + key_heads) * size + key_head * value_size,
+                value_size,
+                packed[0],
+                packed[1],
+            )
         for begin in range(0, count, scores.shape[0]):
             num_rows = min(scores.shape[0], count - begin)
             queries = address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size
@@ -111,8 +135,11 @@ def read_all(context, first, count, is_causal):
 
 
 @jit
-def read_one(context, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out):
-    """Compute the read of one query (all heads concatenated) of the rows slots[begin : end] of keys and values.
+def read_one(
+    context, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out
+):
+    """Compute the read of one query (all heads concatenated) of the rows slots[begin : end] of keys
+    and values.
 
     All arguments are addresses, with strides in bytes.
     """
@@ -123,7 +150,9 @@ def read_one(context, query, keys, key_stride, values, value_stride, slots, begi
     for index in range(count):
         key = keys + slot[begin + index] * key_stride
         for head in range(heads):
-            scores[head, index] = dot(query + 4 * head * size, key + 4 * (head // group) * size, size)
+            scores[head, index] = dot(
+                query + 4 * head * size, key + 4 * (head // group) * size, size
+            )
     for head in range(heads):
         weights = scores[head]
         if is_past and bias.shape[1] > 0:

@@ -1,8 +1,9 @@
 """Beam search and greedy search as one compiled loop, without Python between steps.
 
-The rules are those of regard.decode.beam and regard.decode.greedy, which are the reference. A hypothesis is a row: its
-tokens and the slots of its keys and values are copied when rows are reordered; keys and values are not. The rows of a
-finished sentence are removed, and later rows move up.
+The rules are those of regard.decode.beam and regard.decode.greedy, which are the reference. A
+hypothesis is a row: its tokens and the slots of its keys and values are copied when rows are
+reordered; keys and values are not. The rows of a finished sentence are removed, and later rows move
+up.
 """
 
 from collections import namedtuple
@@ -11,14 +12,22 @@ import numpy as np
 
 from regard.native.compile import jit
 from regard.native.decoder.blocks import encode, step
-from regard.native.decoder.layout import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, POSITIONS, floats, table_of
+from regard.native.decoder.layout import (
+    CROSS_KEYS,
+    DECODERS,
+    ENCODER_PRODUCTS,
+    ENCODERS,
+    POSITIONS,
+    floats,
+    table_of,
+)
 from regard.native.decoder.matmul import PANELS
 from regard.native.decoder.tiles import PANEL
 from regard.native.decoder.top_tokens import top_tokens
 
 FINISHED, IS_NAN, IS_NONE, IS_PAST = 0, 1, 2, 3
-"""Outcomes of a search: finished; NaN among the scores; no allowed token to continue a sentence with; output longer
-than the learned positions."""
+"""Outcomes of a search: finished; NaN among the scores; no allowed token to continue a sentence
+with; output longer than the learned positions."""
 _NONE = np.float32(-np.inf)
 
 SearchBatch = namedtuple(
@@ -69,7 +78,8 @@ def _allocate_hypotheses(rows, steps):
 
 @jit
 def _insert_finished(results, sentence, score, log_prob, tokens, length, last):
-    """Insert a finished hypothesis among the best of its sentence, after those of the same score."""
+    """Insert a finished hypothesis among the best of its sentence, after those of the same
+    score."""
     most, at = results.scores.shape[1], results.scores.shape[1]
     while at > 0 and results.scores[sentence, at - 1] < score:
         at -= 1
@@ -90,7 +100,8 @@ def _insert_finished(results, sentence, score, log_prob, tokens, length, last):
 
 @jit
 def _merge_candidates(first, last, tokens, totals, counts, cursors, candidates):
-    """Merge the sorted continuations of rows first .. last - 1, the earlier row first in ties; return their number.
+    """Merge the sorted continuations of rows first .. last - 1, the earlier row first in ties;
+    return their number.
 
     cursors: buffer for the number of continuations taken from each row.
     """
@@ -113,7 +124,8 @@ def _merge_candidates(first, last, tokens, totals, counts, cursors, candidates):
 
 @jit
 def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new, at, results):
-    """Add the finished candidates of a sentence to the results and the others as rows from `at` on; return the end."""
+    """Add the finished candidates of a sentence to the results and the others as rows from `at` on;
+    return the end."""
     first = at
     for rank in range(num_candidates):
         row, token, total = candidates.rows[rank], candidates.tokens[rank], candidates.totals[rank]
@@ -129,7 +141,8 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
                 new.slots[at, index] = old.slots[row, index]
             new.tokens[at, length - 1] = token
             at += 1
-    # A continuation is never likelier than its prefix: the best row is bounded by its score at the maximum length.
+    # A continuation is never likelier than its prefix: the best row is bounded by its score at the
+    # maximum length.
     if rules.width > 1 and at > first:
         bound = new.log_probs[first] / rules.powers[limit]
         if bound <= results.scores[sentence, results.scores.shape[1] - 1]:
@@ -139,20 +152,29 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
 
 @jit
 def search(context, batch, rules, keys, values, results, location):
-    """Search for the outputs of all sentences of a batch; return the outcome, and in `location` its step and sentence.
+    """Search for the outputs of all sentences of a batch; return the outcome, and in `location` its
+    step and sentence.
 
     keys, values (blocks, slots, ...): buffers for all rows and steps.
     """
     count, steps, width = len(batch.limits), results.tokens.shape[2], rules.width
-    source_width = table_of(context)[ENCODER_PRODUCTS * context[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
+    source_width = (
+        table_of(context)[ENCODER_PRODUCTS * context[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
+    )
     sources = np.empty((context[DECODERS], batch.starts[count], source_width), np.float32)
     for group in range(len(batch.groups) - 1):
-        encode(context, batch.ids, batch.starts, batch.groups[group], batch.groups[group + 1], sources)
+        encode(
+            context, batch.ids, batch.starts, batch.groups[group], batch.groups[group + 1], sources
+        )
     most, branching = count * width, 2 * width if width > 1 else 1
     old, new = _allocate_hypotheses(most, steps), _allocate_hypotheses(most, steps)
     # Unfinished sentences; the rows of number n are first_of[n] .. first_of[n + 1] - 1.
     live, sentence_of, first_of = count, np.arange(count), np.arange(count + 1)
-    tokens, positions, cursors = np.full(most, rules.bos), np.zeros(most, np.int64), np.zeros(most, np.int64)
+    tokens, positions, cursors = (
+        np.full(most, rules.bos),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.int64),
+    )
     begins, ends = np.zeros(most, np.int64), np.zeros(most, np.int64)
     for row in range(count):
         begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]
@@ -167,8 +189,19 @@ def search(context, batch, rules, keys, values, results, location):
             return IS_PAST
         for row in range(rows):
             old.slots[row, length - 1], positions[row] = (length - 1) * most + row, length - 1
-        outputs = step(context, tokens, positions, rows, old.slots, keys, values, sources, begins, ends)
-        top_tokens(context, outputs, rows, old.log_probs if width > 1 else zeros, rules.banned, top, totals, counts)
+        outputs = step(
+            context, tokens, positions, rows, old.slots, keys, values, sources, begins, ends
+        )
+        top_tokens(
+            context,
+            outputs,
+            rows,
+            old.log_probs if width > 1 else zeros,
+            rules.banned,
+            top,
+            totals,
+            counts,
+        )
         remaining, at, begin = 0, first_of[0], first_of[0]
         for number in range(live):
             sentence, end, first = sentence_of[number], first_of[number + 1], at
@@ -179,7 +212,18 @@ def search(context, batch, rules, keys, values, results, location):
             begin = end
             if taken == 0 and width == 1:
                 return IS_NONE
-            at = _expand(rules, batch.limits[sentence], length, sentence, candidates, taken, old, new, at, results)
+            at = _expand(
+                rules,
+                batch.limits[sentence],
+                length,
+                sentence,
+                candidates,
+                taken,
+                old,
+                new,
+                at,
+                results,
+            )
             for row in range(first, at):
                 tokens[row] = new.tokens[row, length - 1]
                 begins[row], ends[row] = batch.starts[sentence], batch.starts[sentence + 1]

@@ -6,14 +6,16 @@
     exp_and_sum(a, top, n)  a_i <- e^{a_i - top};  returns their sum
     sum_exp(a, top, n)      returns sum_i e^{a_i - top}
     gelu(a, n)              a_i <- a_i (1 + erf(a_i / sqrt 2)) / 2
-    gelu_tanh(a, n)         a_i <- a_i sigmoid(2 sqrt(2 / pi) (a_i + 0.044715 a_i^3)), which is (1 + tanh(.)) / 2
+    gelu_tanh(a, n)         a_i <- a_i sigmoid(2 sqrt(2 / pi) (a_i + 0.044715 a_i^3)), which is (1 +
+    tanh(.)) / 2
     silu(a, n)              a_i <- a_i sigmoid(a_i)
     to_bfloat16(a, o, n)    o_i <- a_i in bfloat16
 
-Arguments are addresses of float32; n is the number of elements, a multiple of LANES. Compilers unroll plain loops
-further, with a slow remainder for rows as short as those of a head.
+Arguments are addresses of float32; n is the number of elements, a multiple of LANES. Compilers
+unroll plain loops further, with a slow remainder for rows as short as those of a head.
 
-    e^x = 2^k e^f       k = round(x / ln 2), f = x - k ln 2, e^f by eight terms of its series: relative error below 3e-7
+    e^x = 2^k e^f       k = round(x / ln 2), f = x - k ln 2, e^f by eight terms of its series:
+    relative error below 3e-7
 
 e^x below 2^-126 gives zero; NaN stays NaN.
 
@@ -37,7 +39,8 @@ _SERIES = [1 / math.factorial(power) for power in range(8)]
 _LN2_HIGH = round(math.log(2) * 2**15) / 2**15
 """ln 2 with so few digits that k ln 2 is exact."""
 _LN2_LOW = math.log(2) - _LN2_HIGH
-# abramowitz1964, 7.1.26: erf(x) = 1 - t (a_1 + a_2 t + ...) e^{-x^2}, t = 1 / (1 + p x), |error| <= 1.5e-7
+# abramowitz1964, 7.1.26: erf(x) = 1 - t (a_1 + a_2 t + ...) e^{-x^2}, t = 1 / (1 + p x), |error| <=
+# 1.5e-7
 _ERF_P, _ERF = 0.3275911, (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
@@ -46,21 +49,27 @@ def _splat(number: float) -> ir.Constant:
 
 
 def _load(builder: Any, address: Any, index: Any) -> Any:
-    pointer = builder.inttoptr(builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer())
+    pointer = builder.inttoptr(
+        builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer()
+    )
     value = builder.load(pointer)
     value.align = 4
     return value
 
 
 def _store(builder: Any, value: Any, address: Any, index: Any) -> None:
-    pointer = builder.inttoptr(builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer())
+    pointer = builder.inttoptr(
+        builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer()
+    )
     builder.store(value, pointer).align = 4
 
 
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Emit a b + c of registers, rounded once."""
     signature = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    return builder.call(declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c])
+    return builder.call(
+        declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c]
+    )
 
 
 def _broadcast(builder: Any, value: Any) -> Any:
@@ -95,9 +104,13 @@ def _exp(builder: Any, x: Any) -> Any:
 
 
 def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, Any], Any]) -> Any:
-    """Emit a loop over registers; return the last value of `value = body(index, value)`, starting from `first`."""
+    """Emit a loop over registers; return the last value of `value = body(index, value)`, starting
+    from `first`."""
     begin = builder.block
-    loop, end = builder.function.append_basic_block("lanes"), builder.function.append_basic_block("done")
+    loop, end = (
+        builder.function.append_basic_block("lanes"),
+        builder.function.append_basic_block("done"),
+    )
     builder.branch(loop)
     builder.position_at_end(loop)
     index, value = builder.phi(_INT), builder.phi(_FLOATS)
@@ -135,7 +148,12 @@ def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
         splat = _broadcast(builder, weight)
 
         def step(index: Any, unused: Any) -> Any:
-            _store(builder, fma(builder, _load(builder, a, index), splat, _load(builder, out, index)), out, index)
+            _store(
+                builder,
+                fma(builder, _load(builder, a, index), splat, _load(builder, out, index)),
+                out,
+                index,
+            )
             return unused
 
         _loop_registers(builder, count, _splat(0.0), step)
@@ -168,7 +186,9 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, count = arguments
-        size = declare_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
+        size = declare_function(
+            builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
+        )
 
         def step(index: Any, unused: Any) -> Any:
             x = _load(builder, a, index)
@@ -177,9 +197,13 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
             series = _splat(_ERF[-1])
             for term in reversed(_ERF[:-1]):
                 series = fma(builder, series, t, _splat(term))
-            tail = builder.fmul(builder.fmul(t, series), _exp(builder, builder.fneg(builder.fmul(scaled, scaled))))
+            tail = builder.fmul(
+                builder.fmul(t, series), _exp(builder, builder.fneg(builder.fmul(scaled, scaled)))
+            )
             upper = builder.fmul(_splat(0.5), tail)  # Phi(-|x|)
-            cdf = builder.select(builder.fcmp_ordered("<", x, _splat(0.0)), upper, builder.fsub(_splat(1.0), upper))
+            cdf = builder.select(
+                builder.fcmp_ordered("<", x, _splat(0.0)), upper, builder.fsub(_splat(1.0), upper)
+            )
             _store(builder, builder.fmul(x, cdf), a, index)
             return unused
 
@@ -191,10 +215,14 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
 
 def _sigmoid(builder: Any, x: Any) -> Any:
     """Emit 1 / (1 + e^-x) of a register, from e^-|x|, which cannot overflow."""
-    size = declare_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
+    size = declare_function(
+        builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
+    )
     tail = _exp(builder, builder.fneg(builder.call(size, [x])))
     share = builder.fdiv(_splat(1.0), builder.fadd(_splat(1.0), tail))
-    return builder.select(builder.fcmp_ordered("<", x, _splat(0.0)), builder.fmul(tail, share), share)
+    return builder.select(
+        builder.fcmp_ordered("<", x, _splat(0.0)), builder.fmul(tail, share), share
+    )
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable:
@@ -235,7 +263,8 @@ gelu_tanh = intrinsic(_in_place(_gelu_tanh))
 @intrinsic
 def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
     """Write a_i, rounded to nearest even, to the bfloat16 o_i."""
-    # In integers: without native instructions, LLVM would emit calls of functions that do not exist.
+    # In integers: without native instructions, LLVM would emit calls of functions that do not
+    # exist.
     halves = ir.VectorType(ir.IntType(16), LANES)
 
     def splat(number: int) -> ir.Constant:
@@ -249,9 +278,13 @@ def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
             bits = builder.bitcast(value, _WORDS)
             is_odd = builder.and_(builder.lshr(bits, splat(16)), splat(1))
             rounded = builder.lshr(builder.add(bits, builder.add(is_odd, splat(0x7FFF))), splat(16))
-            rounded = builder.select(builder.fcmp_unordered("uno", value, value), splat(0x7FC0), rounded)
+            rounded = builder.select(
+                builder.fcmp_unordered("uno", value, value), splat(0x7FC0), rounded
+            )
             to = builder.add(out, builder.mul(index, ir.Constant(_INT, 2)))
-            builder.store(builder.trunc(rounded, halves), builder.inttoptr(to, halves.as_pointer())).align = 2
+            builder.store(
+                builder.trunc(rounded, halves), builder.inttoptr(to, halves.as_pointer())
+            ).align = 2
             return unused
 
         _loop_registers(builder, count, _splat(0.0), step)
@@ -272,7 +305,9 @@ def _exponentials(in_place: bool) -> Callable:
                     _store(builder, power, a, index)
                 return builder.fadd(total, power)
 
-            return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
+            return _reduce(
+                builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd
+            )
 
         return types.float32(types.int64, types.float32, types.int64), generate
 

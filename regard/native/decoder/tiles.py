@@ -1,17 +1,20 @@
-"""Tiles: the innermost loop of every product, written in LLVM IR so that its sums stay in registers.
+"""Tiles: the innermost loop of every product, written in LLVM IR so that its sums stay in
+registers.
 
-    out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])        r < rows, c < 2 LANES (or four times as many)
+    out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])        r < rows, c < 2 LANES (or four
+    times as many)
 
-The weights are stored in panels (regard.native.decoder.packed_weights): those multiplied by x[:, k] are contiguous
-and read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24 registers of 16 and only loads and
-multiplies; a tile of few rows takes four panels, so that enough independent sums hide the latency.
+The weights are stored in panels (regard.native.decoder.packed_weights): those multiplied by x[:, k]
+are contiguous and read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24
+registers of 16 and only loads and multiplies; a tile of few rows takes four panels, so that enough
+independent sums hide the latency.
 
     float32    w as it is
     pairs      x and w in bfloat16, numbers 2 k and 2 k + 1 in a word: two products added at a time
-    halves     w in bfloat16 without such an instruction: column c in the lower and c + LANES in the upper half of a
-               word, each widened to float32 by a shift or a mask; x as it is
-    int8       x in bytes from 1 to 255 (128 is zero), w in bytes from -127 to 127, four products added at a time:
-               out = (sum - 128 sum_k w[k, c]) x_scale[r] w_scale[c]
+    halves     w in bfloat16 without such an instruction: column c in the lower and c + LANES in the
+               upper half of a word, each widened to float32 by a shift or a mask; x as it is
+    int8       x in bytes from 1 to 255 (128 is zero), w in bytes from -127 to 127, four products
+               added at a time: out = (sum - 128 sum_k w[k, c]) x_scale[r] w_scale[c]
 
 Source: goto2008 (panels and register tiles); int8: jacob2018, section 2.
 """
@@ -24,7 +27,13 @@ from numba import types
 from regard.compat.numba import declare_function
 from regard.native.compile import intrinsic
 from regard.native.decoder.simd import fma
-from regard.native.processor import HAS_BYTE_PRODUCTS, HAS_PAIR_PRODUCTS, LANES, PAIR_PRODUCT, TILE_ROWS
+from regard.native.processor import (
+    HAS_BYTE_PRODUCTS,
+    HAS_PAIR_PRODUCTS,
+    LANES,
+    PAIR_PRODUCT,
+    TILE_ROWS,
+)
 
 PANEL = 2 * LANES
 """Columns of a panel."""
@@ -54,7 +63,9 @@ _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
 _BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
 _DECLARATION = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
 # LLVM 22 takes bytes where earlier versions took words, and rewrites the declaration.
-_FOURS = ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_DECLARATION)) else _WORDS
+_FOURS = (
+    ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_DECLARATION)) else _WORDS
+)
 _TWOS = ir.VectorType(_BFloat(), 2 * LANES)
 LINE = 64
 """Bytes of a cache line."""
@@ -109,7 +120,8 @@ def _broadcast(builder: Any, value: Any) -> Any:
 
 
 def _load_weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list[Any]:
-    """Emit loads of the weights of one depth (one word of x), a register for each register column."""
+    """Emit loads of the weights of one depth (one word of x), a register for each register
+    column."""
     registers = 1 if shape.kind == HALVES else 2
     byte_offset = builder.mul(depth, _constant(registers * _REGISTER))
     result = []
@@ -141,13 +153,17 @@ def _multiply_add(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> 
     if kind == PAIRS:
         signature = ir.FunctionType(_FLOATS, [_FLOATS, _TWOS, _TWOS])
         dot = declare_function(module, signature, PAIR_PRODUCT)
-        return builder.call(dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)])
+        return builder.call(
+            dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)]
+        )
     if kind != INT8:
         return fma(builder, x, weights, total)
     if HAS_BYTE_PRODUCTS:
         signature = ir.FunctionType(_WORDS, [_WORDS, _FOURS, _FOURS])
         dot = declare_function(module, signature, _BYTE_PRODUCT)
-        return builder.call(dot, [total, builder.bitcast(x, _FOURS), builder.bitcast(weights, _FOURS)])
+        return builder.call(
+            dot, [total, builder.bitcast(x, _FOURS), builder.bitcast(weights, _FOURS)]
+        )
     for index in range(4):
         low = ir.Constant(_WORDS, [24 - 8 * index] * LANES)
         signed = builder.ashr(builder.shl(weights, low), ir.Constant(_WORDS, [24] * LANES))
@@ -160,8 +176,8 @@ def _multiply_add(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> 
 def _function(module: Any, shape: _Shape) -> Any:
     """Return the function of the tile of a shape, defined once per module. Its arguments:
 
-    x, x_stride, weights, panel_stride, depth, prefetch (address of `depth` cache lines to prefetch), bias, out,
-    out_stride, floor, is_added, x_scales, w_scales, w_sums
+    x, x_stride, weights, panel_stride, depth, prefetch (address of `depth` cache lines to
+    prefetch), bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums
     """
     name = f"regard.tile.{shape.kind}.{shape.rows}.{shape.panels}"
     if name in module.globals:
@@ -171,8 +187,15 @@ def _function(module: Any, shape: _Shape) -> Any:
     builder = ir.IRBuilder(function.append_basic_block("begin"))
     x, x_stride, weights, panel_stride, depth, prefetch = function.args[:6]
     rows = [builder.add(x, builder.mul(x_stride, _constant(row))) for row in range(shape.rows)]
-    panels = [builder.add(weights, builder.mul(panel_stride, _constant(panel))) for panel in range(shape.panels)]
-    begin, loop, end = builder.block, function.append_basic_block("loop"), function.append_basic_block("end")
+    panels = [
+        builder.add(weights, builder.mul(panel_stride, _constant(panel)))
+        for panel in range(shape.panels)
+    ]
+    begin, loop, end = (
+        builder.block,
+        function.append_basic_block("loop"),
+        function.append_basic_block("end"),
+    )
     builder.branch(loop)
     builder.position_at_end(loop)
     kind = _WORDS if shape.kind == INT8 else _FLOATS
@@ -183,12 +206,19 @@ def _function(module: Any, shape: _Shape) -> Any:
     byte_offset, new_sums = builder.mul(step, _constant(4)), []
     for row, address in enumerate(rows):
         number = _broadcast(
-            builder, _load(builder, builder.add(address, byte_offset), _WORD if shape.is_packed else _FLOAT)
+            builder,
+            _load(builder, builder.add(address, byte_offset), _WORD if shape.is_packed else _FLOAT),
         )
         for column, weight in enumerate(columns):
-            new_sums.append(_multiply_add(builder, shape.kind, sums[row * shape.columns + column], number, weight))
+            new_sums.append(
+                _multiply_add(
+                    builder, shape.kind, sums[row * shape.columns + column], number, weight
+                )
+            )
     after = builder.add(step, _constant(1))
-    for phi, first, following in zip((step, *sums), (0, *[None] * shape.sums), (after, *new_sums), strict=True):
+    for phi, first, following in zip(
+        (step, *sums), (0, *[None] * shape.sums), (after, *new_sums), strict=True
+    ):
         phi.add_incoming(ir.Constant(phi.type, first), begin)
         phi.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", after, depth), loop, end)
@@ -205,10 +235,15 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
         start = builder.add(out, builder.mul(out_stride, _constant(row)))
         for column in range(shape.columns):
             across = _constant(column * _REGISTER)
-            value, offset = sums[row * shape.columns + column], _load(builder, builder.add(bias, across), _FLOATS)
+            value, offset = (
+                sums[row * shape.columns + column],
+                _load(builder, builder.add(bias, across), _FLOATS),
+            )
             if shape.kind == INT8:
                 value = builder.sub(value, _load(builder, builder.add(w_sums, across), _WORDS))
-                scale = _broadcast(builder, _load(builder, builder.add(x_scales, _constant(4 * row)), _FLOAT))
+                scale = _broadcast(
+                    builder, _load(builder, builder.add(x_scales, _constant(4 * row)), _FLOAT)
+                )
                 scale = builder.fmul(scale, _load(builder, builder.add(w_scales, across), _FLOATS))
                 # Fused: otherwise LLVM would round once in some tile shapes and twice in others.
                 value = fma(builder, builder.sitofp(value, _FLOATS), scale, offset)
@@ -234,7 +269,8 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
 def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any,
          depth: Any, prefetch: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any,
          w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
-    """Compute the tile of the given rows and panels; `kind` must be a literal. Other arguments as in `_function`."""
+    """Compute the tile of the given rows and panels; `kind` must be a literal. Other arguments as
+    in `_function`."""
     if not isinstance(kind, types.IntegerLiteral):
         return None
     signature = types.void(kind, *[types.int64] * 11, types.float32, *[types.int64] * 4)
@@ -242,7 +278,9 @@ def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any,
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         _, rows, panels, *rest = arguments
         shapes = [_Shape(kind.literal_value, count, 1) for count in range(1, TILE_ROWS + 1)]
-        shapes += [_Shape(kind.literal_value, count, FLOW) for count in range(1, _MAX_FLOW_ROWS + 1)]
+        shapes += [
+            _Shape(kind.literal_value, count, FLOW) for count in range(1, _MAX_FLOW_ROWS + 1)
+        ]
         key = builder.add(rows, builder.mul(panels, _constant(100)))
         end = builder.function.append_basic_block("tiled")
         choice = builder.switch(key, end)

@@ -21,13 +21,23 @@ _NO_FLOOR = np.float32(-np.inf)
 
 @jit
 def compute_logits(context, items, first, rows):
-    """Write the logits of rows first .. first + rows of `items` to `LOGITS`, minus infinity after the last token."""
-    product(context, table_of(context).shape[0] - 1, items[first:], rows, floats(context, LOGITS), _NO_FLOOR, SET)
+    """Write the logits of rows first .. first + rows of `items` to `LOGITS`, minus infinity after
+    the last token."""
+    product(
+        context,
+        table_of(context).shape[0] - 1,
+        items[first:],
+        rows,
+        floats(context, LOGITS),
+        _NO_FLOOR,
+        SET,
+    )
 
 
 @jit
 def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
-    """Select the most likely continuations of one row by log p + log_prob, the lower token first in ties.
+    """Select the most likely continuations of one row by log p + log_prob, the lower token first in
+    ties.
 
     Returns their number, or -1 if the logits hold NaN.
     """
@@ -57,7 +67,8 @@ def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
 
 @jit
 def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
-    """Set tokens, totals (rows, n) to the top continuations of each row, and counts to their number or -1 for NaN."""
+    """Set tokens, totals (rows, n) to the top continuations of each row, and counts to their number
+    or -1 for NaN."""
     vocab, logits, table = context[VOCAB], floats(context, LOGITS), table_of(context)
     width = table[table.shape[0] - 1, PANELS] * PANEL
     step = logits.shape[0]
@@ -66,4 +77,6 @@ def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
         compute_logits(context, items, first, count)
         for row in range(count):
             at = first + row
-            counts[at] = _row_top_tokens(logits[row], vocab, width, log_probs[at], banned, tokens[at], totals[at])
+            counts[at] = _row_top_tokens(
+                logits[row], vocab, width, log_probs[at], banned, tokens[at], totals[at]
+            )

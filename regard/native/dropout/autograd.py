@@ -1,6 +1,7 @@
 """Dropout, residual sum and layer norm with their gradients, by the loops beside this file.
 
-Neither the sum nor the dropout mask is stored; backward recomputes both. Gradients of gradients are torch's own.
+Neither the sum nor the dropout mask is stored; backward recomputes both. Gradients of gradients are
+torch's own.
 """
 
 from typing import Any
@@ -25,7 +26,8 @@ def add_drop(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
 def add_drop_norm(
     x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
 ) -> Tensor:
-    """Return LayerNorm(x + dropout(f)), under bfloat16 autocast with a bfloat16 copy. Threshold 0: no dropout."""
+    """Return LayerNorm(x + dropout(f)), under bfloat16 autocast with a bfloat16 copy. Threshold 0:
+    no dropout."""
     out, rounded = _AddDropoutNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
     return out if rounded is None else attach_bfloat16(out, rounded)
 
@@ -50,7 +52,12 @@ class _AddDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         to_x, to_f = ctx.needs_input_grad[:2]
-        return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
+        return (
+            gradient if to_x else None,
+            drop(gradient, *ctx.dropout) if to_f else None,
+            None,
+            None,
+        )
 
 
 class _AddDropoutNorm(torch.autograd.Function):
@@ -58,14 +65,18 @@ class _AddDropoutNorm(torch.autograd.Function):
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
+        out, stats, rounded = loops.add_norm(
+            x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast()
+        )
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         ctx.set_materialize_grads(False)
         return out, rounded
 
     @staticmethod
-    def backward(ctx, gradient: Tensor | None, of_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx, gradient: Tensor | None, of_rounded: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
@@ -77,7 +88,9 @@ class _AddDropoutNorm(torch.autograd.Function):
             )
             inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
             of_inputs = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-            return *(next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias)), None
+            return *(
+                next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias)
+            ), None
         of_outputs = _contiguous(gradient), _contiguous(of_rounded)
         return *loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold), None
 

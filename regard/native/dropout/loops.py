@@ -1,13 +1,16 @@
 """Compiled CPU loops of dropout, addition and layer norm in one pass over memory.
 
-    s = x + m f        y = w (s - mean s) / sqrt(var s + eps) + b        m_i = 0 with probability p, else 1 / (1 - p)
+    s = x + m f        y = w (s - mean s) / sqrt(var s + eps) + b        m_i = 0 with probability p,
+    else 1 / (1 - p)
 
-The random bits of m are a function of a seed and of the position of an element: SplitMix64, whose 64 bits serve four
-elements. So m is not stored, backward draws the same bits again, and threads may run in any order. s is not stored
-either, as it is cheap to recompute from x and f. Sums over rows are first taken within tasks, then over tasks in order,
-so that they do not depend on the number of threads.
+The random bits of m are a function of a seed and of the position of an element: SplitMix64, whose
+64 bits serve four elements. So m is not stored, backward draws the same bits again, and threads may
+run in any order. s is not stored either, as it is cheap to recompute from x and f. Sums over rows
+are first taken within tasks, then over tasks in order, so that they do not depend on the number of
+threads.
 
-f may be float32 or bfloat16 (passed as uint16); everything else is float32. y is optionally returned in bfloat16 too.
+f may be float32 or bfloat16 (passed as uint16); everything else is float32. y is optionally
+returned in bfloat16 too.
 
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
@@ -32,7 +35,8 @@ _MIN_WORK_PER_THREAD = 1 << 15
 
 
 class DropoutJob(NamedTuple):
-    """Dropout, sum or norm of rows; or gradients, of x in `out`, and of weight and bias in `bias` (task, 2, dim)."""
+    """Dropout, sum or norm of rows; or gradients, of x in `out`, and of weight and bias in `bias`
+    (task, 2, dim)."""
 
     rows: int
     dim: int
@@ -80,10 +84,19 @@ def add_norm(
     *,
     with_bfloat16: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return y, the mean and inverse standard deviation of each row of s, and y in bfloat16 if `with_bfloat16`."""
+    """Return y, the mean and inverse standard deviation of each row of s, and y in bfloat16 if
+    `with_bfloat16`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
-    tensors = {"x": x, "f": f, "out": out, "stats": stats, "weight": weight, "bias": bias, "rounded": rounded}
+    tensors = {
+        "x": x,
+        "f": f,
+        "out": out,
+        "stats": stats,
+        "weight": weight,
+        "bias": bias,
+        "rounded": rounded,
+    }
     _run(_norm_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, **tensors)
     return out, stats, rounded
 
@@ -97,11 +110,28 @@ def add_norm_gradients(
     seed: int,
     threshold: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, f, weight and bias, from those of y and of y in bfloat16; either may be None."""
+    """Return the gradients of x, f, weight and bias, from those of y and of y in bfloat16; either
+    may be None."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
-    tensors = {"x": x, "f": f, "out": grad_x, "stats": stats, "weight": weight, "bias": sums, "grad_f": grad_f}
-    _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, grad=gradients[0], rounded=gradients[1], **tensors)
+    tensors = {
+        "x": x,
+        "f": f,
+        "out": grad_x,
+        "stats": stats,
+        "weight": weight,
+        "bias": sums,
+        "grad_f": grad_f,
+    }
+    _run(
+        _norm_gradient_tasks(f.dtype),
+        x,
+        seed,
+        threshold,
+        grad=gradients[0],
+        rounded=gradients[1],
+        **tensors,
+    )
     grad_weight, grad_bias = sums.sum(0)
     return grad_x, grad_f, grad_weight, grad_bias
 
@@ -118,8 +148,12 @@ def _run(function, like: Tensor, seed: int, threshold: int, **others: Any) -> No
     if like.numel() == 0:
         return
     dim = like.shape[-1]
-    table = pack(DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others))
-    threads = min(torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like))
+    table = pack(
+        DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others)
+    )
+    threads = min(
+        torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like)
+    )
     run_on_threads(function, table.ctypes.data, threads)
 
 
@@ -128,7 +162,12 @@ def _open_job(address):
     """Return the job, its first task, and buffers for the random bits and the values of a row."""
     job = carray(address, (_AT.length,), np.int64)
     dim = job[_AT.dim]
-    return job, fetch_and_increment(job, COUNTER), np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
+    return (
+        job,
+        fetch_and_increment(job, COUNTER),
+        np.empty((dim + 3) // 4, np.uint64),
+        np.empty(dim, np.float32),
+    )
 
 
 @jit
@@ -162,7 +201,10 @@ def _make_drop(dtype, stamp, source_dtype=None):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        f, out = array_at(job, _AT.f, (rows, dim), source_dtype), array_at(job, _AT.out, (rows, dim), dtype)
+        f, out = (
+            array_at(job, _AT.f, (rows, dim), source_dtype),
+            array_at(job, _AT.out, (rows, dim), dtype),
+        )
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
@@ -184,7 +226,10 @@ def _make_add(dtype, stamp):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
+        x, f = (
+            array_at(job, _AT.x, (rows, dim), np.float32),
+            array_at(job, _AT.f, (rows, dim), dtype),
+        )
         out = array_at(job, _AT.out, (rows, dim), np.float32)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
@@ -218,9 +263,18 @@ def _make_norm(dtype, stamp):
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
         epsilon = job[_AT.epsilon : _AT.epsilon + 1].view(np.float64)[0]
-        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
-        out, stats = array_at(job, _AT.out, (rows, dim), np.float32), array_at(job, _AT.stats, (rows, 2), np.float32)
-        weight, bias = array_at(job, _AT.weight, (dim,), np.float32), array_at(job, _AT.bias, (dim,), np.float32)
+        x, f = (
+            array_at(job, _AT.x, (rows, dim), np.float32),
+            array_at(job, _AT.f, (rows, dim), dtype),
+        )
+        out, stats = (
+            array_at(job, _AT.out, (rows, dim), np.float32),
+            array_at(job, _AT.stats, (rows, 2), np.float32),
+        )
+        weight, bias = (
+            array_at(job, _AT.weight, (dim,), np.float32),
+            array_at(job, _AT.bias, (dim,), np.float32),
+        )
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
@@ -272,9 +326,18 @@ def _make_norm_gradient(dtype, stamp):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
-        grad_x, grad_f = array_at(job, _AT.out, (rows, dim), np.float32), array_at(job, _AT.grad_f, (rows, dim), dtype)
-        stats, grad = array_at(job, _AT.stats, (rows, 2), np.float32), array_at(job, _AT.grad, (rows, dim), np.float32)
+        x, f = (
+            array_at(job, _AT.x, (rows, dim), np.float32),
+            array_at(job, _AT.f, (rows, dim), dtype),
+        )
+        grad_x, grad_f = (
+            array_at(job, _AT.out, (rows, dim), np.float32),
+            array_at(job, _AT.grad_f, (rows, dim), dtype),
+        )
+        stats, grad = (
+            array_at(job, _AT.stats, (rows, 2), np.float32),
+            array_at(job, _AT.grad, (rows, dim), np.float32),
+        )
         weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)
@@ -292,7 +355,9 @@ def _make_norm_gradient(dtype, stamp):
                     grad_row[:] = 0
                 if job[_AT.rounded] != 0:
                     _add_rounded(grad_row, rounded[row])
-                _norm_gradient(values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row)
+                _norm_gradient(
+                    values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row
+                )
                 for i in range(dim):
                     values[i] = out_row[i]
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])

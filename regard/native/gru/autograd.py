@@ -1,11 +1,12 @@
-"""A GRU over a whole sequence as one autograd function: an encoder layer, and a decoder with additive attention.
+"""A GRU over a whole sequence as one autograd function: an encoder layer, and a decoder with
+additive attention.
 
-A step is one product per weight and one compiled pass over its gates (regard.native.gru.cells) or its read
-(regard.native.gru.read); the gradients of the weights are one product over all steps after the loop. Tensors are
-time-major, so that each step is contiguous.
+A step is one product per weight and one compiled pass over its gates (regard.native.gru.cells) or
+its read (regard.native.gru.read); the gradients of the weights are one product over all steps after
+the loop. Tensors are time-major, so that each step is contiguous.
 
-Products are float32 (regard.ops.linear) or, under autocast, bfloat16, to which weights are cast once; states, gates and
-reads are float32 throughout.
+Products are float32 (regard.ops.linear) or, under autocast, bfloat16, to which weights are cast
+once; states, gates and reads are float32 throughout.
 
 Source: bahdanau2015, appendix A; appleyard2016 (products of all steps in one).
 """
@@ -29,10 +30,14 @@ def encode(
     lengths: Int[Tensor, " batch"],
     weights: list[Float[Tensor, "gates_hidden hidden"]],
     biases: list[Float[Tensor, " gates_hidden"]],
-) -> tuple[Float[Tensor, "source batch directions_hidden"], Float[Tensor, "directions batch hidden"]]:
-    """Return the states of a layer, zeros after the end of a row, and the final state of each direction.
+) -> tuple[
+    Float[Tensor, "source batch directions_hidden"], Float[Tensor, "directions batch hidden"]
+]:
+    """Return the states of a layer, zeros after the end of a row, and the final state of each
+    direction.
 
-    projected: p of all directions, concatenated; the second direction runs backward. weights, biases: B and b' of each.
+    projected: p of all directions, concatenated; the second direction runs backward. weights,
+               biases: B and b' of each.
     """
     return _EncoderLayer.apply(projected, lengths, product_dtype(), *weights, *biases)
 
@@ -54,7 +59,9 @@ def decode(
     lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
     weights = cell.state, cell.state_bias, cell.context
     constants = _Constants((2 * wide).exp_(), lengths, product_dtype())
-    return _Decoder.apply(constants, projected, *before, source.keys, source.values, *weights, *read)
+    return _Decoder.apply(
+        constants, projected, *before, source.keys, source.values, *weights, *read
+    )
 
 
 def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -63,7 +70,8 @@ def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
 
 
 def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
-    """Return the sum over all rows of gradient item^T: (steps, rows, out) and (steps, rows, in) give (out, in)."""
+    """Return the sum over all rows of gradient item^T: (steps, rows, out) and (steps, rows, in)
+    give (out, in)."""
     gradients, items = gradients.flatten(0, 1), items.flatten(0, 1)
     if gradients.dtype == torch.float32:  # the narrower one is transposed
         return linear(items.t().contiguous(), gradients.t()).t()
@@ -72,7 +80,9 @@ def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
 
 class _EncoderLayer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, projected: Tensor, lengths: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx, projected: Tensor, lengths: Tensor, dtype: torch.dtype, *weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False):
             directions = len(weights) // 2
             steps, rows, _ = projected.shape
@@ -95,7 +105,11 @@ class _EncoderLayer(torch.autograd.Function):
                     cells.gru(
                         projected[t, :, inputs],
                         None,
-                        linear(product_states[direction, before], recurrent_weights[direction], biases[direction]),
+                        linear(
+                            product_states[direction, before],
+                            recurrent_weights[direction],
+                            biases[direction],
+                        ),
                         states[direction, before],
                         gates=gates[direction, t],
                         new_state=states[direction, after],
@@ -121,7 +135,10 @@ class _EncoderLayer(torch.autograd.Function):
             grad_recurrent = torch.empty(directions, steps, rows, 3 * hidden, dtype=ctx.dtype)
             for direction in range(directions):
                 _, order = _schedule(direction, steps)
-                carry, extra = grad_ends[direction].clone(memory_format=torch.contiguous_format), None
+                carry, extra = (
+                    grad_ends[direction].clone(memory_format=torch.contiguous_format),
+                    None,
+                )
                 columns = slice(direction * hidden, (direction + 1) * hidden)
                 inputs = slice(3 * direction * hidden, 3 * (direction + 1) * hidden)
                 weight_t = recurrent_weights[direction].t()
@@ -137,15 +154,24 @@ class _EncoderLayer(torch.autograd.Function):
                         lengths=lengths,
                         time=t,
                     )
-                    extra = linear(grad_recurrent[direction, t], weight_t) if t != order[0][0] else None
-            previous_states = [product_states[d, 1:] if d else product_states[d, :steps] for d in range(directions)]
-            grad_weights = [_weight_gradient(grad_recurrent[d], previous_states[d]) for d in range(directions)]
-            grad_biases = [grad_recurrent[d].sum((0, 1), dtype=torch.float32) for d in range(directions)]
+                    extra = (
+                        linear(grad_recurrent[direction, t], weight_t) if t != order[0][0] else None
+                    )
+            previous_states = [
+                product_states[d, 1:] if d else product_states[d, :steps] for d in range(directions)
+            ]
+            grad_weights = [
+                _weight_gradient(grad_recurrent[d], previous_states[d]) for d in range(directions)
+            ]
+            grad_biases = [
+                grad_recurrent[d].sum((0, 1), dtype=torch.float32) for d in range(directions)
+            ]
         return grad_input, None, None, *grad_weights, *grad_biases
 
 
 def _schedule(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the index of the initial state, and for each step the indices of its item, previous and next state."""
+    """Return the index of the initial state, and for each step the indices of its item, previous
+    and next state."""
     if direction == 0:
         return 0, [(t, t, t + 1) for t in range(steps)]
     return steps, [(t, t + 1, t) for t in reversed(range(steps))]
@@ -171,15 +197,23 @@ class _Decoder(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_states: Tensor | None, grad_contexts: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx, grad_states: Tensor | None, grad_contexts: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         if grad_states is None and grad_contexts is None:
             return (None,) * (1 + len(ctx.types))
         saved = _SavedForBackward(*ctx.saved_tensors)
         with torch.autocast("cpu", enabled=False):
             gradients = _decode_backward(
-                saved, *(None if x is None else x.float().contiguous() for x in (grad_states, grad_contexts))
+                saved,
+                *(
+                    None if x is None else x.float().contiguous()
+                    for x in (grad_states, grad_contexts)
+                ),
             )
-        return None, *(gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.types, strict=True))
+        return None, *(
+            gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.types, strict=True)
+        )
 
 
 class _SavedForBackward(NamedTuple):
@@ -208,14 +242,31 @@ class _SavedForBackward(NamedTuple):
 
 
 def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
-    """Return states and contexts in the dtype of products, including those before the first step, and saved tensors."""
-    projected, state, context, _, values, state_weight, state_bias, context_weight, query_weight, v = tensors
+    """Return states and contexts in the dtype of products, including those before the first step,
+    and saved tensors."""
+    (
+        projected,
+        state,
+        context,
+        _,
+        values,
+        state_weight,
+        state_bias,
+        context_weight,
+        query_weight,
+        v,
+    ) = tensors
     exps, lengths, dtype = constants
     steps, rows, _ = projected.shape
     hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
-    projected, memory = projected.to(dtype).contiguous(), (exps, values.float().contiguous(), v.contiguous(), lengths)
+    projected, memory = (
+        projected.to(dtype).contiguous(),
+        (exps, values.float().contiguous(), v.contiguous(), lengths),
+    )
     weight = torch.cat((state_weight, query_weight)).to(dtype)
-    bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(dtype)
+    bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(
+        dtype
+    )
     product_context_weight = context_weight.to(dtype).contiguous()
     states, contexts = (
         torch.empty(steps + 1, rows, hidden, dtype=torch.float32),

@@ -1,4 +1,5 @@
-"""Compiled CPU loops of GRU cells: all gates of a step in one pass over memory, forward and backward.
+"""Compiled CPU loops of GRU cells: all gates of a step in one pass over memory, forward and
+backward.
 
     r, z = sigmoid(p + a + q)                    p = A x + b, a = C c (or absent), q = B s + b'
     n    = tanh(p + a + r q)
@@ -7,8 +8,9 @@
     dn = (1 - z) (1 - n^2) ds'      dz = z (1 - z) (s - n) ds'      dr = r (1 - r) q_n dn
     dp = da = [dr dz dn]            dq = [dr dz r dn]               ds = z ds' + B^T dq
 
-Inputs and outputs of products are float32 or bfloat16 (passed as uint16); states and their gradients are float32.
-Rows are computed separately, so that results do not depend on the number of threads.
+Inputs and outputs of products are float32 or bfloat16 (passed as uint16); states and their
+gradients are float32. Rows are computed separately, so that results do not depend on the number of
+threads.
 
 Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
 """
@@ -22,7 +24,16 @@ from torch import Tensor
 
 from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import COUNTER, Address, Strided, array_at, as_address, fetch_and_increment, offsets, pack
+from regard.native.jobs import (
+    COUNTER,
+    Address,
+    Strided,
+    array_at,
+    as_address,
+    fetch_and_increment,
+    offsets,
+    pack,
+)
 from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -33,7 +44,8 @@ _MIN_WORK_PER_THREAD = 1 << 13
 
 
 class GRUJob(NamedTuple):
-    """A step of a GRU, or its gradients: of `input` and of `recurrent` in their place, of `out` given in its place."""
+    """A step of a GRU, or its gradients: of `input` and of `recurrent` in their place, of `out`
+    given in its place."""
 
     rows: int
     dim: int
@@ -69,16 +81,20 @@ def gru(
     lengths: Tensor | None = None,
     time: int = 0,
 ) -> None:
-    """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s' or zeros to `out`.
+    """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s'
+    or zeros to `out`.
 
-    projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None; recurrent: q (rows, at least
-    3 hidden); state: s. lengths: rows of at most `time` items are finished.
+    projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None;
+    recurrent: q (rows, at least 3 hidden); state: s. lengths: rows of at most `time` items are
+               finished.
     """
     job = GRUJob(
         *_sizes(state), time, projected, recurrent, out,
         context=context, state=state, gates=gates, new_state=new_state, low=low, lengths=lengths,
     )  # fmt: skip
-    run_rows(_forward(recurrent.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+    run_rows(
+        _forward(recurrent.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD
+    )
 
 
 def gru_gradients(
@@ -95,19 +111,24 @@ def gru_gradients(
 ) -> None:
     """Write the gradients of p (equal to those of a) and of q, and replace `carry` by z ds'.
 
-    ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from products, from the output.
+    ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from
+    products, from the output.
     """
     job = GRUJob(
         *_sizes(state), time, grad_input, grad_recurrent, grad_out,
         extra=extra, carry=carry, gates=gates, state=state, lengths=lengths,
     )  # fmt: skip
-    run_rows(_backward(grad_input.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+    run_rows(
+        _backward(grad_input.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD
+    )
 
 
 def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -> None:
     """Run tasks of rows on as many threads as pay off for this size."""
     if rows:
-        run_on_threads(function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows))
+        run_on_threads(
+            function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows)
+        )
 
 
 def _sizes(state: Tensor) -> tuple[int, int, int]:
@@ -135,7 +156,12 @@ def _tanh(x):
 def _gru_step(values, recurrent, state, gates, new_state):
     """Compute one row, with values = p + a."""
     dim = state.shape[0]
-    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+    reset, update, new_gate, hidden_new = (
+        gates[:dim],
+        gates[dim : 2 * dim],
+        gates[2 * dim : 3 * dim],
+        gates[3 * dim :],
+    )
     for i in range(2 * dim):
         gates[i] = _sigmoid(values[i] + recurrent[i])
     values, recurrent = values[2 * dim :], recurrent[2 * dim :]
@@ -177,24 +203,41 @@ def _make_forward(dtype, stamp):
                 if is_active:
                     read(
                         values,
-                        carray(as_address(job[_AT.input] + row * job[_AT.input_stride] * size), (3 * dim,), dtype),
+                        carray(
+                            as_address(job[_AT.input] + row * job[_AT.input_stride] * size),
+                            (3 * dim,),
+                            dtype,
+                        ),
                     )
                     if job[_AT.context] != 0:
-                        read(extra, carray(as_address(job[_AT.context] + row * 3 * dim * size), (3 * dim,), dtype))
+                        read(
+                            extra,
+                            carray(
+                                as_address(job[_AT.context] + row * 3 * dim * size),
+                                (3 * dim,),
+                                dtype,
+                            ),
+                        )
                         _add(values, extra)
                     read(
                         recurrent,
                         carray(
-                            as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size), (3 * dim,), dtype
+                            as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size),
+                            (3 * dim,),
+                            dtype,
                         ),
                     )
                     _gru_step(values, recurrent, state[row], gates[row], target)
                 else:
                     target[:] = state[row]
                 if job[_AT.low] != 0:
-                    write(carray(as_address(job[_AT.low] + row * dim * size), (dim,), dtype), target)
+                    write(
+                        carray(as_address(job[_AT.low] + row * dim * size), (dim,), dtype), target
+                    )
                 if job[_AT.out] != 0:
-                    out = carray(as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32)
+                    out = carray(
+                        as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32
+                    )
                     if is_active:
                         out[:] = target
                     else:
@@ -208,8 +251,17 @@ def _make_forward(dtype, stamp):
 def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
     """Compute the gradients of one row; carry is ds' and becomes z ds'."""
     dim = state.shape[0]
-    reset, update, new_gate, hidden_new = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
-    input_reset, input_update, input_new = grad_input[:dim], grad_input[dim : 2 * dim], grad_input[2 * dim :]
+    reset, update, new_gate, hidden_new = (
+        gates[:dim],
+        gates[dim : 2 * dim],
+        gates[2 * dim : 3 * dim],
+        gates[3 * dim :],
+    )
+    input_reset, input_update, input_new = (
+        grad_input[:dim],
+        grad_input[dim : 2 * dim],
+        grad_input[2 * dim :],
+    )
     recurrent_reset, recurrent_update, recurrent_new = (
         grad_recurrent[:dim],
         grad_recurrent[dim : 2 * dim],
@@ -251,22 +303,38 @@ def _make_backward(dtype, stamp):
             for row in range(task * step, min(rows, task * step + step)):
                 is_active = job[_AT.lengths] == 0 or time < lengths[row]
                 if job[_AT.extra] != 0:
-                    read(extra, carray(as_address(job[_AT.extra] + row * dim * size), (dim,), dtype))
+                    read(
+                        extra, carray(as_address(job[_AT.extra] + row * dim * size), (dim,), dtype)
+                    )
                     _add(carry[row], extra)
                 if is_active:
                     if job[_AT.out] != 0:
-                        grad_out = carray(as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32)
+                        grad_out = carray(
+                            as_address(job[_AT.out] + row * job[_AT.out_stride] * 4),
+                            (dim,),
+                            np.float32,
+                        )
                         _add(carry[row], grad_out)
-                    _gru_step_backward(carry[row], gates[row], state[row], grad_input, grad_recurrent)
+                    _gru_step_backward(
+                        carry[row], gates[row], state[row], grad_input, grad_recurrent
+                    )
                 else:
                     grad_input[:] = 0
                     grad_recurrent[:] = 0
                 write(
-                    carray(as_address(job[_AT.input] + row * job[_AT.input_stride] * size), (3 * dim,), dtype),
+                    carray(
+                        as_address(job[_AT.input] + row * job[_AT.input_stride] * size),
+                        (3 * dim,),
+                        dtype,
+                    ),
                     grad_input,
                 )
                 write(
-                    carray(as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size), (3 * dim,), dtype),
+                    carray(
+                        as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size),
+                        (3 * dim,),
+                        dtype,
+                    ),
                     grad_recurrent,
                 )
             task = fetch_and_increment(job, COUNTER)

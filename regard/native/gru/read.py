@@ -1,15 +1,18 @@
 """Additive attention of decoder steps on a CPU: one query per row and step, forward and backward.
 
     a_j = v . tanh(q + k_j)         p = softmax(a_1 .. a_length)          c = sum_j p_j values_j
-    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j} is computed once per sequence
+    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j} is computed once
+    per sequence
 
     g_j = p_j (dc . values_j - dc . c)             gradient of a_j
     dq  = 4 v sum_j g_j r_j (1 - r_j)              at every step, for the state of the query
-    dk_j = 4 v sum_t g_tj r_tj (1 - r_tj)          dvalues_j = sum_t p_tj dc_t          dv = sum_tj g_tj (1 - 2 r_tj)
+    dk_j = 4 v sum_t g_tj r_tj (1 - r_tj)          dvalues_j = sum_t p_tj dc_t          dv = sum_tj
+    g_tj (1 - 2 r_tj)
 
-The last line is computed after the loop, row by row, so that sums over steps stay in the cache instead of being read
-and written at each step. |k| is at most `MAX_EXP_INPUT`, so that no product of exponentials is 0 times infinity. Each
-row is computed separately, so that results do not depend on the number of threads.
+The last line is computed after the loop, row by row, so that sums over steps stay in the cache
+instead of being read and written at each step. |k| is at most `MAX_EXP_INPUT`, so that no product
+of exponentials is 0 times infinity. Each row is computed separately, so that results do not depend
+on the number of threads.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -24,7 +27,16 @@ from torch import Tensor
 from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
-from regard.native.jobs import COUNTER, Address, Strided, array_at, as_address, fetch_and_increment, offsets, pack
+from regard.native.jobs import (
+    COUNTER,
+    Address,
+    Strided,
+    array_at,
+    as_address,
+    fetch_and_increment,
+    offsets,
+    pack,
+)
 from regard.native.rows import row_reader, row_writer
 
 _MIN_WORK_PER_THREAD = 1 << 16
@@ -58,7 +70,13 @@ class ReadJob(NamedTuple):
 
 
 _AT = offsets(ReadJob)
-_ZERO, _ONE, _HALF, _TWO, _CLAMP = np.float32(0), np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
+_ZERO, _ONE, _HALF, _TWO, _CLAMP = (
+    np.float32(0),
+    np.float32(1),
+    np.float32(0.5),
+    np.float32(2),
+    np.float32(43),
+)
 
 
 class ExponentialMemory(NamedTuple):
@@ -75,13 +93,28 @@ class ExponentialMemory(NamedTuple):
 
 
 def read(
-    query: Tensor, memory: ExponentialMemory, *, exp_query: Tensor, weights: Tensor, out: Tensor, low: Tensor | None
+    query: Tensor,
+    memory: ExponentialMemory,
+    *,
+    exp_query: Tensor,
+    weights: Tensor,
+    out: Tensor,
+    low: Tensor | None,
 ) -> None:
-    """Write c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `exp_query`, p (rows, keys) to `weights`.
+    """Write c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `exp_query`, p (rows,
+    keys) to `weights`.
 
     query: (rows, dim), with any row stride. All zeros for a length of 0.
     """
-    _run(_forward(query.dtype), memory, query=query, exp_queries=exp_query, weights=weights, out=out, low=low)
+    _run(
+        _forward(query.dtype),
+        memory,
+        query=query,
+        exp_queries=exp_query,
+        weights=weights,
+        out=out,
+        low=low,
+    )
 
 
 def read_gradients(
@@ -95,19 +128,30 @@ def read_gradients(
     grad_out: Tensor,
     grad_query: Tensor,
 ) -> None:
-    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any row stride."""
+    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any
+    row stride."""
     given = {"grad": gradient, "extra": extra, "exp_queries": exp_query, "weights": weights}
     written = {"grad_scores": grad_scores, "grad_out": grad_out, "grad_query": grad_query}
     _run(_backward(grad_query.dtype), memory, **given, **written)
 
 
 def memory_gradients(
-    exp_queries: Tensor, weights: Tensor, grad_scores: Tensor, grad_out: Tensor, memory: ExponentialMemory
+    exp_queries: Tensor,
+    weights: Tensor,
+    grad_scores: Tensor,
+    grad_out: Tensor,
+    memory: ExponentialMemory,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of keys, values and v from the tensors of all steps: exp_queries (steps, rows, dim) etc."""
+    """Return the gradients of keys, values and v from the tensors of all steps: exp_queries (steps,
+    rows, dim) etc."""
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
     grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
-    given = {"exp_queries": exp_queries, "weights": weights, "grad_scores": grad_scores, "grad_out": grad_out}
+    given = {
+        "exp_queries": exp_queries,
+        "weights": weights,
+        "grad_scores": grad_scores,
+        "grad_out": grad_out,
+    }
     written = {"grad_keys": grad_keys, "grad_values": grad_values, "grad_v": grad_v}
     _run(_memory_gradients(torch.float32), memory, steps=exp_queries.shape[0], **given, **written)
     return grad_keys, grad_values, grad_v.sum(0)
@@ -203,17 +247,33 @@ def _make_forward(dtype, stamp):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps, values = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.values, (rows, keys, value_dim))
+        exps, values = (
+            _array(job, _AT.exps, (rows, keys, dim)),
+            _array(job, _AT.values, (rows, keys, value_dim)),
+        )
         v, exp_queries, weights = (
             _array(job, _AT.v, (dim,)),
             _array(job, _AT.exp_queries, (rows, dim)),
             _array(job, _AT.weights, (rows, keys)),
         )
-        out, lengths = _array(job, _AT.out, (rows, value_dim)), array_at(job, _AT.lengths, (rows,), np.int64)
+        out, lengths = (
+            _array(job, _AT.out, (rows, value_dim)),
+            array_at(job, _AT.lengths, (rows,), np.int64),
+        )
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
-            exp_query, weight, target, length = exp_queries[row], weights[row], out[row], lengths[row]
-            widen(exp_query, carray(as_address(job[_AT.query] + row * job[_AT.query_stride] * size), (dim,), dtype))
+            exp_query, weight, target, length = (
+                exp_queries[row],
+                weights[row],
+                out[row],
+                lengths[row],
+            )
+            widen(
+                exp_query,
+                carray(
+                    as_address(job[_AT.query] + row * job[_AT.query_stride] * size), (dim,), dtype
+                ),
+            )
             _exponentiate(exp_query)
             target[:] = 0
             weight[length:] = 0
@@ -224,7 +284,10 @@ def _make_forward(dtype, stamp):
                 for j in range(length):
                     _add_scaled(target, values[row, j], weight[j])
             if job[_AT.low] != 0:
-                write(carray(as_address(job[_AT.low] + row * value_dim * size), (value_dim,), dtype), target)
+                write(
+                    carray(as_address(job[_AT.low] + row * value_dim * size), (value_dim,), dtype),
+                    target,
+                )
             row = fetch_and_increment(job, COUNTER)
 
     return tasks
@@ -238,13 +301,19 @@ def _make_backward(dtype, stamp):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps, values = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.values, (rows, keys, value_dim))
+        exps, values = (
+            _array(job, _AT.exps, (rows, keys, dim)),
+            _array(job, _AT.values, (rows, keys, value_dim)),
+        )
         v, exp_queries, weights = (
             _array(job, _AT.v, (dim,)),
             _array(job, _AT.exp_queries, (rows, dim)),
             _array(job, _AT.weights, (rows, keys)),
         )
-        grads, grad_scores = _array(job, _AT.grad, (rows, value_dim)), _array(job, _AT.grad_scores, (rows, keys))
+        grads, grad_scores = (
+            _array(job, _AT.grad, (rows, value_dim)),
+            _array(job, _AT.grad_scores, (rows, keys)),
+        )
         grad_out, lengths = (
             _array(job, _AT.grad_out, (rows, value_dim)),
             array_at(job, _AT.lengths, (rows,), np.int64),
@@ -260,7 +329,12 @@ def _make_backward(dtype, stamp):
                 lengths[row],
             )
             if job[_AT.extra] != 0:
-                widen(target, carray(as_address(job[_AT.extra] + row * value_dim * size), (value_dim,), dtype))
+                widen(
+                    target,
+                    carray(
+                        as_address(job[_AT.extra] + row * value_dim * size), (value_dim,), dtype
+                    ),
+                )
             else:
                 target[:] = 0
             if job[_AT.grad] != 0:
@@ -276,7 +350,11 @@ def _make_backward(dtype, stamp):
                 _add_query_gradient(grad_query, exp_query, exps[row, j], slope[j])
             _scale(grad_query, v)
             write(
-                carray(as_address(job[_AT.grad_query] + row * job[_AT.grad_query_stride] * size), (dim,), dtype),
+                carray(
+                    as_address(job[_AT.grad_query] + row * job[_AT.grad_query_stride] * size),
+                    (dim,),
+                    dtype,
+                ),
                 grad_query,
             )
             row = fetch_and_increment(job, COUNTER)
@@ -308,7 +386,10 @@ def _make_memory_gradients(dtype, stamp):
             _array(job, _AT.grad_keys, (rows, keys, dim)),
             _array(job, _AT.grad_values, (rows, keys, value_dim)),
         )
-        grad_v, lengths = _array(job, _AT.grad_v, (rows, dim)), array_at(job, _AT.lengths, (rows,), np.int64)
+        grad_v, lengths = (
+            _array(job, _AT.grad_v, (rows, dim)),
+            array_at(job, _AT.lengths, (rows,), np.int64),
+        )
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
             length, target = lengths[row], grad_v[row]
@@ -317,7 +398,9 @@ def _make_memory_gradients(dtype, stamp):
                 for j in range(length):
                     slope = grad_scores[t, row, j]
                     total += slope
-                    _add_key_gradient(grad_keys[row, j], target, exp_queries[t, row], exps[row, j], slope)
+                    _add_key_gradient(
+                        grad_keys[row, j], target, exp_queries[t, row], exps[row, j], slope
+                    )
                     _add_scaled(grad_values[row, j], grad_out[t, row], weights[t, row, j])
                 for d in range(dim):
                     target[d] += total

@@ -1,7 +1,8 @@
 """Model of a trained run, its ownership, and the engine that decodes with it.
 
 after `load`        the run owns its module: an engine freezes it at the first decoding
-run.model           returns the module, which the caller may change: the torch engine is used from then on
+run.model           returns the module, which the caller may change: the torch engine is used from
+then on
 run.compile()       freezes a copy of the module's present state and builds an engine from it
 record(run)         one thread records, and no other predicts meanwhile (`Turns`)
 """
@@ -26,7 +27,8 @@ _LOG = logging.getLogger(__name__)
 MANY = 1000
 """Number of inputs from which compiling pays off if compiled code cannot be cached."""
 _CHANGED = (
-    "the model that run.model returned has changed since run.compile(), which answers with a copy from before: call "
+    "the model that run.model returned has changed since run.compile(), which answers with a copy "
+    "from before: call "
     "run.compile() again for the present state"
 )
 _INTERNAL = frozenset(vars(nn.Module()))
@@ -55,11 +57,13 @@ class ActiveModel:
 
     @property
     def model(self) -> Any:
-        """The module used for inference, in eval mode: a copy if a module that is not owned was compiled."""
+        """The module used for inference, in eval mode: a copy if a module that is not owned was
+        compiled."""
         if not self.is_owned and any(part.training for part in self._model.modules()):
             if self._model.training:  # else new parts, which begin in training mode
                 self._warn_once(
-                    "run.model was in training mode, in which outputs are random: it is set to eval mode; before "
+                    "run.model was in training mode, in which outputs are random: it is set to "
+                    "eval mode; before "
                     "training it further, call run.model.train()"
                 )
             self._model.eval()
@@ -68,14 +72,25 @@ class ActiveModel:
         return self._model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which owns the module used for inference and builds its own engine."""
-        return vars(self) | {"_engine": None, "module": self._model, "is_owned": True, "_compiled_from": None}
+        """Return the state of a copy, which owns the module used for inference and builds its own
+        engine."""
+        return vars(self) | {
+            "_engine": None,
+            "module": self._model,
+            "is_owned": True,
+            "_compiled_from": None,
+        }
 
     def hand_out(self) -> Any:
         """Return the module. The caller may change it, so the torch engine is used from now on."""
         if self.is_owned or self._engine is not None:
             self._is_faster_expected = self._engine is None or self._engine.name != "torch"
-        self.is_owned, self._engine, self._model, self._compiled_from = False, None, self.module, None
+        self.is_owned, self._engine, self._model, self._compiled_from = (
+            False,
+            None,
+            self.module,
+            None,
+        )
         return self.module
 
     def compile(
@@ -86,25 +101,32 @@ class ActiveModel:
         workers: int | None = None,
         cached_only: bool = False,
     ) -> None:
-        """Freeze a copy of the module for inference; see `TrainedRun.compile` and `regard.engines.registry.prepare`."""
+        """Freeze a copy of the module for inference; see `TrainedRun.compile` and
+        `regard.engines.registry.prepare`."""
         choice: dict[str, Any] = self._choice
         if engine is not None or compute_type is not None or workers is not None:
             choice = {"engine": engine or "auto", "compute_type": compute_type, "workers": workers}
         if not self._decodes and choice not in (_AUTO, _AUTO | {"engine": "torch"}):
             raise UserError(
-                f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave out engine, "
+                f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave "
+                f"out engine, "
                 "compute_type and workers"
             )
         state = None if self.is_owned else _Snapshot(self.module)
         model = self.module if self.is_owned else _copy(self.module).eval()
-        layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
+        layout = {
+            "compute_type": choice["compute_type"],
+            "workers": choice["workers"],
+            "cached_only": cached_only,
+        }
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
         self._model, self._choice, self._compiled_from = model, choice, state
         self._warned.discard(_CHANGED)
         _LOG.info("decoding with the engine %s", self._engine.name)
 
     def engine_for(self, count: int, *, traced: bool) -> Engine:
-        """Return the engine that decodes `count` inputs; traced: torch, whose attention can be recorded."""
+        """Return the engine that decodes `count` inputs; traced: torch, whose attention can be
+        recorded."""
         model = self.model
         if traced or not self._decodes:
             return TorchEngine(model)
@@ -112,9 +134,14 @@ class ActiveModel:
             return self._engine
         if not self.is_owned:
             self._engine = TorchEngine(model)
-            if self._is_faster_expected and self._choice["engine"] != "torch" and prefers_compiled(model):
+            if (
+                self._is_faster_expected
+                and self._choice["engine"] != "torch"
+                and prefers_compiled(model)
+            ):
                 self._warn_slower(
-                    "because run.model was accessed, so that the model may change; run.compile() freezes its present "
+                    "because run.model was accessed, so that the model may change; run.compile() "
+                    "freezes its present "
                     "state for the faster engines"
                 )
             return self._engine
@@ -139,7 +166,8 @@ class ActiveModel:
 class Turns:
     """Counter of the predictions that are computed, and the thread that records, if there is one.
 
-    A recording would contain the predictions of other threads, since it observes the modules, which are shared.
+    A recording would contain the predictions of other threads, since it observes the modules, which
+    are shared.
     """
 
     def __init__(self) -> None:
@@ -158,7 +186,8 @@ class Turns:
         with self._change:
             if self._recorder not in (None, own):
                 raise UserError(
-                    "another thread records the attention of this run, and would record this prediction, too: load the "
+                    "another thread records the attention of this run, and would record this "
+                    "prediction, too: load the "
                     "run again for one of them"
                 )
             self._predictions[own] = self._predictions.get(own, 0) + 1
@@ -173,12 +202,16 @@ class Turns:
 
     @contextmanager
     def record(self) -> Iterator[None]:
-        """Record, after the predictions of other threads have ended. Raises UserError if another thread records."""
+        """Record, after the predictions of other threads have ended. Raises UserError if another
+        thread records."""
         own = threading.get_ident()
         with self._change:
             self._change.wait_for(lambda: not self._predictions.keys() - {own})
             if self._recorder not in (None, own):
-                raise UserError("another thread records the attention of this run: load the run again for one of them")
+                raise UserError(
+                    "another thread records the attention of this run: load the run again for one "
+                    "of them"
+                )
             outer, self._recorder = self._recorder, own
         try:
             yield
@@ -199,10 +232,11 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Snapshot:
-    """Attributes, parameters, buffers, parts and hooks of a module and of its parts, to see whether they change.
+    """Attributes, parameters, buffers, parts and hooks of a module and of its parts, to see whether
+    they change.
 
-    `is_current` runs before each prediction: `modules` and `parameters` of PyTorch, which remove duplicates, take
-    longer than this.
+    `is_current` runs before each prediction: `modules` and `parameters` of PyTorch, which remove
+    duplicates, take longer than this.
     """
 
     def __init__(self, module: nn.Module):
@@ -216,7 +250,9 @@ class _Snapshot:
             for table in (*tables, part._forward_hooks, part._forward_pre_hooks):
                 self._tables.append((table, len(table), list(table.items())))
             tensors = (*part._parameters.values(), *part._buffers.values())
-            self._versions += [(tensor, version_of(tensor)) for tensor in tensors if tensor is not None]
+            self._versions += [
+                (tensor, version_of(tensor)) for tensor in tensors if tensor is not None
+            ]
 
     def is_current(self) -> bool:
         """Return True if nothing was set, replaced, added, removed, or changed in place."""

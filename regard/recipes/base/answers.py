@@ -1,7 +1,7 @@
 """Answers as JSON: the form of the answer to one input, for each kind of recipe.
 
-`Recipe.json` returns one of these; `regard predict --json` prints it after the number of the input and its file or
-source. docs/answers.md lists them, with the recipes.
+`Recipe.json` returns one of these; `regard predict --json` prints it after the number of the input
+and its file or source. docs/answers.md lists them, with the recipes.
 """
 
 from typing import Any, NamedTuple, NotRequired, Self, TypedDict
@@ -76,7 +76,8 @@ class TagsAnswer(TypedDict):
 
 
 class BoxesAnswer(TypedDict):
-    """Detected boxes, highest score first: boxes (x, y, width, height in pixels), points (center and sizes, meters)."""
+    """Detected boxes, highest score first: boxes (x, y, width, height in pixels), points (center
+    and sizes, meters)."""
 
     boxes: list[dict[str, Any]]
 
@@ -149,4 +150,9 @@ class Output(NamedTuple):
 
     def to_json(self) -> OutputEntry:
         """Return the output as JSON."""
-        return {"text": self.text, "score": self.score, "log_prob": self.log_prob, "finished": self.finished}
+        return {
+            "text": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "finished": self.finished,
+        }

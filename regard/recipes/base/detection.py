@@ -55,14 +55,16 @@ class DetectionBatches(Protocol):
 
 
 class Detected(NamedTuple):
-    """Detections of all queries, and boxes of those with a sufficient score, which are the first of them."""
+    """Detections of all queries, and boxes of those with a sufficient score, which are the first of
+    them."""
 
     detections: Detections
     boxes: list[Any]
 
 
 class DetectionRecipe(Recipe[ConfigT]):
-    """Recipe that detects labeled boxes. A row is an array, and the frame that relates its regions to boxes."""
+    """Recipe that detects labeled boxes. A row is an array, and the frame that relates its regions
+    to boxes."""
 
     noun: ClassVar[str]
     """What boxes are detected in, for messages: images or clouds."""
@@ -115,7 +117,10 @@ class DetectionRecipe(Recipe[ConfigT]):
             name=lambda i: data.items[i].file,
             reference=lambda i: count_labels(data.items[i].labels),
             reference_json=lambda i: self._to_json(data.items[i]),
-            skipped=(*data.notices, *describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped)),
+            skipped=(
+                *data.notices,
+                *describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped),
+            ),
         )
 
     def _to_json(self, item: Annotated) -> list[dict[str, Any]]:
@@ -148,7 +153,8 @@ class DetectionRecipe(Recipe[ConfigT]):
         fullest = max(examples.data.items, key=lambda item: len(item.labels))
         if len(fullest.labels) > most:
             raise UserError(
-                f"{fullest.where}: {fullest.file[:200]} has {len(fullest.labels)} boxes, but the model detects at most "
+                f"{fullest.where}: {fullest.file[:200]} has {len(fullest.labels)} boxes, but the "
+                f"model detects at most "
                 f"{most}: raise --model.num-queries."
             )
 
@@ -183,7 +189,8 @@ class DetectionRecipe(Recipe[ConfigT]):
 
     @abstractmethod
     def detect(self, model: nn.Module, source: Any, frames: Sequence[Any]) -> list[Detections]:
-        """Return the detections of all queries, by decreasing score, as boxes of the images or clouds."""
+        """Return the detections of all queries, by decreasing score, as boxes of the images or
+        clouds."""
 
     def detect_all(self, inference: ActiveModel, batches: DetectionBatches) -> list[Detections]:
         """Return the detections in all examples."""
@@ -198,9 +205,14 @@ class DetectionRecipe(Recipe[ConfigT]):
         return plan_by_count(rows, ROWS)
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[Any], options: DetectionOptions, trace: Trace | None = None
+        self,
+        inference: ActiveModel,
+        rows: Sequence[Any],
+        options: DetectionOptions,
+        trace: Trace | None = None,
     ) -> list[Detected]:
-        """Return the boxes of each row with a score of at least the threshold, highest score first."""
+        """Return the boxes of each row with a score of at least the threshold, highest score
+        first."""
         source = self.source([array for array, _ in rows])
         return [
             Detected(
@@ -221,7 +233,13 @@ class DetectionRecipe(Recipe[ConfigT]):
     def lines(self, answer: Detected) -> list[str]:
         """Return label, score and numbers of each box, separated by tabs."""
         return [
-            "\t".join((box.label, f"{box.score:.3f}", *(f"{number:.{self.digits}f}" for number in box[2:])))
+            "\t".join(
+                (
+                    box.label,
+                    f"{box.score:.3f}",
+                    *(f"{number:.{self.digits}f}" for number in box[2:]),
+                )
+            )
             for box in answer.boxes
         ]
 
@@ -233,12 +251,18 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return the number of boxes per label."""
         return count_labels([box.label for box in answer.boxes])
 
-    def regions(self, found: Detections, places: Sequence[tuple[float, float, float, float]]) -> list[DetectedBox]:
+    def regions(
+        self, found: Detections, places: Sequence[tuple[float, float, float, float]]
+    ) -> list[DetectedBox]:
         """Return the detections as boxes on the picture, at these places."""
         assert found.queries is not None
         return [
-            DetectedBox(label=self.labels.names[c], score=float(score), place=place, query=int(query))
-            for score, c, place, query in zip(found.scores, found.classes, places, found.queries, strict=True)
+            DetectedBox(
+                label=self.labels.names[c], score=float(score), place=place, query=int(query)
+            )
+            for score, c, place, query in zip(
+                found.scores, found.classes, places, found.queries, strict=True
+            )
         ]
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Detected) -> Tensor:

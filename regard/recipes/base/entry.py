@@ -27,7 +27,8 @@ NO_CLASS_WEIGHTS = {"data.class_weights": "its model is no classifier"}
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Registry entry of a recipe, for the command line, before the recipe is imported; defined in its config.py."""
+    """Registry entry of a recipe, for the command line, before the recipe is imported; defined in
+    its config.py."""
 
     name: str
     summary: str
@@ -39,7 +40,8 @@ class Entry:
     evaluation: type[Any] = Evaluation
     """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
     reading: type[Reading] = Reading
-    """Options of `predict` and `look` for files of inputs; `data` of the options of `evaluate` has them, too."""
+    """Options of `predict` and `look` for files of inputs; `data` of the options of `evaluate` has
+    them, too."""
     input: Literal["text", "image", "points", "sound", "tracks", "vector"] = "text"
     """Kind of input: a line of text or of numbers, or a file."""
     unused: Mapping[str, str] = field(default_factory=dict)
@@ -57,13 +59,17 @@ class Entry:
         return getattr(importlib.import_module(module), name)
 
     def input_of(self, config: Any) -> str:
-        """Return the kind of input of a run: that of its data, if it has several kinds, else `input`."""
+        """Return the kind of input of a run: that of its data, if it has several kinds, else
+        `input`."""
         return getattr(config.data, "input", self.input)
 
     def check(self, config: Any) -> None:
-        """Raise UserError for a setting that the recipe does not use, but that was set, or without training data."""
+        """Raise UserError for a setting that the recipe does not use, but that was set, or without
+        training data."""
         if self.needs_data and config.data.train is None:
-            raise UserError("no training data: --data.train must be a file, a folder or a data set (hf:NAME)")
+            raise UserError(
+                "no training data: --data.train must be a file, a folder or a data set (hf:NAME)"
+            )
         default = self.config()
         for path, reason in self.unused.items():
             *above, name = path.split(".")
@@ -72,13 +78,23 @@ class Entry:
                 own, given = getattr(own, part, None), getattr(given, part, None)
             if not hasattr(given, name):
                 continue
-            allowed = [getattr(source, name) for source in (own, type(given)()) if hasattr(source, name)]
+            allowed = [
+                getattr(source, name) for source in (own, type(given)()) if hasattr(source, name)
+            ]
             if getattr(given, name) not in allowed:
-                raise UserError(f"{option_name(path)} has no effect in {self.name}, since {reason}: leave it out")
+                raise UserError(
+                    f"{option_name(path)} has no effect in {self.name}, since {reason}: leave it "
+                    f"out"
+                )
 
     def hide_unused(self, groups: Sequence[Group]) -> list[Group]:
         """Return groups of settings without those that the recipe does not use, for help."""
         return [
-            replace(group, settings=tuple(setting for setting in group.settings if setting.path not in self.unused))
+            replace(
+                group,
+                settings=tuple(
+                    setting for setting in group.settings if setting.path not in self.unused
+                ),
+            )
             for group in groups
         ]

@@ -1,4 +1,5 @@
-"""Inputs of a trained run, and where they are from: texts, files, rows of a table, items of a folder."""
+"""Inputs of a trained run, and where they are from: texts, files, rows of a table, items of a
+folder."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -29,7 +30,9 @@ class Input(NamedTuple):
         """The input as text; None if it is a file or an array."""
         if isinstance(self.value, str):
             return None if self.value == self.file and self.line is None else self.value
-        is_words = isinstance(self.value, list | tuple) and all(isinstance(word, str) for word in self.value)
+        is_words = isinstance(self.value, list | tuple) and all(
+            isinstance(word, str) for word in self.value
+        )
         return " ".join(self.value) if is_words else None
 
     def describe(self) -> dict[str, Any]:
@@ -52,9 +55,11 @@ def resolve_input(files: NamedFiles, name: str, where: str, problem: str = "") -
 
 
 def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:
-    """Return the files of these suffixes in a folder and its subfolders, by name; `notify` counts the others.
+    """Return the files of these suffixes in a folder and its subfolders, by name; `notify` counts
+    the others.
 
-    Hidden files and those that operating systems create are ignored. Raises UserError if no file is left.
+    Hidden files and those that operating systems create are ignored. Raises UserError if no file is
+    left.
     """
     found: list[Input] = []
     others: list[Path] = []
@@ -68,7 +73,9 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
                 others.append(Path(path))
     if not found:
         present = f"; it has {count_suffixes(others)}" if others else ""
-        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)}){present}")
+        raise UserError(
+            f"{folder}: contains no file that can be read ({', '.join(suffixes)}){present}"
+        )
     if others:
         notify(describe_skipped_files(folder, others))
     return found

@@ -1,4 +1,5 @@
-"""Images as data and inputs: splits, pixels, the patches that attention maps refer to, the shape of a run's images."""
+"""Images as data and inputs: splits, pixels, the patches that attention maps refer to, the shape of
+a run's images."""
 
 import json
 import math
@@ -47,7 +48,8 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
 def patch_axis(reads: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
     axis = Axis.grid(*reads.grid, picture="image")
-    # The center of the first item is half an item from the edges; the last items may extend beyond the image.
+    # The center of the first item is half an item from the edges; the last items may extend beyond
+    # the image.
     width, height = (2 * reads.get_buffer("centers")[0].double()).tolist()
     places = []
     for number in range(len(axis)):
@@ -57,8 +59,11 @@ def patch_axis(reads: ImageReader) -> Axis:
     return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
 
 
-def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]) -> Prepared:
-    """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images of this shape.
+def prepare_pixels(
+    inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]
+) -> Prepared:
+    """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images
+    of this shape.
 
     inputs: as of `to_image`, of any size.
     Raises: UserError naming the input.
@@ -67,22 +72,27 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
     for owner, given in enumerate(inputs):
         where = f"input {first + owner}"
         image = to_image(given, where)
-        prepared.add(owner, to_image_array(image, data, (channels, height, width), where, resizes=True))
+        prepared.add(
+            owner, to_image_array(image, data, (channels, height, width), where, resizes=True)
+        )
     return prepared
 
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
     files = ImageFiles.from_path(path.parent)
-    for line, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
+    for line, name, problem in read_sources(
+        path, "file", column=data.file_column, header=data.header
+    ):
         yield resolve_input(files, name.strip(), locate(path, line), problem)
 
 
 def to_image(given: Any, where: str) -> UprightImage:
     """Return an input as an image, prepared as files are.
 
-    given:  image file (`File`), Pillow image, or uint8 array (height, width) or (height, width, channels) with 1
-            channel, 3 (RGB) or 4 (RGBA); (1 or 3, height, width) if the width is none of these.
+    given:  image file (`File`), Pillow image, or uint8 array (height, width) or (height, width,
+            channels) with 1 channel, 3 (RGB) or 4 (RGBA); (1 or 3, height, width) if the width is
+            none of these.
     Raises: UserError naming the input.
     """
     if isinstance(given, File):
@@ -90,14 +100,20 @@ def to_image(given: Any, where: str) -> UprightImage:
     if isinstance(given, PillowImage):
         return prepare_image(given, where)
     if not isinstance(given, np.ndarray):
-        raise UserError(f"{where}: expected an image file, a Pillow image or an array, got {type(given).__name__}")
+        raise UserError(
+            f"{where}: expected an image file, a Pillow image or an array, got "
+            f"{type(given).__name__}"
+        )
     array = given
     if array.ndim == 3 and array.shape[2] not in _CHANNELS and array.shape[0] in (1, 3):
         array = array.transpose(1, 2, 0)
     is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _CHANNELS)
     if given.dtype != np.uint8 or not is_image or 0 in array.shape:
         expected = "(height, width) or (height, width, 1, 3 or 4 channels)"
-        raise UserError(f"{where}: pixels must be bytes (uint8) of {expected}, got {given.dtype} of {given.shape}")
+        raise UserError(
+            f"{where}: pixels must be bytes (uint8) of {expected}, got {given.dtype} of "
+            f"{given.shape}"
+        )
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     return prepare_image(fromarray(np.ascontiguousarray(array)), where)
@@ -118,7 +134,11 @@ class ImageSplits:
 
     def read(self, split: str, other: OtherImages | None) -> Examples[ImageDataset]:
         """Return the images of a split, or of a folder, a list or an IDX file."""
-        data = self.data if other is None else replace(replace_shared(self.data, other), test=other.test[0])
+        data = (
+            self.data
+            if other is None
+            else replace(replace_shared(self.data, other), test=other.test[0])
+        )
         if split != "test":
             images = self._training[split == "val"]
         elif data.test is None:
@@ -131,7 +151,8 @@ class ImageSplits:
             images,
             images.origin,
             len(images),
-            # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
+            # Arrays (channels, height, width) of few pixels could be read as (height, width,
+            # channels).
             input=lambda i: fromarray(to_picture(images.pixels[i]).pixels),
             name=images.where,
             on_bad=on_bad,
@@ -158,9 +179,14 @@ def read_shape(folder: Path) -> tuple[int, int, int]:
 
 
 def shape_in(path: Path, content: object, *, of: str) -> tuple[int, int, int]:
-    """Return the shape (channels, height, width) stored in a JSON file of a run. Raises UserError naming the file."""
+    """Return the shape (channels, height, width) stored in a JSON file of a run. Raises UserError
+    naming the file."""
     shape = content.get("shape") if isinstance(content, dict) else None
-    if not (isinstance(shape, list) and len(shape) == 3 and all(type(size) is int and size > 0 for size in shape)):
+    if not (
+        isinstance(shape, list)
+        and len(shape) == 3
+        and all(type(size) is int and size > 0 for size in shape)
+    ):
         raise UserError(f"{path}: damaged: it must hold the shape of {of}")
     if math.prod(shape) > _MOST_VALUES:
         raise UserError(f"{path}: damaged: {of} of {' x '.join(map(str, shape))} are too large")

@@ -1,7 +1,8 @@
 """Base class of recipes: a task from its data to its answers.
 
     recipe.read(split)                   examples of a split, or of other data
-    recipe.learn(folder)                 write vocabularies, labels and scales, computed from the training data
+    recipe.learn(folder)                 write vocabularies, labels and scales, computed from the
+    training data
     recipe.open(folder)                  read them
     recipe.batches(), .model()           for regard.training.loop.fit
     recipe.score(inference, examples)    metrics; `recipe.metric` selects the best checkpoint
@@ -11,8 +12,9 @@
     recipe.join(prepared, answers)       answers of rows -> answers to inputs
     recipe.value, .lines, .json          an answer for Python, as text, and as JSON
 
-Reading files, batching, tracing, notes and evaluation are the same for all recipes: regard.recipes.base.trained. So are
-training, the run folder and the report: regard.recipes.training.
+Reading files, batching, tracing, notes and evaluation are the same for all recipes:
+regard.recipes.base.trained. So are training, the run folder and the report:
+regard.recipes.training.
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +46,8 @@ DataT = TypeVar("DataT")
 ValueT = TypeVar("ValueT")
 _NOTES = 10
 _LABELS, _LONGEST = 20, 60
-"""Number of the most frequent and of the rarest labels that are counted in a line, and length of each."""
+"""Number of the most frequent and of the rarest labels that are counted in a line, and length of
+each."""
 
 
 class EmptyAnswerError(UserError):
@@ -82,7 +85,8 @@ class Examples(Generic[DataT]):
     reference: Callable[[int], str] | None = None
     """Returns the target of an example as text, for reports."""
     reference_json: Callable[[int], Any] | None = None
-    """Returns the target of an example in the form that `Recipe.json` gives its prediction; the text by default."""
+    """Returns the target of an example in the form that `Recipe.json` gives its prediction; the
+    text by default."""
     on_bad: str = "error"
     """error: examples that cannot be used are refused; skip: they are left out."""
     skipped: tuple[str, ...] = ()
@@ -162,7 +166,8 @@ class Recipe(ABC, Generic[ConfigT]):
         """
 
     def usable(self, examples: Examples[Any]) -> Examples[Any]:
-        """Return the examples whose lengths and labels fit what was learned. Raises UserError for others."""
+        """Return the examples whose lengths and labels fit what was learned. Raises UserError for
+        others."""
         return examples
 
     def has_test(self) -> bool:
@@ -170,8 +175,11 @@ class Recipe(ABC, Generic[ConfigT]):
         data: Any = self.config.data  # type: ignore[attr-defined]
         return not getattr(data, "train", None) or bool(getattr(data, "test", None))
 
-    def load(self, split: str, other: Any = None, *, notify: Callable[[str], None] | None = None) -> Examples[Any]:
-        """Return the examples of `read`, after reporting what was left out, by default to the recipe's `notify`."""
+    def load(
+        self, split: str, other: Any = None, *, notify: Callable[[str], None] | None = None
+    ) -> Examples[Any]:
+        """Return the examples of `read`, after reporting what was left out, by default to the
+        recipe's `notify`."""
         examples = self.read(split, other)
         for line in examples.skipped:
             (notify or self.notify)(line)
@@ -187,7 +195,9 @@ class Recipe(ABC, Generic[ConfigT]):
         """Validation examples, as read."""
         return self.load("val")
 
-    def load_usable(self, examples: Examples[Any], *, notify: Callable[[str], None] | None = None) -> Examples[Any]:
+    def load_usable(
+        self, examples: Examples[Any], *, notify: Callable[[str], None] | None = None
+    ) -> Examples[Any]:
         """Return the usable examples, after reporting what was left out, as `load` does."""
         usable = self.usable(examples)
         for line in usable.skipped:
@@ -201,7 +211,8 @@ class Recipe(ABC, Generic[ConfigT]):
         return self.load_usable(self.val)
 
     def check(self) -> None:
-        """Read all data of the run, so that a missing or malformed file is reported before training."""
+        """Read all data of the run, so that a missing or malformed file is reported before
+        training."""
         self.check_examples("train", self.train)
         self.check_examples("val", self.val)
         if self.has_test():
@@ -210,7 +221,8 @@ class Recipe(ABC, Generic[ConfigT]):
             self.check_examples("test", self._test)
 
     def check_test(self) -> None:
-        """Check, once vocabularies and labels are known, that the test data read by `check` is usable; release it."""
+        """Check, once vocabularies and labels are known, that the test data read by `check` is
+        usable; release it."""
         test, self._test = self._test, None
         if test is not None:
             self.usable(test)
@@ -225,11 +237,13 @@ class Recipe(ABC, Generic[ConfigT]):
         """Write vocabularies, labels and scales computed from the training data to the folder."""
 
     def take_over(self, load: Callable[[Path], ValueT], learn: Callable[[], ValueT]) -> ValueT:
-        """Return what `load` reads from the run that this one starts from; without one, what `learn` returns."""
+        """Return what `load` reads from the run that this one starts from; without one, what
+        `learn` returns."""
         return learn() if self.run.init is None else load(Path(self.run.init.folder))
 
     def pretrain(self, folder: Path) -> None:  # few recipes have something to do here
-        """Train the models that the main model needs, each in a folder of its own, unless that is done."""
+        """Train the models that the main model needs, each in a folder of its own, unless that is
+        done."""
 
     @abstractmethod
     def open(self, folder: Path) -> None:
@@ -241,17 +255,21 @@ class Recipe(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """Return a model initialized from torch's random generator; see regard.training.protocols.Trainable."""
+        """Return a model initialized from torch's random generator; see
+        regard.training.protocols.Trainable."""
 
     @abstractmethod
-    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[Any], options: Any
+    ) -> dict[str, Any]:
         """Return the metrics of usable examples.
 
         options: those of `evaluate`.
         """
 
     def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
-        """Return what `evaluate` gives besides metrics: `signature`, and `samples` unless those of the base will do."""
+        """Return what `evaluate` gives besides metrics: `signature`, and `samples` unless those of
+        the base will do."""
         return {}
 
     def measure(self, model: nn.Module) -> dict[str, float]:
@@ -259,7 +277,11 @@ class Recipe(ABC, Generic[ConfigT]):
         options = defaults_of_run(self.entry.evaluation, self.config)
         scores = self.score(self.inference(model), self.usable_val, options)
         numbers = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-        return {name: value for name, value in numbers.items() if not self.monitored or name in self.monitored}
+        return {
+            name: value
+            for name, value in numbers.items()
+            if not self.monitored or name in self.monitored
+        }
 
     def inference(self, model: nn.Module) -> ActiveModel:
         """Return the model for inference, and the engine that decodes with it."""
@@ -276,17 +298,23 @@ class Recipe(ABC, Generic[ConfigT]):
     # Answers
 
     def is_table(self, path: Path) -> bool:
-        """Return True if `read_inputs` reads this file; others are one input or have one in each line."""
-        return getattr(self.reading, "format", "auto") != "auto" or plain_name(path).endswith(self.tables)
+        """Return True if `read_inputs` reads this file; others are one input or have one in each
+        line."""
+        return getattr(self.reading, "format", "auto") != "auto" or plain_name(path).endswith(
+            self.tables
+        )
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        """Return the inputs of a file of data, read as for `evaluate` with the columns of `reading`.
+        """Return the inputs of a file of data, read as for `evaluate` with the columns of
+        `reading`.
 
-        An input that cannot be read has a `problem`, if the file is a list of inputs. Of other files, it is an error,
-        or left out and reported (skip_bad).
+        An input that cannot be read has a `problem`, if the file is a list of inputs. Of other
+        files, it is an error, or left out and reported (skip_bad).
         Raises: UserError naming the file and the line.
         """
-        other = replace_shared(defaults_of_run(self.entry.evaluation, self.config).data, self.reading)
+        other = replace_shared(
+            defaults_of_run(self.entry.evaluation, self.config).data, self.reading
+        )
         policy = {"on_bad": "skip"} if skip_bad and hasattr(other, "on_bad") else {}
         examples = self.load("test", replace(other, test=(str(path),), **policy))
         for i in range(len(examples)):
@@ -297,11 +325,14 @@ class Recipe(ABC, Generic[ConfigT]):
                 yield Input(value, examples.name(i))
 
     def shorten(self, value: Any) -> Any:
-        """Return an input cut to the maximum length of the model; the input itself if it is not too long.
+        """Return an input cut to the maximum length of the model; the input itself if it is not too
+        long.
 
         Raises: UserError if no input of the recipe is too long.
         """
-        raise UserError(f"the recipe {self.run.recipe} has no maximum length of an input to truncate to")
+        raise UserError(
+            f"the recipe {self.run.recipe} has no maximum length of an input to truncate to"
+        )
 
     @abstractmethod
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
@@ -328,7 +359,8 @@ class Recipe(ABC, Generic[ConfigT]):
     def follow(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> Sequence[Any]:
-        """Return the answer to each row in a look; a recipe may run the model in another way than in `answer`."""
+        """Return the answer to each row in a look; a recipe may run the model in another way than
+        in `answer`."""
         return self.answer(inference, rows, options, trace)
 
     def join(self, prepared: Prepared, answers: Sequence[Any], options: Any) -> list[Any]:
@@ -359,7 +391,8 @@ class Recipe(ABC, Generic[ConfigT]):
     def files(self, inputs: Sequence[Any], options: Any, first: int) -> list[Any]:
         """Return where `regard predict` saves each answer; empty if answers are only printed.
 
-        Raises: UserError or FileExistsError if a file cannot be written, before anything is computed.
+        Raises: UserError or FileExistsError if a file cannot be written, before anything is
+                computed.
         """
         return []
 
@@ -379,7 +412,8 @@ class Recipe(ABC, Generic[ConfigT]):
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
         """Plot the manifold of the reconstructions. Raises UserError if there is none."""
         raise UserError(
-            f"the recipe {self.run.recipe} has no manifold of reconstructions; --view manifold is for runs of rebuild "
+            f"the recipe {self.run.recipe} has no manifold of reconstructions; --view manifold is "
+            f"for runs of rebuild "
             "with --data vectors of two numbers"
         )
 
@@ -388,18 +422,23 @@ class Recipe(ABC, Generic[ConfigT]):
     def check_look(self, prepared: Prepared) -> None:  # few recipes check more
         """Raise UserError for a row that can be answered but not shown."""
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample | None:
-        """Return the description of a row for captures, given the answers to all rows; None if it is not shown."""
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
+    ) -> Sample | None:
+        """Return the description of a row for captures, given the answers to all rows; None if it
+        is not shown."""
         return Sample(title=prepared.name_of(row))
 
     def explain(
         self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
     ) -> SampleMaps | None:
-        """Return maps whose numbers sum to the scores of an answer (regard.look.measures); None if it has none."""
+        """Return maps whose numbers sum to the scores of an answer (regard.look.measures); None if
+        it has none."""
         return None
 
     def check_log_prob(self) -> None:
-        """Raise UserError if answers have no probability, so that there is nothing to differentiate."""
+        """Raise UserError if answers have no probability, so that there is nothing to
+        differentiate."""
         if type(self).log_prob is Recipe.log_prob:
             raise UserError(self.no_probability_message())
 
@@ -423,7 +462,8 @@ def plan_by_count(rows: Sequence[Any], most: int) -> list[range]:
 
 
 def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
-    """Return ranges of consecutive rows whose padded items number at most `most`, or single rows."""
+    """Return ranges of consecutive rows whose padded items number at most `most`, or single
+    rows."""
     # Not sorted by length: the samples of a capture have the order of the inputs.
     ranges, start, longest = [], 0, 0
     for i, length in enumerate(lengths):
@@ -436,7 +476,10 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
 
 def count_labels(labels: Iterable[str]) -> str:
     """Return the number of each label, such as: circle 1, square 2."""
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(Counter(labels).items())) or "nothing"
+    return (
+        ", ".join(f"{name} {count:,}" for name, count in sorted(Counter(labels).items()))
+        or "nothing"
+    )
 
 
 def describe_labels(origin: str, noun: str, labels: Sequence[str]) -> str:
@@ -454,7 +497,11 @@ def describe_labels(origin: str, noun: str, labels: Sequence[str]) -> str:
 
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
-    return (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",) if skipped else ()
+    return (
+        (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",)
+        if skipped
+        else ()
+    )
 
 
 def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:

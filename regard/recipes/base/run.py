@@ -25,7 +25,9 @@ class Run:
     recipe: str
     seed: int
     config: Any
-    created: str = dataclasses.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    created: str = dataclasses.field(
+        default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds")
+    )
     """Start of the run, UTC, ISO 8601."""
     regard: str = __version__
     """Version of regard that started it."""
@@ -36,13 +38,19 @@ class Run:
 
 
 def training_fingerprint(run: Run) -> dict[str, Any]:
-    """Return the settings that affect the parameters, as JSON; for paths of data, only their number."""
+    """Return the settings that affect the parameters, as JSON; for paths of data, only their
+    number."""
     settings = parameter_settings(run)
-    return settings | {"data": {name: len(_paths(name, value)) or value for name, value in settings["data"].items()}}
+    return settings | {
+        "data": {
+            name: len(_paths(name, value)) or value for name, value in settings["data"].items()
+        }
+    }
 
 
 def data_paths(run: Run) -> dict[str, str]:
-    """Return the paths of training and validation data by the names of their settings: data.train, data.train.0, ..."""
+    """Return the paths of training and validation data by the names of their settings: data.train,
+    data.train.0, ..."""
     data = to_plain(run.config)["data"]
     return {key: path for name in data for key, path in _paths(name, data[name]).items()}
 
@@ -56,19 +64,22 @@ def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
 def parameter_settings(run: Run) -> dict[str, Any]:
     """Return the settings that affect the parameters, with the paths of data.
 
-    How bad lines are handled is not among them: the same data (by its digests) was read with `error` only if it has no
-    bad line, and is refused with `error` if it has one.
+    How bad lines are handled is not among them: the same data (by its digests) was read with
+    `error` only if it has no bad line, and is refused with `error` if it has one.
     """
     training = run.config.train.training_fingerprint()
     settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}
     settings |= {} if run.init is None else {"init": run.init.weights}
     unused = ("test", "on_bad")
-    settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith(unused)}
+    settings["data"] = {
+        name: value for name, value in settings["data"].items() if not name.startswith(unused)
+    }
     return {name: value for name, value in settings.items() if name != "decode"}
 
 
 def _paths(name: str, value: Any) -> dict[str, str]:
-    """Return the paths in a data setting, which holds a path, a list of paths, or something else."""
+    """Return the paths in a data setting, which holds a path, a list of paths, or something
+    else."""
     if not name.startswith(("train", "val")):
         return {}
     if isinstance(value, list) and all(isinstance(path, str) for path in value):

@@ -61,12 +61,15 @@ class Codec(NamedTuple):
 def filter_by_length(
     pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad
 ) -> tuple[Texts, EncodedPairs, tuple[str, ...]]:
-    """Return the pairs of at most `max_length` tokens per side, as texts and as ids, and a note on longer ones.
+    """Return the pairs of at most `max_length` tokens per side, as texts and as ids, and a note on
+    longer ones.
 
     Raises UserError naming the first longer pair, unless on_bad is skip.
     """
     encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
-    lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
+    lengths = list(
+        zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True)
+    )
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
     notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped.messages else ()
     if len(keep) == len(pairs):
@@ -74,19 +77,29 @@ def filter_by_length(
     kept = pairs.take(keep, skipped)
     texts = Texts(kept.sources, kept.targets, kept.origin, kept.references)
     sources = (encoded.sources[i].tolist() for i in keep)
-    return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep)), notes
+    return (
+        texts,
+        EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep)),
+        notes,
+    )
 
 
 def read_other_pairs(other: OtherPairs) -> Examples[Pairs]:
     """Return the pairs of one file."""
-    columns = {"source_column": other.source_column, "target_column": other.target_column, "header": other.header}
+    columns = {
+        "source_column": other.source_column,
+        "target_column": other.target_column,
+        "header": other.header,
+    }
     target = other.test_target[0] if other.test_target else None
     options = {"format": other.format, "on_bad": other.on_bad, "split": "test", **columns}
     pairs = read_pairs(other.test[0], target=target, **options)
     return to_examples(add_references(pairs, other.references), other.on_bad)
 
 
-def to_examples(texts: Pairs | Texts, on_bad: OnBad = "error", notes: tuple[str, ...] = ()) -> Examples[Any]:
+def to_examples(
+    texts: Pairs | Texts, on_bad: OnBad = "error", notes: tuple[str, ...] = ()
+) -> Examples[Any]:
     """Return texts as examples."""
     own = {"input": texts.sources.__getitem__, "on_bad": on_bad, "skipped": notes}
     return Examples(texts, texts.origin, len(texts.sources), **own)

@@ -33,7 +33,15 @@ from regard.recipes.base.config import PairsEvaluation, PairsPrediction, default
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import explain_tokens
-from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, describe_empty, join_items
+from regard.recipes.base.recipe import (
+    ConfigT,
+    Examples,
+    Prepared,
+    Ranked,
+    Recipe,
+    describe_empty,
+    join_items,
+)
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec, Texts, filter_by_length
@@ -41,7 +49,8 @@ from regard.recipes.metrics.text import Bleu, Metric, further_scores
 from regard.trace import Trace
 
 _CHARACTERS_PER_TOKEN = 50
-"""An input with more characters than this times the token limit is too long, however it is tokenized."""
+"""An input with more characters than this times the token limit is too long, however it is
+tokenized."""
 _SAMPLES = 5
 
 
@@ -52,7 +61,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     input_limit: int
     """Maximum length of an input, in tokens."""
     output_limit: int | None
-    """Maximum length of an output, the number of learned positions; None if positions are not learned."""
+    """Maximum length of an output, the number of learned positions; None if positions are not
+    learned."""
     decodes = True
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
@@ -63,7 +73,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     @abstractmethod
     def scorer(self, options: PairsEvaluation | None = None) -> Metric:
-        """Return the metric of outputs, whose name is `metric`, with the options of `evaluate` if it has any."""
+        """Return the metric of outputs, whose name is `metric`, with the options of `evaluate` if
+        it has any."""
 
     @abstractmethod
     def train_codec(self) -> Codec:
@@ -81,7 +92,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """Return the pairs that are not too long, with their ids."""
         if isinstance(examples.data, Texts):  # generated, within the limit
             references = examples.data.targets.__getitem__
-            return dataclasses.replace(examples, targets=self.codec.encode(examples.data), reference=references)
+            return dataclasses.replace(
+                examples, targets=self.codec.encode(examples.data), reference=references
+            )
         limits = {"max_length": self.input_limit, "on_bad": cast("OnBad", examples.on_bad)}
         texts, encoded, notes = filter_by_length(examples.data, self.codec, **limits)
         return dataclasses.replace(
@@ -101,12 +114,17 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def open(self, folder: Path) -> None:
         """Load the tokenizers."""
         self.codec = Codec.load(folder)
-        self.input_limit, self.output_limit = self.settings.input_limit, max_length_of(self.settings.model.core)
+        self.input_limit, self.output_limit = (
+            self.settings.input_limit,
+            max_length_of(self.settings.model.core),
+        )
 
     def batches(self) -> TokenBatches:
         """Return batches of pairs of similar length."""
         origin, batch_tokens = self.training_origin(), self.settings.train.batch_tokens
-        return TokenBatches(self.training_pairs(), batch_tokens=batch_tokens, seed=self.run.seed, origin=origin)
+        return TokenBatches(
+            self.training_pairs(), batch_tokens=batch_tokens, seed=self.run.seed, origin=origin
+        )
 
     def model(self) -> Model:
         """Return an encoder-decoder for these vocabularies."""
@@ -125,17 +143,26 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all pairs."""
+        """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all
+        pairs."""
         options = defaults_of_run(PairsEvaluation, self.config)
-        greedy = dataclasses.replace(options, decode=dataclasses.replace(options.decode, beam=1, n_best=1))
+        greedy = dataclasses.replace(
+            options, decode=dataclasses.replace(options.decode, beam=1, n_best=1)
+        )
         limit = self.settings.val_sample
         scores = self.score(self.inference(model), self.usable_val, greedy, limit=limit)
         return {name: scores[name] for name in self.monitored}
 
     def score(
-        self, inference: ActiveModel, examples: Examples[Texts], options: PairsEvaluation, *, limit: int | None = None
+        self,
+        inference: ActiveModel,
+        examples: Examples[Texts],
+        options: PairsEvaluation,
+        *,
+        limit: int | None = None,
     ) -> dict[str, Any]:
-        """Return the metric with its signature, nll and perplexity per target token, and some outputs.
+        """Return the metric with its signature, nll and perplexity per target token, and some
+        outputs.
 
         limit: decode only the first so many texts; the loss is computed over all.
         """
@@ -150,13 +177,20 @@ class TextToTextRecipe(Recipe[ConfigT]):
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
         return {
             self.metric: scorer.score(outputs, references[: len(outputs)]),
-            **(further_scores(outputs, references) if isinstance(scorer, Bleu) and limit is None else {}),
+            **(
+                further_scores(outputs, references)
+                if isinstance(scorer, Bleu) and limit is None
+                else {}
+            ),
             "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": decode.beam,
             "length_penalty": decode.length_penalty,
-            "samples": [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]],
+            "samples": [
+                dict(zip(("source", "output", "reference"), row, strict=True))
+                for row in rows[:_SAMPLES]
+            ],
         }
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
@@ -179,19 +213,27 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return self.codec.source.shorten(text, self.input_limit)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer are read as <unk>.
+        """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer
+        are read as <unk>.
 
         Raises: UserError for texts that are too long.
         """
         prepared, limit = Prepared(len(inputs)), self.input_limit
         empty, unknown = [], {}
         for owner, text in enumerate(inputs):
-            ids = [] if len(text) > limit * _CHARACTERS_PER_TOKEN else self.codec.source.encode(text.strip())
+            ids = (
+                []
+                if len(text) > limit * _CHARACTERS_PER_TOKEN
+                else self.codec.source.encode(text.strip())
+            )
             if len(ids) > limit or len(text) > limit * _CHARACTERS_PER_TOKEN:
                 size = f"{len(ids):,} tokens" if ids else f"{len(text):,} characters"
-                option = "--max-length" if hasattr(self.settings, "max_length") else "--data.max-length"
+                option = (
+                    "--max-length" if hasattr(self.settings, "max_length") else "--data.max-length"
+                )
                 raise UserError(
-                    f"input {first + owner} is too long: {size}; the limit is {limit} tokens ({option} of the training)"
+                    f"input {first + owner} is too long: {size}; the limit is {limit} tokens "
+                    f"({option} of the training)"
                 )
             if not ids:
                 empty.append(first + owner)
@@ -200,7 +242,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
                 unknown[first + owner] = self.codec.source.unknown(text.strip())
             prepared.add(owner, ids, text.strip())
         if empty:
-            prepared.notes.append(describe_empty(empty, ", and so is its output", ", and so are their outputs"))
+            prepared.notes.append(
+                describe_empty(empty, ", and so is its output", ", and so are their outputs")
+            )
         if unknown:
             pieces = dict.fromkeys(piece for pieces in unknown.values() for piece in pieces)
             shown = f"{join_items([repr(piece) for piece in pieces])}, in input {join_items(list(unknown))}"
@@ -220,7 +264,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
     ) -> list[list[Output]]:
-        """Return output texts with their scores, log p / length^alpha; the empty text for an empty one."""
+        """Return output texts with their scores, log p / length^alpha; the empty text for an empty
+        one."""
         results = [[Output("", 0.0, 0.0, finished=True)] for _ in range(prepared.count)]
         for owner, hypotheses in zip(prepared.owner, answers, strict=True):
             results[owner] = [Output.of(h, self.codec.target.decode(h.tokens)) for h in hypotheses]
@@ -243,22 +288,34 @@ class TextToTextRecipe(Recipe[ConfigT]):
         text = prepared.facts[row]
         return Sample(
             title=text,
-            axes={"source": Axis(labels=(*self.codec.source.tokens(text), SPECIALS[EOS]), kind="token")},
+            axes={
+                "source": Axis(
+                    labels=(*self.codec.source.tokens(text), SPECIALS[EOS]), kind="token"
+                )
+            },
             tokens=self.codec.target.tokens,
             text=self.codec.target.decode,
             begin=SPECIALS[BOS],
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
+    def log_prob(
+        self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+    ) -> Tensor:
         """Return log p of the output, EOS included."""
         source, target = self._teacher_inputs(model, prepared, row, answer)
         log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answer: list[Hypothesis], sample: Sample
+        self,
+        inference: ActiveModel,
+        prepared: Prepared,
+        row: int,
+        answer: list[Hypothesis],
+        sample: Sample,
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of the decoder to the logits of the output, if it is a Transformer."""
+        """Return the contributions of the parts of the decoder to the logits of the output, if it
+        is a Transformer."""
         if not isinstance(inference.model.core, Transformer):
             return None
         source, target = self._teacher_inputs(inference.model, prepared, row, answer)
@@ -275,7 +332,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def _teacher_inputs(
         self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
     ) -> tuple[Padded, Padded]:
-        """Return the source and the best output of a row, with EOS if it is finished, as inputs of the model."""
+        """Return the source and the best output of a row, with EOS if it is finished, as inputs of
+        the model."""
         source = pad([[*prepared.rows[row], EOS]]).to(device_of(model))
         end = [EOS] if answer[0].finished else []
         return source, pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
@@ -289,6 +347,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
     ) -> list[list[Hypothesis]]:
         """Return the best hypotheses for each source, given as ids without EOS."""
         if self.output_limit is not None:
-            decode = dataclasses.replace(decode, max_length=min(decode.max_length, self.output_limit))
+            decode = dataclasses.replace(
+                decode, max_length=min(decode.max_length, self.output_limit)
+            )
         engine = inference.engine_for(len(sources), traced=trace is not None)
-        return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+        return engine.search(
+            [[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace
+        )

@@ -43,7 +43,8 @@ class TrainedRun:
         self._own_test: Examples[Any] | None = None
         self.turns = Turns()
         self.trace: Trace | None = None
-        """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
+        """Trace that receives what the run computes; None unless its attention is recorded
+        (regard.look.record)."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the trace, which belongs to this process."""
@@ -59,7 +60,11 @@ class TrainedRun:
         """Return the test score that training reported, if there is one."""
         path = self.folder / "report.json"
         try:
-            value = (read_json(path).get("test") or {}).get(self.recipe.metric) if path.is_file() else None
+            value = (
+                (read_json(path).get("test") or {}).get(self.recipe.metric)
+                if path.is_file()
+                else None
+            )
         except (UserError, AttributeError):
             return None
         return value if isinstance(value, int | float) else None
@@ -71,7 +76,8 @@ class TrainedRun:
 
     @property
     def model(self) -> Any:
-        """The module. The caller may change it, so the torch engine runs it from now on, until `compile` is called."""
+        """The module. The caller may change it, so the torch engine runs it from now on, until
+        `compile` is called."""
         return self._active.hand_out()
 
     @property
@@ -86,42 +92,54 @@ class TrainedRun:
 
     @property
     def _model(self) -> Any:
-        """The module that computes answers. Only for this package: reading it does not end a compiled engine."""
+        """The module that computes answers. Only for this package: reading it does not end a
+        compiled engine."""
         return self._active.model
 
     def compile(
-        self, engine: str | None = None, *, compute_type: str | None = None, workers: int | None = None
+        self,
+        engine: str | None = None,
+        *,
+        compute_type: str | None = None,
+        workers: int | None = None,
     ) -> None:
         """Freeze a copy of the model in its present state, which computes all answers from now on.
 
-        It uses as many threads as torch has now. Later changes of the module that `model` returned do not reach the
-        copy, until `compile` is called again or `model` is accessed; a warning says so once, except for changes
-        through `.data` and of attributes that are not tensors, which torch does not count.
+        It uses as many threads as torch has now. Later changes of the module that `model` returned
+        do not reach the copy, until `compile` is called again or `model` is accessed; a warning
+        says so once, except for changes through `.data` and of attributes that are not tensors,
+        which torch does not count.
 
-        engine:  a name in regard.engines.config.ENGINES, or auto. Without arguments, those of the last call of
-                 `compile`, or else of `load`, are used again.
+        engine:  a name in regard.engines.config.ENGINES, or auto. Without arguments, those of the
+                 last call of `compile`, or else of `load`, are used again.
         workers: batches decoded in parallel; the threads are divided among them.
-        Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
-                 type, or if the recipe decodes no tokens.
+        Raises:  UserError if the engine does not exist, is not installed, does not support this
+                 model or the compute type, or if the recipe decodes no tokens.
         """
         self._active.compile(engine, compute_type=compute_type, workers=workers)
 
-    def predict(self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any) -> Any:
+    def predict(
+        self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any
+    ) -> Any:
         """Return the model's answer to each input.
 
         inputs:  texts, or files and arrays, as the recipe reads them (docs/recipes).
-        on_bad:  handling of inputs that cannot be used (too long, damaged): error raises; skip returns None in their
-                 place, and `notify` of `load` says why.
-        options: those of `regard predict`, by name; by default the run's own. With n_best, the best answers to each
-                 input with their scores.
-        Raises:  UserError naming an input that cannot be read, before anything is computed, or an option that is out
-                 of range; TypeError for an option that does not exist or is given twice, and for inputs that are no
-                 list.
+        on_bad:  handling of inputs that cannot be used (too long, damaged): error raises; skip
+                 returns None in their place, and `notify` of `load` says why.
+        options: those of `regard predict`, by name; by default the run's own. With n_best, the best
+                 answers to each input with their scores.
+        Raises:  UserError naming an input that cannot be read, before anything is computed, or an
+                 option that is out of range; TypeError for an option that does not exist or is
+                 given twice, and for inputs that are no list.
         """
         answers = self._answer_usable(inputs, on_bad, options)
         found = [answer for answer in answers if not isinstance(answer, UserError)]
         is_ranked = _gives_n_best(options)
-        values = [self.recipe.rank_texts(answer) for answer in found] if is_ranked else self.recipe.values(found)
+        values = (
+            [self.recipe.rank_texts(answer) for answer in found]
+            if is_ranked
+            else self.recipe.values(found)
+        )
         if len(found) == len(answers):
             return values
         rest = iter(values)
@@ -135,21 +153,30 @@ class TrainedRun:
     def answer(
         self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any
     ) -> list[dict[str, Any]]:
-        """Return the model's answer to each input as JSON, as `regard predict --json` prints it (docs/answers.md).
+        """Return the model's answer to each input as JSON, as `regard predict --json` prints it
+        (docs/answers.md).
 
-        The arguments and errors are those of `predict`. An input that is skipped has the answer {"error": message}.
+        The arguments and errors are those of `predict`. An input that is skipped has the answer
+        {"error": message}.
         """
         answers = self._answer_usable(inputs, on_bad, options)
         return [
-            {"error": str(answer)} if isinstance(answer, UserError) else dict(self.recipe.json(answer))
+            {"error": str(answer)}
+            if isinstance(answer, UserError)
+            else dict(self.recipe.json(answer))
             for answer in answers
         ]
 
-    def compute_answers(self, inputs: Sequence[Any], options: Any = None, *, first: int = 1) -> list[Any]:
-        """Return the answer to each input in the recipe's own form; messages number the inputs from `first`."""
+    def compute_answers(
+        self, inputs: Sequence[Any], options: Any = None, *, first: int = 1
+    ) -> list[Any]:
+        """Return the answer to each input in the recipe's own form; messages number the inputs from
+        `first`."""
         prepared = self._prepare(inputs, first)
         options = self.options if options is None else options
-        return self.recipe.join(prepared, self._answer_rows(prepared, options, self.recipe.answer), options)
+        return self.recipe.join(
+            prepared, self._answer_rows(prepared, options, self.recipe.answer), options
+        )
 
     def evaluate(
         self,
@@ -161,7 +188,8 @@ class TrainedRun:
     ) -> dict[str, Any]:
         """Return the metrics on the run's test data, or on other data of the same kind.
 
-        options: those of `regard evaluate`, by name, such as on_bad="skip" or decode=DecodeConfig(...).
+        options: those of `regard evaluate`, by name, such as on_bad="skip" or
+        decode=DecodeConfig(...).
         notify:  called with a message where data is left out; by default that of `load`.
         predictions: file that receives one line of JSON per example: source or file, the answer as
                  `regard predict --json` gives it, and the reference.
@@ -171,23 +199,32 @@ class TrainedRun:
         own = {item.name for item in fields(settings)} & options.keys()
         settings = set_options(settings, {name: options.pop(name) for name in own})
         if path is None and options:
-            raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
-        other = None if path is None else set_options(settings.data, {"test": (str(path),)} | options)
+            raise TypeError(
+                f"{next(iter(options))!r} is an option of other data, which needs a path"
+            )
+        other = (
+            None if path is None else set_options(settings.data, {"test": (str(path),)} | options)
+        )
         recipe, examples = self.recipe, self._test_examples(other, notify)
         with self.turns.predict(), torch.no_grad():
-            scores = recipe.score(self._active, examples, settings) | recipe.report(self._active, examples)
+            scores = recipe.score(self._active, examples, settings) | recipe.report(
+                self._active, examples
+            )
         samples = {} if "samples" in scores else {"samples": self._samples(examples)}
         if predictions is not None:
             self._write_predictions(examples, predictions, settings)
         return {"data": examples.origin, "examples": len(examples)} | round_scores(scores) | samples
 
     def test_input(self, index: int) -> Any:
-        """Return input `index` (from 0) of the run's test data, in the form that `predict` and `look` take.
+        """Return input `index` (from 0) of the run's test data, in the form that `predict` and
+        `look` take.
 
         Raises UserError if the run has no test data or the index is out of range.
         """
         if not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name an input in place of its number")
+            raise UserError(
+                f"the run {self.folder} has no test data: name an input in place of its number"
+            )
         examples = self._test_examples()
         if not 0 <= index < len(examples):
             present = f"{len(examples)} inputs, from 0 to {len(examples) - 1}"
@@ -203,15 +240,18 @@ class TrainedRun:
         vectors: bool = False,
         **options: Any,
     ) -> Capture:
-        """Return the attention maps recorded while the model answers each input (regard.look.capture).
+        """Return the attention maps recorded while the model answers each input
+        (regard.look.capture).
 
         names:     of the inputs, for titles; by default those of files.
-        gradients: add the gradient of log p of the answer for each attention weight (regard.look.measures), except
-                   for samples whose answer is empty.
-        vectors:   record items, queries, keys, values, scores and outputs too (regard.look.vectors).
-        options:   those of `regard predict`, by name: threshold=0.2, beam=1, ...; by default the run's own.
-        Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
-                asked for and answers have no probability or all of them are empty.
+        gradients: add the gradient of log p of the answer for each attention weight
+                   (regard.look.measures), except for samples whose answer is empty.
+        vectors:   record items, queries, keys, values, scores and outputs too
+        (regard.look.vectors).
+        options:   those of `regard predict`, by name: threshold=0.2, beam=1, ...; by default the
+        run's own.
+        Raises: UserError if an input is empty or cannot be read, if the model has no attention, or
+                if gradients are asked for and answers have no probability or all of them are empty.
         """
         _check_inputs(inputs)
         settings = set_options(self.options, options)
@@ -226,7 +266,9 @@ class TrainedRun:
             hint = f"; {self.recipe.look_hint}" if self.recipe.look_hint else ""
             raise UserError(f"this model does not attend: {error}{hint}") from error
         if not any(capture.recording.counts().values()):
-            raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
+            raise UserError(
+                "no attention was recorded: inputs of a single item have no other item to attend to"
+            )
         self._explain(capture, prepared, answers)
         if gradients:
             self._differentiate(capture, prepared, answers)
@@ -234,10 +276,13 @@ class TrainedRun:
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
-        self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], Path(out), overwrite=overwrite)
+        self.recipe.plot_answer(
+            self._active, self._prepare([given], 1).rows[0], Path(out), overwrite=overwrite
+        )
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image file.
+        """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image
+        file.
 
         Raises: UserError if the run is another one.
         """
@@ -248,18 +293,29 @@ class TrainedRun:
         return outline(self._model)
 
     def plot_model(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the model as encoder, predictor and decoder to an image file (regard.look.figures.model)."""
-        plot = importlib.import_module("regard.look.figures.model").plot_outline  # imports matplotlib
-        title = "; ".join(filter(None, (f"{self.run.recipe}: {self.folder}", self.recipe.describe())))
+        """Plot the model as encoder, predictor and decoder to an image file
+        (regard.look.figures.model)."""
+        plot = importlib.import_module(
+            "regard.look.figures.model"
+        ).plot_outline  # imports matplotlib
+        title = "; ".join(
+            filter(None, (f"{self.run.recipe}: {self.folder}", self.recipe.describe()))
+        )
         plot(self.outline(), Path(out), title=title, overwrite=overwrite)
 
     def plot_positions(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the positional encodings of the model to an image file (regard.look.figures.positions)."""
-        plot = importlib.import_module("regard.look.figures.positions").plot_positions  # imports matplotlib
+        """Plot the positional encodings of the model to an image file
+        (regard.look.figures.positions)."""
+        plot = importlib.import_module(
+            "regard.look.figures.positions"
+        ).plot_positions  # imports matplotlib
         plot(self._model, Path(out), overwrite=overwrite)
 
-    def _test_examples(self, other: Any = None, notify: Callable[[str], None] | None = None) -> Examples[Any]:
-        """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""
+    def _test_examples(
+        self, other: Any = None, notify: Callable[[str], None] | None = None
+    ) -> Examples[Any]:
+        """Return the usable test examples of the run, or of other data. Raises UserError if there
+        are none."""
         if other is None and self._own_test is not None:
             return self._own_test
         if other is None and not self.recipe.has_test():
@@ -270,7 +326,8 @@ class TrainedRun:
             if other is not None or "no such file" not in str(error):
                 raise
             raise UserError(
-                f"{str(error).rstrip('.')}: this is the test data of the run {self.folder}, whose names of files hold "
+                f"{str(error).rstrip('.')}: this is the test data of the run {self.folder}, whose "
+                f"names of files hold "
                 "in the folder where it was trained; name the file with --data.test"
             ) from error
         usable = self.recipe.load_usable(examples, notify=notify)
@@ -278,8 +335,11 @@ class TrainedRun:
             self._own_test = usable
         return usable
 
-    def _answer_usable(self, inputs: Sequence[Any], on_bad: str, options: dict[str, Any]) -> list[Any]:
-        """Return the answer to each input in the recipe's own form, or the error of one that is skipped."""
+    def _answer_usable(
+        self, inputs: Sequence[Any], on_bad: str, options: dict[str, Any]
+    ) -> list[Any]:
+        """Return the answer to each input in the recipe's own form, or the error of one that is
+        skipped."""
         if on_bad not in ("error", "skip"):
             raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         _check_list(inputs)
@@ -294,7 +354,11 @@ class TrainedRun:
         for is_bad, indices in groupby(range(len(inputs)), key=errors.__contains__):
             part = list(indices)
             usable = inputs[part[0] : part[-1] + 1]
-            answers += [errors[i] for i in part] if is_bad else self.compute_answers(usable, given, first=part[0] + 1)
+            answers += (
+                [errors[i] for i in part]
+                if is_bad
+                else self.compute_answers(usable, given, first=part[0] + 1)
+            )
         return answers
 
     def _find_errors(self, inputs: Sequence[Any]) -> dict[int, UserError]:
@@ -312,12 +376,16 @@ class TrainedRun:
         """Read the inputs, and report what is unusual about them."""
         _check_list(inputs)
         kind = self.input
-        given = [self._read_input(value, number) for number, value in enumerate(inputs, start=first)]
+        given = [
+            self._read_input(value, number) for number, value in enumerate(inputs, start=first)
+        ]
         prepared = self.recipe.prepare(given, first)
         unnamed = [f"{kind} {number}" for number in range(first, first + len(given))]
         own = [Path(value.name).name if isinstance(value, File) else "" for value in given]
         given_names = names or [""] * len(given)
-        prepared.names = [next(filter(None, row)) for row in zip(given_names, own, unnamed, strict=True)]
+        prepared.names = [
+            next(filter(None, row)) for row in zip(given_names, own, unnamed, strict=True)
+        ]
         for note in prepared.notes:
             self.recipe.notify(note)
         return prepared
@@ -331,20 +399,32 @@ class TrainedRun:
         if isinstance(value, bytes):
             return File(f"{self.input} {number}", value)
         try:
-            content = read_unpacked(Path(value)) if self.input == "tracks" else read_bytes(Path(value))
+            content = (
+                read_unpacked(Path(value)) if self.input == "tracks" else read_bytes(Path(value))
+            )
         except UserError as error:
             raise UserError(f"input {number}: {error}") from error
         return File(str(value), content)
 
-    def _answer_rows(self, prepared: Prepared, options: Any, step: Callable[..., Sequence[Any]]) -> list[Any]:
-        """Return the answer to each row, batch by batch, with a sample for each row if attention is recorded."""
+    def _answer_rows(
+        self, prepared: Prepared, options: Any, step: Callable[..., Sequence[Any]]
+    ) -> list[Any]:
+        """Return the answer to each row, batch by batch, with a sample for each row if attention is
+        recorded."""
         answers: list[Any] = []
         traced: list[tuple[list[Sample | None], range]] = []
         with self.turns.predict():
             for rows in self.recipe.plan(prepared.rows):
-                samples: list[Sample | None] = [] if self.trace is None else [Sample() for _ in rows]
-                with nullcontext() if self.trace is None else self.trace.segment(samples), torch.no_grad():
-                    part = step(self._active, prepared.rows[rows.start : rows.stop], options, self.trace)
+                samples: list[Sample | None] = (
+                    [] if self.trace is None else [Sample() for _ in rows]
+                )
+                with (
+                    nullcontext() if self.trace is None else self.trace.segment(samples),
+                    torch.no_grad(),
+                ):
+                    part = step(
+                        self._active, prepared.rows[rows.start : rows.stop], options, self.trace
+                    )
                 answers += part
                 traced += [(samples, rows)] if samples else []
         for samples, rows in traced:  # described when the answers are known
@@ -353,7 +433,9 @@ class TrainedRun:
 
     def _write_predictions(self, examples: Examples[Any], file: IO[str], settings: Any) -> None:
         """Write the answer to each example as a line of JSON."""
-        names = {item.name for item in fields(self.options)} & {item.name for item in fields(settings)}
+        names = {item.name for item in fields(self.options)} & {
+            item.name for item in fields(settings)
+        }
         options = replace(self.options, **{name: getattr(settings, name) for name in names})
         reference = examples.reference_json or examples.reference
         for first in range(0, len(examples), MANY):
@@ -361,9 +443,16 @@ class TrainedRun:
             values = [examples.input(i) for i in indices]
             answers = self.compute_answers(values, options, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
-                source = value if isinstance(value, str) or examples.name is None else examples.name(i)
-                kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
-                line: dict[str, Any] = {"input": i + 1, kind: source if isinstance(source, str) else None}
+                source = (
+                    value if isinstance(value, str) or examples.name is None else examples.name(i)
+                )
+                kind = (
+                    "source" if self.input in ("text", "vector") else "file"
+                )  # as in `predict --json`
+                line: dict[str, Any] = {
+                    "input": i + 1,
+                    kind: source if isinstance(source, str) else None,
+                }
                 line |= dict(self.recipe.json(answer))
                 line |= {} if reference is None else {"reference": reference(i)}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -399,30 +488,40 @@ class TrainedRun:
             capture.add([() if one is None else one.maps for one in found], axes)
 
     def _differentiate(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
-        """Run each answer once more with teacher forcing and gradients, and add the gradient maps to the capture."""
+        """Run each answer once more with teacher forcing and gradients, and add the gradient maps
+        to the capture."""
         if len(capture) != len(prepared.rows):
             raise UserError(
-                f"gradients need one answer for each input, but {len(prepared.rows)} rows have {len(capture)} samples"
+                f"gradients need one answer for each input, but {len(prepared.rows)} rows have "
+                f"{len(capture)} samples"
             )
         gradients: list[list[AttentionMap]] = []
         empty: list[EmptyAnswerError] = []
         for row, maps in enumerate(capture):
             gradients.append([])
             try:
-                with torch.enable_grad(), record(self._model, samples=[maps.sample], gradients=True) as rerun:
-                    rerun.differentiate(self.recipe.log_prob(self._model, prepared, row, answers[row]))
+                with (
+                    torch.enable_grad(),
+                    record(self._model, samples=[maps.sample], gradients=True) as rerun,
+                ):
+                    rerun.differentiate(
+                        self.recipe.log_prob(self._model, prepared, row, answers[row])
+                    )
             except EmptyAnswerError as error:
                 empty.append(error)
                 continue
             # Each sample is recorded separately, so its keys start from zero again.
-            gradients[-1] += [replace(m, key=f"scene {row}/{m.key}") for m in rerun[0].find(measure=GRADIENT)]
+            gradients[-1] += [
+                replace(m, key=f"scene {row}/{m.key}") for m in rerun[0].find(measure=GRADIENT)
+            ]
         if len(empty) == len(gradients):
             raise empty[0]
         capture.add(gradients)
 
 
 def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
-    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them. Bytes are decoded as UTF-8.
+    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them. Bytes are
+    decoded as UTF-8.
 
     Raises: UserError naming the input if it is neither, or not Unicode.
     """
@@ -440,7 +539,9 @@ def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
     try:
         "".join(texts).encode()  # lone surrogates result from wrongly decoded bytes
     except UnicodeEncodeError as error:
-        raise UserError(f"input {number} is not valid Unicode: {str(value)[:60]!r} ({error.reason})") from error
+        raise UserError(
+            f"input {number} is not valid Unicode: {str(value)[:60]!r} ({error.reason})"
+        ) from error
     return value
 
 
@@ -456,7 +557,11 @@ def _check_list(inputs: Sequence[Any]) -> None:
     """Raise TypeError for a single text instead of a list, and for what has no length and order."""
     if isinstance(inputs, str | Path | bytes):
         raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
-    if isinstance(inputs, Mapping) or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
+    if (
+        isinstance(inputs, Mapping)
+        or not hasattr(inputs, "__len__")
+        or not hasattr(inputs, "__getitem__")
+    ):
         raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
 
 
@@ -466,5 +571,7 @@ def _check_inputs(inputs: Sequence[Any]) -> None:
     if not len(inputs):
         raise UserError("there is nothing to look at: no input is given")
     for number, value in enumerate(inputs, start=1):
-        if isinstance(value, str | list | tuple) and not (value.strip() if isinstance(value, str) else value):
+        if isinstance(value, str | list | tuple) and not (
+            value.strip() if isinstance(value, str) else value
+        ):
             raise UserError(f"input {number} is empty: there is nothing to look at")

@@ -14,12 +14,14 @@ from regard.training.config import TrainConfig
 
 @settings
 class BoxesRunConfig:
-    """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is given."""
+    """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is
+    given."""
 
     data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
     """Images with boxes, and the input size of the model."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 3
-    """Number of stride-2 convolutions before attention: a position covers 2^downsampling_layers pixels on each side."""
+    """Number of stride-2 convolutions before attention: a position covers 2^downsampling_layers
+    pixels on each side."""
     model: DetectorConfig = field(default_factory=DetectorConfig)
     """The model. Positions on the image have learned embeddings, so core.positions is none."""
     augment: bool = True
@@ -43,7 +45,8 @@ class BoxesRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
+    images per step."""
 
 
 @settings
@@ -51,10 +54,11 @@ class OtherBoxes(ImagesReading, OtherData):
     """Other images with boxes to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
-    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default: the run's test
-    data."""
+    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default:
+    the run's test data."""
     on_bad: OnBad = "error"
-    """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
+    """Handling of boxes without area or outside their image: error stops; skip leaves them out and
+    counts them."""
 
 
 @settings
@@ -64,8 +68,8 @@ class BoxesEvaluation:
     data: OtherBoxes = field(default_factory=OtherBoxes)
     """Images to evaluate on instead of the run's own test data."""
     threshold: Fraction = 0.4
-    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for --predictions; the
-    default is the run's own."""
+    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for
+    --predictions; the default is the run's own."""
 
 
 ENTRY = Entry(

@@ -1,6 +1,7 @@
 """Recipe `boxes`: object detection, scored by COCO average precision.
 
-    pixels -> stem -> encoder over image positions -> top-k proposals -> decoder queries -> class, box
+    pixels -> stem -> encoder over image positions -> top-k proposals -> decoder queries -> class,
+    box
 
 Source: lectures, E.2 (image to set); carion2020.
 """
@@ -49,7 +50,8 @@ class Box(NamedTuple):
 
 
 class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
-    """Recipe of object detection in images. A row is an image at the size of the model's input, and its scale."""
+    """Recipe of object detection in images. A row is an image at the size of the model's input, and
+    its scale."""
 
     metric = "ap"
     unit = "images"
@@ -88,7 +90,11 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         augment: bool = False,
     ) -> BoxBatches:
         """Return batches of the images, which keep them in memory."""
-        settings = {"width": self.config.data.width, "height": self.config.data.height, "seed": self.run.seed}
+        settings = {
+            "width": self.config.data.width,
+            "height": self.config.data.height,
+            "seed": self.run.seed,
+        }
         return BoxBatches(data, labels, rows=rows, is_fixed=is_fixed, augment=augment, **settings)
 
     def model(self) -> Model:
@@ -96,7 +102,10 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         data, config = self.config.data, self.config.model
         shape = (3, data.height, data.width)
         reads = ImageReader(
-            shape, config.core.width, downsampling_layers=self.config.downsampling_layers, dropout=config.dropout
+            shape,
+            config.core.width,
+            downsampling_layers=self.config.downsampling_layers,
+            dropout=config.dropout,
         )
         return build_detector(config, reads, num_classes=len(self.labels), axes=2)
 
@@ -105,11 +114,18 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         data = self.config.data
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
-    def score(self, inference: ActiveModel, examples: Examples[Images], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[Images], options: Any
+    ) -> dict[str, Any]:
         """Return AP, AP50, AP75, AR and the metrics of each class."""
         batches: BoxBatches = examples.targets
-        boxes, detections = [item.boxes for item in batches.data.items], self.detect_all(inference, batches)
-        return average_precision(detections, boxes, batches.classes, self.labels.names, threshold=options.threshold)
+        boxes, detections = (
+            [item.boxes for item in batches.data.items],
+            self.detect_all(inference, batches),
+        )
+        return average_precision(
+            detections, boxes, batches.classes, self.labels.names, threshold=options.threshold
+        )
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Return the images, in [0, 1]."""
@@ -121,17 +137,25 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor, frames: Sequence[Frame]) -> list[Detections]:
-        """Detect boxes, in pixels of the images before they were scaled, and clipped to the images."""
+        """Detect boxes, in pixels of the images before they were scaled, and clipped to the
+        images."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
         region = (region.float().cpu() * sides).double().numpy()
-        corners = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., :2] + region[..., 2:] / 2), -1)
+        corners = np.concatenate(
+            (region[..., :2] - region[..., 2:] / 2, region[..., :2] + region[..., 2:] / 2), -1
+        )
         detections = []
         for i, frame in enumerate(frames):
             ends = (corners[i] / frame.scale).clip(0, [frame.width, frame.height] * 2)
             boxes = np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1)
-            parts = (score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes, order[i].cpu().numpy())
+            parts = (
+                score[i].double().cpu().numpy(),
+                label[i].cpu().numpy(),
+                boxes,
+                order[i].cpu().numpy(),
+            )
             detections.append(Detections(*parts))
         return detections
 
@@ -145,8 +169,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return each image at the size of the model's input, and its scale.
 
-        inputs: as of `to_image`. Files and Pillow images are rotated according to their EXIF orientation, and boxes
-                refer to the rotated image; arrays are used as they are.
+        inputs: as of `to_image`. Files and Pillow images are rotated according to their EXIF
+                orientation, and boxes refer to the rotated image; arrays are used as they are.
         """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
@@ -154,16 +178,23 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             prepared.add(owner, resize_and_pad(image, data.width, data.height), given)
         return prepared
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]) -> Sample:
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
+    ) -> Sample:
         """Return the model's input image with the boxes of all queries."""
         (array, frame), (found, boxes) = prepared.rows[row], answers[row]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
         places = [
-            (left, top, width, height) for left, top, width, height in (found.boxes * frame.scale / sides).tolist()
+            (left, top, width, height)
+            for left, top, width, height in (found.boxes * frame.scale / sides).tolist()
         ]
         regions = self.regions(found, places)
         original = np.asarray(to_color_image(prepared.facts[row], prepared.name_of(row)))
-        shown = {"boxes": tuple(regions[: len(boxes)]), "labels": self.labels.names, "original": original}
+        shown = {
+            "boxes": tuple(regions[: len(boxes)]),
+            "labels": self.labels.names,
+            "original": original,
+        }
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
             axes={"source": patch_axis(inference.model.reads), "queries": query_axis(regions)},

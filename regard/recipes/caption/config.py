@@ -17,24 +17,30 @@ from regard.training.config import TrainConfig
 
 @settings
 class CaptionRunConfig:
-    """Image captioning, from your own images with sentences or COCO captions; drawn scenes if no data is given."""
+    """Image captioning, from your own images with sentences or COCO captions; drawn scenes if no
+    data is given."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Number of validation images that are described (greedily) at each validation; the loss is that of all of them."""
+    """Number of validation images that are described (greedily) at each validation; the loss is
+    that of all of them."""
     data: CaptionsConfig = field(default_factory=lambda: CaptionsConfig(width=48, height=48))
     """Images with captions, and the input size of the model."""
     tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000, joint=False, lowercase=True)
+        default_factory=lambda: TokenizerConfig(
+            kind="bpe", vocab_size=8000, joint=False, lowercase=True
+        )
     )
     """Tokenizer of the captions."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches in pixels (ViT); a stem of small convolutions if not given."""
     downsampling_layers: Annotated[int, Range(1, 16)] | None = None
-    """Number of stride-2 convolutions of the stem: a position covers 2^downsampling_layers pixels on each side; 3 if
-    not given."""
+    """Number of stride-2 convolutions of the stem: a position covers 2^downsampling_layers pixels
+    on each side; 3 if not given."""
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
-            core=TransformerConfig(layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
+            core=TransformerConfig(
+                layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"
+            ),
             tie="target",
         )
     )
@@ -54,9 +60,11 @@ class CaptionRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
+    images per step."""
     decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(max_ratio=0.0, max_extra=64))
-    """Search for captions, in `evaluate`, `predict` and `look`; the length of an input is its number of positions."""
+    """Search for captions, in `evaluate`, `predict` and `look`; the length of an input is its
+    number of positions."""
     bleu: BleuConfig = field(default_factory=lambda: BleuConfig(lowercase=True))
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
@@ -66,14 +74,21 @@ class CaptionRunConfig:
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: there are no source texts")
         if self.patch is not None and self.downsampling_layers is not None:
-            raise ValueError("downsampling_layers must not be given with patch, which has no convolutions")
-        if self.patch is not None and (self.data.width % self.patch or self.data.height % self.patch):
+            raise ValueError(
+                "downsampling_layers must not be given with patch, which has no convolutions"
+            )
+        if self.patch is not None and (
+            self.data.width % self.patch or self.data.height % self.patch
+        ):
             sides = f"{self.data.width} x {self.data.height}"
-            raise ValueError(f"patch must divide data.width and data.height, {sides}, got {self.patch}")
+            raise ValueError(
+                f"patch must divide data.width and data.height, {sides}, got {self.patch}"
+            )
         limit = max_length_of(self.model.core)
         if limit is not None and limit < max(self.positions, 2):
             raise ValueError(
-                f"model.core.positions.max_length must be at least {self.positions}, the positions of an image, got "
+                f"model.core.positions.max_length must be at least {self.positions}, the positions "
+                f"of an image, got "
                 f"{limit}"
             )
 
@@ -100,11 +115,11 @@ class OtherCaptions(ImagesReading, OtherData):
     """Other images with captions to evaluate a model on."""
 
     test: tuple[str, ...] = ()
-    """Captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Several are evaluated one by one.
-    Default: the run's test data."""
+    """Captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Several are
+    evaluated one by one. Default: the run's test data."""
     on_bad: OnBad = "error"
-    """Handling of bad lines and of images that are missing or damaged: error stops; skip leaves them out and counts
-    them."""
+    """Handling of bad lines and of images that are missing or damaged: error stops; skip leaves
+    them out and counts them."""
 
 
 @settings
@@ -119,7 +134,8 @@ class CaptionEvaluation:
 
 ENTRY = Entry(
     name="caption",
-    summary="image captioning, from your own images with sentences or COCO captions; drawn scenes if not given",
+    summary="image captioning, from your own images with sentences or COCO captions; drawn scenes "
+    "if not given",
     config=CaptionRunConfig,
     options=PairsPrediction,
     evaluation=CaptionEvaluation,

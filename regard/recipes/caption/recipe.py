@@ -2,9 +2,11 @@
 
     pixels -> stem or patches -> encoder over image positions -> decoder, token by token -> sentence
 
-With `--model.core recurrent` the decoder reads the image once for each word, which `regard look` draws.
+With `--model.core recurrent` the decoder reads the image once for each word, which `regard look`
+draws.
 
-Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word by word); vinyals2015.
+Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word by word);
+        vinyals2015.
 """
 
 import dataclasses
@@ -47,7 +49,14 @@ from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsPrediction, defaults_of_run, replace_shared
 from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.pictures import patch_axis, to_color_image
-from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    Examples,
+    Prepared,
+    Ranked,
+    Recipe,
+    describe_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.caption.config import CaptionEvaluation, CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
@@ -126,13 +135,20 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def describe(self) -> str:
         """Return the input size and the size of the vocabulary."""
         data = self.config.data
-        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
+        return (
+            f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
+        )
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of them."""
+        """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of
+        them."""
         options = defaults_of_run(CaptionEvaluation, self.config)
-        greedy = dataclasses.replace(options, decode=dataclasses.replace(options.decode, beam=1, n_best=1))
-        scores = self.score(self.inference(model), self.usable_val, greedy, limit=self.config.val_sample)
+        greedy = dataclasses.replace(
+            options, decode=dataclasses.replace(options.decode, beam=1, n_best=1)
+        )
+        scores = self.score(
+            self.inference(model), self.usable_val, greedy, limit=self.config.val_sample
+        )
         return {name: scores[name] for name in self.monitored}
 
     def score(
@@ -143,9 +159,11 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         *,
         limit: int | None = None,
     ) -> dict[str, Any]:
-        """Return BLEU with its signature, exact matches, nll and perplexity per token, and some captions.
+        """Return BLEU with its signature, exact matches, nll and perplexity per token, and some
+        captions.
 
-        limit: describe only the first so many images; the loss is computed over all captions of all images.
+        limit: describe only the first so many images; the loss is computed over all captions of all
+               images.
         """
         images, scorer = examples.data, Bleu(self.config.bleu)
         decode = dataclasses.replace(options.decode, n_best=1)
@@ -158,7 +176,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         references = [images.captions(i) for i in indices]
         nll = self._loss_per_token(inference.model, images)
         names = ("source", "output", "reference")
-        shown = zip([images.name(i) for i in indices], outputs, [own[0] for own in references], strict=True)
+        shown = zip(
+            [images.name(i) for i in indices], outputs, [own[0] for own in references], strict=True
+        )
         return {
             self.metric: scorer.score(outputs, references),
             "exact_match": ExactMatch().score(outputs, references),
@@ -195,7 +215,10 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
     ) -> list[list[Output]]:
         """Return captions with their scores, log p / length^alpha."""
-        return [[Output.of(h, self.tokenizer.decode(h.tokens)) for h in hypotheses] for hypotheses in answers]
+        return [
+            [Output.of(h, self.tokenizer.decode(h.tokens)) for h in hypotheses]
+            for hypotheses in answers
+        ]
 
     def values(self, answers: list[list[Output]]) -> list[str]:
         """Return the best caption of each image."""
@@ -220,25 +243,38 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             begin=SPECIALS[BOS],
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
+    def log_prob(
+        self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+    ) -> Tensor:
         """Return log p of the caption, EOS included."""
         source, target = self._teacher_inputs(model, prepared, row, answer)
         log_probs = model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answer: list[Hypothesis], sample: Sample
+        self,
+        inference: ActiveModel,
+        prepared: Prepared,
+        row: int,
+        answer: list[Hypothesis],
+        sample: Sample,
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of the decoder to the logits of the caption, if it is a Transformer."""
+        """Return the contributions of the parts of the decoder to the logits of the caption, if it
+        is a Transformer."""
         if not isinstance(inference.model.core, Transformer):
             return None
         source, target = self._teacher_inputs(inference.model, prepared, row, answer)
         tokens = [step.token for step in sample.steps]
-        return explain_tokens(inference.model, source, target, sample, tokens=tokens, row=row, notify=self.notify)
+        return explain_tokens(
+            inference.model, source, target, sample, tokens=tokens, row=row, notify=self.notify
+        )
 
     @staticmethod
-    def _teacher_inputs(model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> tuple[Tensor, Padded]:
-        """Return the image and the best caption of a row, with EOS if it is finished, as inputs of the model."""
+    def _teacher_inputs(
+        model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+    ) -> tuple[Tensor, Padded]:
+        """Return the image and the best caption of a row, with EOS if it is finished, as inputs of
+        the model."""
         end = [EOS] if answer[0].finished else []
         target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
         return stack_images([prepared.rows[row]]).to(device_of(model)), target
@@ -255,11 +291,23 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         if limit is not None:
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
         engine = inference.engine_for(len(images), traced=trace is not None)
-        settings = {"length": self.config.positions, "config": decode, "bos": BOS, "eos": EOS, "pad": PAD}
-        return engine.search_images(stack_images(images), **settings, trace=trace) if len(images) else []
+        settings = {
+            "length": self.config.positions,
+            "config": decode,
+            "bos": BOS,
+            "eos": EOS,
+            "pad": PAD,
+        }
+        return (
+            engine.search_images(stack_images(images), **settings, trace=trace)
+            if len(images)
+            else []
+        )
 
     def _batches(self, images: DescribedImages) -> CaptionBatches:
-        return CaptionBatches(images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed)
+        return CaptionBatches(
+            images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed
+        )
 
     def _loss_per_token(self, model: Model, images: DescribedImages) -> float:
         """Return the mean of -log p over the tokens of all captions, EOS included, in nats."""
@@ -267,7 +315,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         pairs, total, count = batches.pairs(), 0.0, 0
         with torch.no_grad():
             for rows in plan_by_count(pairs, _ROWS):
-                loss = model.loss(batches.collate_pairs(pairs[rows.start : rows.stop]).to(device_of(model)))
+                loss = model.loss(
+                    batches.collate_pairs(pairs[rows.start : rows.stop]).to(device_of(model))
+                )
                 total, count = total + float(loss.nll), count + loss.count
         return total / count
 
@@ -278,7 +328,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
 
 def _to_examples(images: DescribedImages, on_bad: str) -> Examples[DescribedImages]:
     indices = images.epoch(0)
-    skipped, notices = (images.skipped, images.notices) if isinstance(images, CaptionedImages) else ((), ())
+    skipped, notices = (
+        (images.skipped, images.notices) if isinstance(images, CaptionedImages) else ((), ())
+    )
     return Examples(
         images,
         images.origin,

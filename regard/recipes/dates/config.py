@@ -8,7 +8,12 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import PairsEvaluation, PairsPrediction, PairsReading, limit_input_length
+from regard.recipes.base.config import (
+    PairsEvaluation,
+    PairsPrediction,
+    PairsReading,
+    limit_input_length,
+)
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
@@ -17,10 +22,12 @@ from regard.training.config import TrainConfig
 
 @settings
 class DatesRunConfig:
-    """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
+    """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built
+    in."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
-    """Number of validation examples that are decoded (greedily) at each validation; the loss is that of all of them."""
+    """Number of validation examples that are decoded (greedily) at each validation; the loss is
+    that of all of them."""
     max_length: Length = 128
     """Maximum input length in tokens."""
     data: DatesConfig = field(default_factory=DatesConfig)
@@ -56,15 +63,21 @@ class DatesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(beam=1, max_extra=12, max_ratio=0.0))
+    decode: DecodeConfig = field(
+        default_factory=lambda: DecodeConfig(beam=1, max_extra=12, max_ratio=0.0)
+    )
     """Search for outputs, in `evaluate` and `predict`."""
 
     def __post_init__(self) -> None:
         for name in ("source_tokenizer", "target_tokenizer"):
             if getattr(self, name).joint:
-                raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")
+                raise ValueError(
+                    f"{name}.joint must be false: each side of dates has a vocabulary of its own"
+                )
         if self.model.tie == "all":
-            raise ValueError("model.tie must be target or none: each side of dates has a vocabulary of its own")
+            raise ValueError(
+                "model.tie must be target or none: each side of dates has a vocabulary of its own"
+            )
 
     @property
     def input_limit(self) -> int:

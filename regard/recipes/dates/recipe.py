@@ -1,4 +1,5 @@
-"""Recipe `dates`: normalization of written dates to ISO 8601, on synthetic examples generated anew in every epoch."""
+"""Recipe `dates`: normalization of written dates to ISO 8601, on synthetic examples generated anew
+in every epoch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,9 +56,12 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         return lambda epoch: self.codec.encode(self._texts("train", epoch=epoch))
 
     def upper_bound(self) -> float:
-        """Return the exact match, in percent, of a perfect model: without the language, some months are ambiguous."""
+        """Return the exact match, in percent, of a perfect model: without the language, some months
+        are ambiguous."""
         return 100 * self._dates.compute_ceiling().accuracy
 
     def _texts(self, split: Any, origin: str = "dates", **options: int) -> Texts:
         examples = self._dates.examples(split, **options)
-        return Texts([example.text for example in examples], [example.iso for example in examples], origin)
+        return Texts(
+            [example.text for example in examples], [example.iso for example in examples], origin
+        )

@@ -18,7 +18,12 @@ class ConvolutionalClassifier(nn.Module):
     """Classifier of images (batch, channels, height, width) with pixels in [0, 1]."""
 
     def __init__(
-        self, shape: tuple[int, int, int], num_classes: int, *, channels: int = 32, label_smoothing: float = 0.0
+        self,
+        shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        channels: int = 32,
+        label_smoothing: float = 0.0,
     ):
         super().__init__()
         before, height, width = shape
@@ -36,7 +41,9 @@ class ConvolutionalClassifier(nn.Module):
         settings = {"pool": nn.Identity(), "dropout": 0.3, "label_smoothing": label_smoothing}
         self.writes = ClassWriter(before * height * width, num_classes, **settings)
 
-    def forward(self, source: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+    def forward(
+        self, source: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of the classes."""
         return self.writes.answer(self.stages(source - 0.5))
 

@@ -18,12 +18,15 @@ from regard.training.config import TrainConfig
 
 @settings
 class DrawRunConfig:
-    """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are given."""
+    """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are
+    given."""
 
     data: ScenesConfig = field(default_factory=ScenesConfig)
     """Labeled images and how they are placed on canvases, or your own images with captions."""
     tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="word", vocab_size=2000, joint=False, lowercase=True)
+        default_factory=lambda: TokenizerConfig(
+            kind="word", vocab_size=2000, joint=False, lowercase=True
+        )
     )
     """Tokenizer of the texts."""
     autoencoder: AutoencoderConfig = field(
@@ -31,7 +34,8 @@ class DrawRunConfig:
             kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
         )
     )
-    """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be quantized."""
+    """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be
+    quantized."""
     autoencoder_steps: Count = 800
     """Training steps of the autoencoder, which is trained first."""
     autoencoder_batch: Batch = 64
@@ -39,12 +43,13 @@ class DrawRunConfig:
     autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
     """Peak learning rate of the autoencoder."""
     classifier_steps: Count = 500
-    """Training steps of the classifier that scores drawings (for images with classes), which is trained second."""
+    """Training steps of the classifier that scores drawings (for images with classes), which is
+    trained second."""
     caption_dropout: FractionBelowOne = 0.1
     """Fraction of the training canvases whose text is dropped, for classifier-free guidance."""
     position_embeddings: Literal["grid", "sequence"] = "grid"
-    """Position embeddings of the codes: grid adds learned embeddings of row and column to the core's positions;
-    sequence uses the core's positions only."""
+    """Position embeddings of the codes: grid adds learned embeddings of row and column to the
+    core's positions; sequence uses the core's positions only."""
     model: ModelConfig = field(
         default_factory=lambda: ModelConfig(
             core=TransformerConfig(
@@ -84,7 +89,9 @@ class DrawRunConfig:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.model.tie == "all":
-            raise ValueError("model.tie must be target or none: texts and codes have separate vocabularies")
+            raise ValueError(
+                "model.tie must be target or none: texts and codes have separate vocabularies"
+            )
 
 
 @settings
@@ -92,11 +99,12 @@ class OtherScenes(OtherData):
     """Other images to evaluate a text-to-image model on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """A folder with one subfolder per class, or an IDX file, whose images are placed on canvases; or FILE.tsv or
-    FILE.jsonl of image files and captions. Several are evaluated one by one. Default: the run's test data."""
+    """A folder with one subfolder per class, or an IDX file, whose images are placed on canvases;
+    or FILE.tsv or FILE.jsonl of image files and captions. Several are evaluated one by one.
+    Default: the run's test data."""
     on_bad: OnBad = "error"
-    """Handling of bad lines and of files that are not images or have an unknown class: error stops; skip leaves them
-    out and counts them."""
+    """Handling of bad lines and of files that are not images or have an unknown class: error stops;
+    skip leaves them out and counts them."""
 
 
 @settings
@@ -114,8 +122,8 @@ class DrawPrediction:
     """Image generation options; the names of the files are printed."""
 
     out: Path | None = None
-    """Image file to write, .png or another format; named after the text, with dashes for spaces, if not given. Several
-    images are numbered: FILE-1.png."""
+    """Image file to write, .png or another format; named after the text, with dashes for spaces, if
+    not given. Several images are numbered: FILE-1.png."""
     force: bool = False
     """Replace existing files."""
     n_best: Annotated[int, Range(1, 1_000)] = 1

@@ -1,10 +1,11 @@
 """Recipe `draw`: text-to-image generation as a sequence of codes, scored by a classifier.
 
     image -> autoencoder -> grid of codes                    trained first, on the canvases alone
-    text  -> core -> codes, row by row                       the encoder-decoder of the text-to-text recipes
-    codes -> decoder of the autoencoder -> image
+    text  -> core -> codes, row by row                       the encoder-decoder of the text-to-text
+    recipes codes -> decoder of the autoencoder -> image
 
-Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes); ho2022 (classifier-free guidance).
+Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes); ho2022
+        (classifier-free guidance).
 """
 
 import re
@@ -65,7 +66,8 @@ _ROWS = 256
 
 
 class Drawing(NamedTuple):
-    """Generated image (channels, height, width) or its path, and the mean log-probability of its codes."""
+    """Generated image (channels, height, width) or its path, and the mean log-probability of its
+    codes."""
 
     image: Any
     score: float
@@ -101,23 +103,27 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     @property
     def _canvas_settings(self) -> dict[str, Any]:
-        """Classes and shape of the canvases: those that were learned, or of the training data before that."""
+        """Classes and shape of the canvases: those that were learned, or of the training data
+        before that."""
         if hasattr(self, "autoencoder"):
             return {"labels": self.labels, "shape": self.autoencoder.shape}
         return {"labels": self._splits[2], "shape": self._splits[0].shape}
 
     def check_examples(self, split: str, examples: Examples[CanvasDataset]) -> None:
-        """Check that canvases have one shape, and that the core has enough positions for their codes."""
+        """Check that canvases have one shape, and that the core has enough positions for their
+        codes."""
         train, own = self.train.data, examples.data
         if own.shape != train.shape:
             raise UserError(
-                f"{own.origin}: canvases have the shape {own.shape}, but those of {train.origin} have {train.shape}"
+                f"{own.origin}: canvases have the shape {own.shape}, but those of {train.origin} "
+                f"have {train.shape}"
             )
         limit = max_length_of(self.config.model.core)
         needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
         if limit is not None and limit < needed:
             raise UserError(
-                f"model.core.positions.max_length must be at least {needed}, one more than the codes of a canvas, got "
+                f"model.core.positions.max_length must be at least {needed}, one more than the "
+                f"codes of a canvas, got "
                 f"{limit}; or raise autoencoder.downsampling_layers"
             )
 
@@ -141,26 +147,36 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
         self.autoencoder = load_autoencoder(folder, self.config)
-        self.classifier = CellClassifier.load(folder, self.config) if self.labels is not None else None
+        self.classifier = (
+            CellClassifier.load(folder, self.config) if self.labels is not None else None
+        )
 
     def batches(self) -> TokenBatches:
-        """Return batches of texts and codes of canvases; generated canvases are new in every epoch."""
+        """Return batches of texts and codes of canvases; generated canvases are new in every
+        epoch."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
         return TokenBatches(
-            lambda epoch: self.encode(self.train.data, epoch=epoch, caption_dropout=self.config.caption_dropout),
+            lambda epoch: self.encode(
+                self.train.data, epoch=epoch, caption_dropout=self.config.caption_dropout
+            ),
             **limit,
             origin=self.train.origin,
         )
 
-    def encode(self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0) -> EncodedPairs:
-        """Return the ids of an epoch's texts, a fraction `caption_dropout` of them empty, and of their codes."""
+    def encode(
+        self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0
+    ) -> EncodedPairs:
+        """Return the ids of an epoch's texts, a fraction `caption_dropout` of them empty, and of
+        their codes."""
         indices = list(drawings.epoch(epoch))
         stream = np.random.PCG64(np.random.SeedSequence((self.run.seed, 7, epoch)))
         is_dropped = stream.random_raw(len(indices)) / 2.0**64 < caption_dropout
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
         codes = encode_canvases(self.autoencoder, drawings, indices)
-        return EncodedPairs.from_sequences(sources, ([len(SPECIALS) + code for code in row] for row in codes))
+        return EncodedPairs.from_sequences(
+            sources, ([len(SPECIALS) + code for code in row] for row in codes)
+        )
 
     def model(self) -> Model:
         """Return an encoder-decoder from texts to codes."""
@@ -189,11 +205,18 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if self.classifier is None or not isinstance(drawings, SceneDataset):
             return scores
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
-        drawn, _ = self.draw(model, texts, decode, seeds=[derive_seed(decode.seed, i) for i in range(len(texts))])
+        drawn, _ = self.draw(
+            model, texts, decode, seeds=[derive_seed(decode.seed, i) for i in range(len(texts))]
+        )
         return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
 
     def draw(
-        self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
+        self,
+        model: Model,
+        texts: Sequence[Sequence[int]],
+        decode: DrawingConfig,
+        *,
+        seeds: Sequence[int],
     ) -> tuple[NDArray[np.uint8], list[float]]:
         """Generate canvases (texts, channels, height, width) for texts given as ids.
 
@@ -211,22 +234,34 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         seeds: Sequence[int],
         trace: Trace | None = None,
     ) -> tuple[Tensor, list[float]]:
-        """Sample codes (texts, positions) for texts as ids; return also their mean log-probabilities."""
+        """Sample codes (texts, positions) for texts as ids; return also their mean
+        log-probabilities."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
             if trace is not None:
                 trace.begin_segment(range(i, min(i + _ROWS, len(texts))))
             source = _pad(texts[i : i + _ROWS], device_of(model))
-            settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
+            settings = {
+                "config": decode,
+                "length": self.autoencoder.numbers,
+                "seeds": seeds[i : i + _ROWS],
+            }
             sampled = sample_guided(
-                model, source, empty_source=(EOS,), bos=BOS, banned=range(len(SPECIALS)), trace=trace, **settings
+                model,
+                source,
+                empty_source=(EOS,),
+                bos=BOS,
+                banned=range(len(SPECIALS)),
+                trace=trace,
+                **settings,
             )
             parts.append(sampled.tokens.cpu() - len(SPECIALS))
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and the number of the input, which its random numbers depend on.
+        """Return the ids of each text, and the number of the input, which its random numbers depend
+        on.
 
         Raises: UserError for an empty or too long text.
         """
@@ -236,10 +271,14 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to draw")
             if limit is not None and len(ids) >= limit:
-                raise UserError(f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}")
+                raise UserError(
+                    f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}"
+                )
             if UNK in ids:
                 unknown = ", ".join(map(repr, self.tokenizer.unknown(text.strip())[:10]))
-                prepared.notes.append(f"input {number}: never seen in training, so read as unknown: {unknown}")
+                prepared.notes.append(
+                    f"input {number}: never seen in training, so read as unknown: {unknown}"
+                )
             prepared.add(owner, (ids, number), text.strip())
         return prepared
 
@@ -248,18 +287,36 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return plan_by_count(rows, _ROWS)
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[Any], options: DrawPrediction, trace: Trace | None = None
+        self,
+        inference: ActiveModel,
+        rows: Sequence[Any],
+        options: DrawPrediction,
+        trace: Trace | None = None,
     ) -> list[tuple[list[Drawing], list[int]]]:
         """Return images for each text, as many as asked for, and the codes of the first."""
-        ranks = [(rank, row) for rank in range(options.n_best) for row in rows]  # the first images come first in traces
-        seeds = [derive_seed(options.decode.seed, number - 1, *([rank] if rank else [])) for rank, (_, number) in ranks]
+        ranks = [
+            (rank, row) for rank in range(options.n_best) for row in rows
+        ]  # the first images come first in traces
+        seeds = [
+            derive_seed(options.decode.seed, number - 1, *([rank] if rank else []))
+            for rank, (_, number) in ranks
+        ]
         codes, scores = self.sample_codes(
-            inference.model, [ids for _, (ids, _) in ranks], options.decode, seeds=seeds, trace=trace
+            inference.model,
+            [ids for _, (ids, _) in ranks],
+            options.decode,
+            seeds=seeds,
+            trace=trace,
         )
-        drawings = [Drawing(*pair) for pair in zip(reconstruct(self.autoencoder, codes), scores, strict=True)]
+        drawings = [
+            Drawing(*pair)
+            for pair in zip(reconstruct(self.autoencoder, codes), scores, strict=True)
+        ]
         return [(drawings[i :: len(rows)], codes[i].tolist()) for i in range(len(rows))]
 
-    def join(self, prepared: Prepared, answers: Sequence[Any], options: DrawPrediction) -> list[list[Drawing]]:
+    def join(
+        self, prepared: Prepared, answers: Sequence[Any], options: DrawPrediction
+    ) -> list[list[Drawing]]:
         """Return the images of each text."""
         return [drawings for drawings, _ in answers]
 
@@ -282,7 +339,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
         """Return the paths of the images; see `drawing_paths`.
 
-        Raises: UserError if an image would be saved inside a run folder; FileExistsError if a file exists.
+        Raises: UserError if an image would be saved inside a run folder; FileExistsError if a file
+                exists.
         """
         paths = drawing_paths(inputs, options.out, first=first, count=options.n_best)
         for path in (path for row in paths for path in row):
@@ -297,9 +355,13 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Save the images, and return their paths in their place."""
         for drawing, path in zip(answer, files, strict=True):
             _save(drawing.image, path)
-        return [Drawing(str(path), drawing.score) for drawing, path in zip(answer, files, strict=True)]
+        return [
+            Drawing(str(path), drawing.score) for drawing, path in zip(answer, files, strict=True)
+        ]
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample:
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
+    ) -> Sample:
         """Return the words of the text, and the image with the places of its codes."""
         text = prepared.facts[row]
         words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
@@ -326,19 +388,32 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return load_training_canvases(self.config.data, seed=self.run.seed)
 
 
-def drawing_paths(texts: Sequence[str], out: Path | None, *, first: int, count: int) -> list[list[Path]]:
-    """Return the paths for drawings: `out`, or the text with dashes and .png; with numbers if there are several.
+def drawing_paths(
+    texts: Sequence[str], out: Path | None, *, first: int, count: int
+) -> list[list[Path]]:
+    """Return the paths for drawings: `out`, or the text with dashes and .png; with numbers if there
+    are several.
 
     Raises: UserError if the suffix is not a supported image format.
     """
-    if out is not None and out.suffix.lower() not in (".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"):
+    if out is not None and out.suffix.lower() not in (
+        ".png",
+        ".bmp",
+        ".gif",
+        ".webp",
+        ".tif",
+        ".tiff",
+    ):
         raise UserError(f"{out}: images can be saved as .png, .bmp, .gif, .webp or .tiff")
     rows = []
     for number, text in enumerate(texts, start=first):
         stem = re.sub(r"[^\w]+", "-", text.strip()).strip("-")[:60] or "drawing"
         path = Path(f"{stem}.png") if out is None else out
         parts = [str(number)] if len(texts) > 1 or first > 1 else []
-        names = ["-".join([path.stem, *parts, *([str(rank)] if count > 1 else [])]) for rank in range(1, count + 1)]
+        names = [
+            "-".join([path.stem, *parts, *([str(rank)] if count > 1 else [])])
+            for rank in range(1, count + 1)
+        ]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
 

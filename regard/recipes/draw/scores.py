@@ -1,9 +1,12 @@
-"""Scores of text-to-image models: drawings classified by an independent classifier, compared with real canvases.
+"""Scores of text-to-image models: drawings classified by an independent classifier, compared with
+real canvases.
 
-    prompt_accuracy                  percentage of drawings with exactly the items of the text, in the right arrangement
+    prompt_accuracy                  percentage of drawings with exactly the items of the text, in
+    the right arrangement
     item_recall                      percentage of the requested items that are recognized
     prompt_accuracy_real             prompt_accuracy of the real canvases of these texts
-    prompt_accuracy_reconstructed    the same after the autoencoder: upper bounds, given the errors of the classifier
+    prompt_accuracy_reconstructed    the same after the autoencoder: upper bounds, given the errors
+    of the classifier
 
 Cells are classified one by one; if a text states no arrangement, items may be in any cell.
 """
@@ -35,7 +38,8 @@ def loss_scores(
     drawings: CanvasDataset,
     encoded: Callable[[CanvasDataset], EncodedPairs],
 ) -> dict[str, float]:
-    """Return nll and perplexity of the codes given the texts, and the autoencoder's error and code usage."""
+    """Return nll and perplexity of the codes given the texts, and the autoencoder's error and code
+    usage."""
     indices = list(drawings.epoch(0))
     codes = torch.tensor(encode_canvases(autoencoder, drawings, indices))
     pixels = np.stack([drawings.canvas(i) for i in indices])
@@ -44,16 +48,22 @@ def loss_scores(
     return {
         "nll": nll,
         "perplexity": math.exp(min(nll, 100.0)),
-        "mse": float(np.square((reconstruct(autoencoder, codes).astype(np.float64) - pixels) / 255).mean()),
+        "mse": float(
+            np.square((reconstruct(autoencoder, codes).astype(np.float64) - pixels) / 255).mean()
+        ),
         "codes_used": used,
         "code_perplexity": perplexity,
     }
 
 
 def drawing_scores(
-    scenes: SceneDataset, classifier: CellClassifier, autoencoder: QuantizedAutoencoder, drawn: NDArray[np.uint8]
+    scenes: SceneDataset,
+    classifier: CellClassifier,
+    autoencoder: QuantizedAutoencoder,
+    drawn: NDArray[np.uint8],
 ) -> dict[str, Any]:
-    """Return the scores of drawings (count, channels, height, width) for the scenes' texts, and a few samples."""
+    """Return the scores of drawings (count, channels, height, width) for the scenes' texts, and a
+    few samples."""
     indices = list(scenes.epoch(0))
     references = [scenes.scene(i) for i in indices]
     real = np.stack([scenes.canvas(i) for i in indices])
@@ -67,7 +77,9 @@ def drawing_scores(
         "prompt_accuracy": _percent_correct(references, recognized_items),
         "item_recall": 100 * recognized / requested,
         "prompt_accuracy_real": _percent_correct(references, classifier.classify_cells(real)),
-        "prompt_accuracy_reconstructed": _percent_correct(references, classifier.classify_cells(reconstructed)),
+        "prompt_accuracy_reconstructed": _percent_correct(
+            references, classifier.classify_cells(reconstructed)
+        ),
         "classifier_accuracy": classifier.accuracy(scenes),
         "by_class": {
             scenes.names[number]: 100 * recognized / requested
@@ -83,10 +95,14 @@ def describe_canvas(items: Sequence[int], names: Sequence[str]) -> str:
     return describe_items(present) if present else "nothing"
 
 
-def _percent_correct(references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]) -> float:
+def _percent_correct(
+    references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]
+) -> float:
     return (
         100
-        * sum(scene.matches(items) for scene, items in zip(references, recognized_items, strict=True))
+        * sum(
+            scene.matches(items) for scene, items in zip(references, recognized_items, strict=True)
+        )
         / len(references)
     )
 
@@ -100,11 +116,15 @@ def _count_by_class(
         requested, recognized = Counter(scene.items), Counter(items)
         for number in requested.keys() - {NOTHING}:
             before = counts.get(number, (0, 0))
-            counts[number] = before[0] + requested[number], before[1] + min(requested[number], recognized[number])
+            counts[number] = (
+                before[0] + requested[number],
+                before[1] + min(requested[number], recognized[number]),
+            )
     return counts
 
 
 def _sample(reference: DrawnScene, items: tuple[int, ...], names: Sequence[str]) -> dict[str, str]:
-    """Return a text and a description of its drawing, which is the text itself if the drawing is correct."""
+    """Return a text and a description of its drawing, which is the text itself if the drawing is
+    correct."""
     output = reference.text if reference.matches(items) else describe_canvas(items, names)
     return {"source": reference.text, "output": output, "reference": reference.text}

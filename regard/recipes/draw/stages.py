@@ -1,11 +1,12 @@
-"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a classifier of drawings.
+"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a
+classifier of drawings.
 
-    RUN/autoencoder/     checkpoints and logs as of any training; model.safetensors has its parameters
-    RUN/autoencoder.json shape of the canvases, and metrics; written last, when the training is finished
-    RUN/classifier/, RUN/classifier.json    the same of the classifier
+    RUN/autoencoder/     checkpoints and logs as of any training; model.safetensors has its
+    parameters RUN/autoencoder.json shape of the canvases, and metrics; written last, when the
+    training is finished RUN/classifier/, RUN/classifier.json    the same of the classifier
 
-The classifier is independent of the other models and their outputs: it is trained to classify the images of the
-training split, with an additional class for empty cells (black, with a little noise).
+The classifier is independent of the other models and their outputs: it is trained to classify the
+images of the training split, with an additional class for empty cells (black, with a little noise).
 """
 
 import json
@@ -59,11 +60,15 @@ class CanvasBatches(BatchesByCount):
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
         """Return their pixels in [0, 1]."""
         pixels = np.stack([self.drawings.canvas(i) for i in indices])
-        return Batch(torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices))
+        return Batch(
+            torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices)
+        )
 
 
 @torch.no_grad()
-def encode_canvases(model: QuantizedAutoencoder, drawings: CanvasDataset, indices: Sequence[int]) -> list[list[int]]:
+def encode_canvases(
+    model: QuantizedAutoencoder, drawings: CanvasDataset, indices: Sequence[int]
+) -> list[list[int]]:
     """Return the codes of canvases, row by row."""
     codes: list[list[int]] = []
     for i in range(0, len(indices), _ROWS):
@@ -74,17 +79,27 @@ def encode_canvases(model: QuantizedAutoencoder, drawings: CanvasDataset, indice
 
 @torch.no_grad()
 def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
-    """Return the canvases (count, channels, height, width) of codes (count, positions), given row by row."""
+    """Return the canvases (count, channels, height, width) of codes (count, positions), given row
+    by row."""
     device = next(model.parameters()).device
     parts = [
-        model.decode(part.to(device).unflatten(1, model.grid)).float().clamp(0, 1).mul(255).round().byte().cpu()
+        model.decode(part.to(device).unflatten(1, model.grid))
+        .float()
+        .clamp(0, 1)
+        .mul(255)
+        .round()
+        .byte()
+        .cpu()
         for part in codes.split(_ROWS)
     ]
     return torch.cat(parts).numpy()
 
 
 def train_autoencoder(
-    folder: Path, run: Run, drawings: tuple[CanvasDataset, CanvasDataset], notify: Callable[[str], None]
+    folder: Path,
+    run: Run,
+    drawings: tuple[CanvasDataset, CanvasDataset],
+    notify: Callable[[str], None],
 ) -> None:
     """Train the autoencoder on the training canvases, unless that is done."""
     config, (train, val) = _config(run), drawings
@@ -94,7 +109,8 @@ def train_autoencoder(
     with check_model_fits(copies=COPIES_IN_TRAINING):
         model = QuantizedAutoencoder(config.autoencoder, train.shape)
     notify(
-        f"training the autoencoder first: canvases of {_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
+        f"training the autoencoder first: canvases of {_format_shape(train.shape)} to "
+        f"{_format_shape(model.grid)} codes"
     )
     indices = list(val.epoch(0))
 
@@ -104,12 +120,23 @@ def train_autoencoder(
         pixels = np.stack([val.canvas(i) for i in indices])
         used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
         difference = reconstruct(model, codes).astype(np.float64) - pixels
-        return {"mse": float(np.square(difference / 255).mean()), "codes_used": used, "code_perplexity": perplexity}
+        return {
+            "mse": float(np.square(difference / 255).mean()),
+            "codes_used": used,
+            "code_perplexity": perplexity,
+        }
 
     batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
     settings = _settings(config, steps=config.autoencoder_steps, lr=config.autoencoder_lr)
     metrics = _train_stage(
-        folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="mse", maximize=False
+        folder / _AUTOENCODER,
+        run,
+        model,
+        batches,
+        settings=settings,
+        measure=measure,
+        metric="mse",
+        maximize=False,
     )
     _write_stage(folder, _AUTOENCODER, {"shape": list(train.shape), **metrics})
 
@@ -125,7 +152,10 @@ def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencode
 
 
 def train_classifier(
-    folder: Path, run: Run, drawings: tuple[SceneDataset, SceneDataset], notify: Callable[[str], None]
+    folder: Path,
+    run: Run,
+    drawings: tuple[SceneDataset, SceneDataset],
+    notify: Callable[[str], None],
 ) -> None:
     """Train the classifier on the images of the training split, unless that is done."""
     config, (train, val) = _config(run), drawings
@@ -136,19 +166,31 @@ def train_classifier(
     model = _build_classifier(shape, len(train.names), label_smoothing=0.1)
     size = _format_shape(shape)
     notify(
-        f"then training the classifier that scores drawings: images of {size} to {len(train.names)} classes, or empty"
+        f"then training the classifier that scores drawings: images of {size} to "
+        f"{len(train.names)} classes, or empty"
     )
     pixels, labels = _add_empty_images(train, seed=run.seed)
-    batches = ImageBatches(pixels, labels, size=_CLASSIFIER_BATCH, seed=derive_seed(run.seed, 4), augment="shift")
+    batches = ImageBatches(
+        pixels, labels, size=_CLASSIFIER_BATCH, seed=derive_seed(run.seed, 4), augment="shift"
+    )
 
     def measure(model: nn.Module) -> dict[str, float]:
         return {"accuracy": CellClassifier(model, config).accuracy(val)}
 
     settings = _settings(config, steps=config.classifier_steps, lr=_CLASSIFIER_LR)
     metrics = _train_stage(
-        folder / _CLASSIFIER, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximize=True
+        folder / _CLASSIFIER,
+        run,
+        model,
+        batches,
+        settings=settings,
+        measure=measure,
+        metric="accuracy",
+        maximize=True,
     )
-    _write_stage(folder, _CLASSIFIER, {"shape": list(shape), "classes": len(train.names), **metrics})
+    _write_stage(
+        folder, _CLASSIFIER, {"shape": list(shape), "classes": len(train.names), **metrics}
+    )
 
 
 class CellClassifier:
@@ -164,7 +206,9 @@ class CellClassifier:
         content = _read_stage(folder, _CLASSIFIER)
         path, classes = folder / f"{_CLASSIFIER}.json", content.get("classes")
         if type(classes) is not int or not 0 < classes <= _MOST_CLASSES:
-            raise UserError(f"{path}: damaged: it must hold the shape of the images and their classes")
+            raise UserError(
+                f"{path}: damaged: it must hold the shape of the images and their classes"
+            )
         model = _build_classifier(shape_in(path, content, of="the images"), classes)
         load_weights(folder / _CLASSIFIER / "model.safetensors", model)
         return cls(model.eval(), config)
@@ -172,13 +216,18 @@ class CellClassifier:
     @torch.no_grad()
     def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the most likely class of each image, or NOTHING."""
-        parts = [self.model(_to_tensor(images[i : i + _ROWS], self.model)) for i in range(0, len(images), _ROWS)]
+        parts = [
+            self.model(_to_tensor(images[i : i + _ROWS], self.model))
+            for i in range(0, len(images), _ROWS)
+        ]
         classes = torch.cat(parts).argmax(-1).cpu().numpy()
         return np.where(classes == parts[0].shape[1] - 1, NOTHING, classes)
 
     def classify_cells(self, canvases: NDArray[np.uint8]) -> list[tuple[int, ...]]:
         """Return the classes of the cells of each canvas, row by row."""
-        classes = self.classify(split_cells(canvases, self.rows, self.columns)).reshape(len(canvases), -1)
+        classes = self.classify(split_cells(canvases, self.rows, self.columns)).reshape(
+            len(canvases), -1
+        )
         return [tuple(row) for row in classes.tolist()]
 
     def accuracy(self, scenes: SceneDataset) -> float:
@@ -198,7 +247,9 @@ def _add_empty_images(train: SceneDataset, *, seed: int) -> tuple[NDArray[np.uin
     """Return the images and their classes, and as many empty cells as a class has images."""
     pixels, classes = train.images.pixels, len(train.names)
     count = -(-len(pixels) // classes)
-    noise = np.random.Generator(np.random.PCG64(seed)).integers(0, _NOISE, (count, *pixels.shape[1:]), np.uint8)
+    noise = np.random.Generator(np.random.PCG64(seed)).integers(
+        0, _NOISE, (count, *pixels.shape[1:]), np.uint8
+    )
     return np.concatenate((pixels, noise)), [*train.numbers, *[classes] * count]
 
 
@@ -233,7 +284,8 @@ def _train_stage(
     """Train a stage in its own folder, or resume it; return its validation metrics."""
     if torch.distributed.is_initialized():
         raise UserError(
-            f"the {folder.name} of a drawing model is trained by a single process: start without torchrun until the "
+            f"the {folder.name} of a drawing model is trained by a single process: start without "
+            f"torchrun until the "
             "training of the model itself has started; several processes can continue that"
         )
     claim_folder(folder)

@@ -23,7 +23,8 @@ class EventsRunConfig:
     channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2
-    """Number n of stride-2 convolutions in time and frequency: a position covers data.hop * 2^n seconds."""
+    """Number n of stride-2 convolutions in time and frequency: a position covers data.hop * 2^n
+    seconds."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
@@ -59,7 +60,8 @@ class EventsRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` sounds per step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
+    sounds per step."""
 
 
 @settings
@@ -67,10 +69,11 @@ class OtherSounds(TableReading, OtherData):
     """Other sounds with events to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
-    """A CSV of sound files and their events, or an npz of recordings from which test scenes are generated. Several are
-    evaluated one by one. Default: the run's test data."""
+    """A CSV of sound files and their events, or an npz of recordings from which test scenes are
+    generated. Several are evaluated one by one. Default: the run's test data."""
     on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them."""
+    """Handling of events without duration or outside their file: error stops; skip leaves them out
+    and counts them."""
 
 
 @settings

@@ -1,6 +1,7 @@
 """Recipe `events`: sound event detection with onset and duration, scored by F1.
 
-    samples -> log-mel, convolutions -> encoder over times -> top-k proposals -> decoder queries -> label, time
+    samples -> log-mel, convolutions -> encoder over times -> top-k proposals -> decoder queries ->
+    label, time
 
 Source: lectures, E.5 (sequence to set: location and duration of events); carion2020.
 """
@@ -109,18 +110,24 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     labels: Labels
 
     def read(self, split: str, other: Any = None) -> Examples[SoundDataset]:
-        """Return the sounds of a split or of a CSV, or scenes from recordings; of synthetic ones without a path."""
+        """Return the sounds of a split or of a CSV, or scenes from recordings; of synthetic ones
+        without a path."""
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
             path = data.train  # other scenes of the same recordings, or a part of the files
         data = data if other is None else replace_shared(data, other)
-        count, notes = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split], ()
+        count, notes = (
+            {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split],
+            (),
+        )
         if path is None:
             sounds = make_sound_scenes(self._synthetic_sounds, split, count, data)
         elif _is_table(path):
             is_held_out = other is None and split != "test" and self.config.data.val is None
-            sounds = self._held_out[split == "val"] if is_held_out else read_events(Path(path), data)
+            sounds = (
+                self._held_out[split == "val"] if is_held_out else read_events(Path(path), data)
+            )
             notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notes)
         else:
             recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
@@ -176,11 +183,23 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return self.make_batches(self.train.data, self.labels, **settings)
 
     def make_batches(
-        self, sounds: SoundDataset, labels: Labels, *, rows: int = _ROWS, is_fixed: bool = True, augment: bool = False
+        self,
+        sounds: SoundDataset,
+        labels: Labels,
+        *,
+        rows: int = _ROWS,
+        is_fixed: bool = True,
+        augment: bool = False,
     ) -> EventBatches:
         """Return batches of the sounds."""
         return EventBatches(
-            sounds, labels, self.config.data, rows=rows, seed=self.run.seed, is_fixed=is_fixed, augment=augment
+            sounds,
+            labels,
+            self.config.data,
+            rows=rows,
+            seed=self.run.seed,
+            is_fixed=is_fixed,
+            augment=augment,
         )
 
     def model(self) -> Model:
@@ -204,16 +223,22 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         data = self.config.data
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {len(self.labels)} kinds of events"
 
-    def score(self, inference: ActiveModel, examples: Examples[SoundDataset], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[SoundDataset], options: Any
+    ) -> dict[str, Any]:
         """Return F1 and timing errors."""
         batches: EventBatches = examples.targets
         predicted: list[list[SoundEvent]] = []
         for rows in track(batches.plan(0), "sounds", len(examples)):
             predictions = self.detect(inference.model, batches.collate(0, rows).source)
-            predicted += [[p.event for p in row if p.score >= options.threshold] for row in predictions]
+            predicted += [
+                [p.event for p in row if p.score >= options.threshold] for row in predictions
+            ]
         references = [batches.sounds.load(i)[1] for i in range(len(batches.sounds))]
         seconds = self.config.data.seconds
-        signature = f"onset within 50 ms, threshold {options.threshold:g}, segments of {seconds:g} s"
+        signature = (
+            f"onset within 50 ms, threshold {options.threshold:g}, segments of {seconds:g} s"
+        )
         return event_scores(predicted, references, seconds) | {"signature": signature}
 
     @torch.no_grad()
@@ -223,9 +248,19 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         score, label, region = predictions.best()
         region = region.double().cpu() * self.config.data.seconds
         rows = []
-        for parts in zip(score.tolist(), label.tolist(), region.tolist(), predictions.order().tolist(), strict=True):
+        for parts in zip(
+            score.tolist(),
+            label.tolist(),
+            region.tolist(),
+            predictions.order().tolist(),
+            strict=True,
+        ):
             row = [
-                EventPrediction(SoundEvent(middle - duration / 2, duration, self.labels.names[c]), probability, query)
+                EventPrediction(
+                    SoundEvent(middle - duration / 2, duration, self.labels.names[c]),
+                    probability,
+                    query,
+                )
                 for probability, c, (middle, duration), query in zip(*parts, strict=True)
             ]
             rows.append(row)
@@ -236,13 +271,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         data = replace_shared(self.config.data, self.reading)
         data = replace(data, on_bad="skip") if skip_bad else data
         files = SoundFiles.from_path(path.parent)
-        return (resolve_input(files, name, where) for name, where in list_sounds(path, data).items())
+        return (
+            resolve_input(files, name, where) for name, where in list_sounds(path, data).items()
+        )
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return overlapping segments of each sound, each of which contributes the events in its middle part.
+        """Return overlapping segments of each sound, each of which contributes the events in its
+        middle part.
 
-        inputs: sound files of any length (truncated files are read as far as possible, with a note), or samples at
-                the run's rate: int16, or floating point in [-1, 1].
+        inputs: sound files of any length (truncated files are read as far as possible, with a
+                note), or samples at the run's rate: int16, or floating point in [-1, 1].
         """
         prepared, rate = Prepared(len(inputs)), self.config.data.sample_rate
         length = round(self.config.data.seconds * rate)
@@ -256,8 +294,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             starts = segment_starts(len(sound), length)
             # The boundary between two segments is the middle of their overlap.
             ends = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
-            for start, begin, end in zip(starts, [0.0, *ends], [*ends, len(sound) / rate], strict=True):
-                prepared.add(owner, SoundSegment(_cut_segment(sound, start, length), start / rate, begin, end))
+            for start, begin, end in zip(
+                starts, [0.0, *ends], [*ends, len(sound) / rate], strict=True
+            ):
+                prepared.add(
+                    owner,
+                    SoundSegment(_cut_segment(sound, start, length), start / rate, begin, end),
+                )
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
@@ -271,7 +314,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         options: EventsPrediction,
         trace: Trace | None = None,
     ) -> list[DetectedEvents]:
-        """Return the predictions for each segment, and those with a score of at least the threshold in its middle."""
+        """Return the predictions for each segment, and those with a score of at least the threshold
+        in its middle."""
         answers = []
         for row, predictions in zip(rows, self.detect(inference.model, _source(rows)), strict=True):
             middles = [row.begin + p.event.onset + p.event.duration / 2 for p in predictions]
@@ -286,12 +330,18 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[DetectedEvents], options: Any
     ) -> list[list[tuple[SoundEvent, float]]]:
-        """Return the events of each sound with their scores, in order of onset, clipped to the sound."""
+        """Return the events of each sound with their scores, in order of onset, clipped to the
+        sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
-        seconds = {owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)}
+        seconds = {
+            owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)
+        }
         for owner, row, answer in zip(prepared.owner, prepared.rows, answers, strict=True):
             for event, score, _ in answer.own:
-                first, last = max(0.0, row.begin + event.onset), min(seconds[owner], row.begin + event.offset)
+                first, last = (
+                    max(0.0, row.begin + event.onset),
+                    min(seconds[owner], row.begin + event.offset),
+                )
                 results[owner].append((SoundEvent(first, last - first, event.label), score))
         return [sorted(events) for events in results]
 
@@ -301,13 +351,21 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def lines(self, answer: list[tuple[SoundEvent, float]]) -> list[str]:
         """Return label, score, onset and duration in seconds of each event, separated by tabs."""
-        return [f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}" for event, score in answer]
+        return [
+            f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}"
+            for event, score in answer
+        ]
 
     def json(self, answer: list[tuple[SoundEvent, float]]) -> EventsAnswer:
         """Return the events."""
         return {
             "events": [
-                {"label": event.label, "score": score, "onset": event.onset, "duration": event.duration}
+                {
+                    "label": event.label,
+                    "score": score,
+                    "onset": event.onset,
+                    "duration": event.duration,
+                }
                 for event, score in answer
             ]
         }
@@ -316,19 +374,41 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Return the events in one line."""
         return _format_events([event for event, _ in answer])
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[DetectedEvents]) -> Sample:
+    def sample(
+        self,
+        inference: ActiveModel,
+        prepared: Prepared,
+        row: int,
+        answers: Sequence[DetectedEvents],
+    ) -> Sample:
         """Return the spectrogram of a segment with the predictions of all queries."""
         segment, (predictions, own) = prepared.rows[row], answers[row]
-        seconds, reads, rate = self.config.data.seconds, inference.model.reads, self.config.data.sample_rate
+        seconds, reads, rate = (
+            self.config.data.seconds,
+            inference.model.reads,
+            self.config.data.sample_rate,
+        )
         with torch.no_grad():
-            bands = reads.spectrum(_source([segment]).to(device_of(inference.model)))[0].float().cpu().numpy()
+            bands = (
+                reads.spectrum(_source([segment]).to(device_of(inference.model)))[0]
+                .float()
+                .cpu()
+                .numpy()
+            )
         middles = reads.centers[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
-        places = tuple((seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)) for middle in middles)
+        places = tuple(
+            (seconds * max(0.0, middle - half), seconds * min(1.0, middle + half))
+            for middle in middles
+        )
         labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
         events = tuple(
             DetectedEvent(
-                label=p.event.label, score=p.score, onset=p.event.onset, duration=p.event.duration, query=p.query
+                label=p.event.label,
+                score=p.score,
+                onset=p.event.onset,
+                duration=p.event.duration,
+                query=p.query,
             )
             for p in own
         )
@@ -340,10 +420,17 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
         begin, name = segment.begin, prepared.name_of(row)
-        part = f"{name}, {begin:g} to {begin + seconds:g} s" if prepared.owner.count(prepared.owner[row]) > 1 else name
+        part = (
+            f"{name}, {begin:g} to {begin + seconds:g} s"
+            if prepared.owner.count(prepared.owner[row]) > 1
+            else name
+        )
         return Sample(
             title=f"{part} -> {_format_events(sorted(prediction.event for prediction in own))}",
-            axes={"source": Axis(labels=labels, kind="time", picture="sound", places=places), "queries": queries},
+            axes={
+                "source": Axis(labels=labels, kind="time", picture="sound", places=places),
+                "queries": queries,
+            },
             pictures={
                 "sound": Sound(
                     bands=bands,
@@ -370,12 +457,20 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 def _to_samples(given: Any, where: str) -> NDArray[np.int16]:
     """Return samples in 16 bits. Raises UserError naming the input."""
     if not isinstance(given, np.ndarray) or given.ndim != 1 or not len(given):
-        found = f"{given.dtype} of {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-        raise UserError(f"{where}: samples must be one row of 16-bit or floating numbers, got {found}")
+        found = (
+            f"{given.dtype} of {given.shape}"
+            if isinstance(given, np.ndarray)
+            else type(given).__name__
+        )
+        raise UserError(
+            f"{where}: samples must be one row of 16-bit or floating numbers, got {found}"
+        )
     if given.dtype == np.int16:
         return given
     if not np.issubdtype(given.dtype, np.floating):
-        raise UserError(f"{where}: samples must be one row of 16-bit or floating numbers, got {given.dtype}")
+        raise UserError(
+            f"{where}: samples must be one row of 16-bit or floating numbers, got {given.dtype}"
+        )
     if not np.abs(given).max() <= 1:
         raise UserError(f"{where}: floating samples must lie within [-1, 1], but some do not")
     return np.round(given.astype(np.float64) * 32767).astype(np.int16)
@@ -397,7 +492,12 @@ def _to_json(event: SoundEvent) -> dict[str, Any]:
 
 
 def _format_events(events: Sequence[SoundEvent]) -> str:
-    return ", ".join(f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s" for event in events) or "nothing"
+    return (
+        ", ".join(
+            f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s" for event in events
+        )
+        or "nothing"
+    )
 
 
 def _is_table(path: str) -> bool:

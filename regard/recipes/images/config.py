@@ -1,4 +1,5 @@
-"""Settings of the recipe `images`: image classification and regression. Importing them needs no torch."""
+"""Settings of the recipe `images`: image classification and regression. Importing them needs no
+torch."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -19,8 +20,8 @@ class ListReading(TableReading):
     """Options for reading lists of images, with or without labels."""
 
     file_column: Count | str | None = None
-    """Column of the image file in a list: number (from 1) or header name, field name in JSONL. Default: as in
-    training."""
+    """Column of the image file in a list: number (from 1) or header name, field name in JSONL.
+    Default: as in training."""
 
 
 @settings
@@ -43,7 +44,8 @@ class LabeledImagesEvaluation:
 
 @settings
 class ImagesRunConfig:
-    """Image classification: a folder of images per class, or IDX files; handwritten digits if not given."""
+    """Image classification: a folder of images per class, or IDX files; handwritten digits if not
+    given."""
 
     data: ImagesConfig = field(default_factory=ImagesConfig)
     """The images."""
@@ -52,14 +54,20 @@ class ImagesRunConfig:
     model: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(
             core=TransformerConfig(
-                layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions=NoPositionsConfig()
+                layers=3,
+                width=96,
+                heads=4,
+                feedforward=288,
+                activation="gelu",
+                positions=NoPositionsConfig(),
             )
         )
     )
     """The model. Patches have learned position embeddings, so core.positions is none."""
     augment: Literal["auto", "none", "shift", "shift-flip"] = "auto"
-    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with probability 1/2. auto:
-    none for numbers, which may depend on positions in the image, else shift."""
+    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with
+    probability 1/2. auto: none for numbers, which may depend on positions in the image, else
+                           shift."""
     batch: Batch = 128
     """Images per batch."""
     train: TrainConfig = field(
@@ -75,7 +83,8 @@ class ImagesRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
+    images per step."""
 
     @property
     def used_augment(self) -> str:
@@ -87,7 +96,8 @@ class ImagesRunConfig:
 
 ENTRY = Entry(
     name="images",
-    summary="image classification: a folder of images per class, or IDX files; built-in digits if not given",
+    summary="image classification: a folder of images per class, or IDX files; built-in digits if "
+    "not given",
     config=ImagesRunConfig,
     options=RankedPrediction,
     evaluation=LabeledImagesEvaluation,

@@ -1,6 +1,7 @@
 """Recipe `images`: image classification, multi-label classification or regression.
 
-    pixels -> stem or patches -> items with position embeddings -> core (encoder) -> pooling -> target
+    pixels -> stem or patches -> items with position embeddings -> core (encoder) -> pooling ->
+    target
 
 Targets: regard.recipes.targets.base.
 
@@ -80,13 +81,19 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         """Return batches of the training images, shuffled in each epoch."""
         train = self.load_usable(self.train)
         sizes = {"size": self.config.batch, "seed": self.run.seed}
-        return ImageBatches(train.data.pixels, train.targets, augment=self.config.used_augment, **sizes)
+        return ImageBatches(
+            train.data.pixels, train.targets, augment=self.config.used_augment, **sizes
+        )
 
     def model(self) -> Model:
         """Return a classifier for this image size and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
-        reads = ImageReader(self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout)
-        return build_classifier(config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool))
+        reads = ImageReader(
+            self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
+        )
+        return build_classifier(
+            config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
+        )
 
     def describe(self) -> str:
         """Return the input size and the possible answers."""
@@ -96,7 +103,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         """Return batches of all images, in order."""
         batches = ImageBatches(examples.data.pixels, examples.targets, size=_BATCH, seed=0)
         return (
-            batches.collate(0, rows) for rows in track(plan_by_count(examples.targets, _BATCH), "images", len(examples))
+            batches.collate(0, rows)
+            for rows in track(plan_by_count(examples.targets, _BATCH), "images", len(examples))
         )
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
@@ -120,7 +128,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
         """Return the image and its patches."""
         axes = {"source": patch_axis(inference.model.reads)}
-        return Sample(title=prepared.name_of(row), axes=axes, pictures={"image": to_picture(prepared.rows[row])})
+        return Sample(
+            title=prepared.name_of(row),
+            axes=axes,
+            pictures={"image": to_picture(prepared.rows[row])},
+        )
 
     @cached_property
     def _splits(self) -> ImageSplits:

@@ -16,12 +16,15 @@ from regard.training.config import TrainConfig
 
 @settings
 class LanguageRunConfig:
-    """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text generation."""
+    """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text
+    generation."""
 
     data: TextConfig = field(default_factory=TextConfig)
     """The text."""
     tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=4000, joint=False, normalize="none")
+        default_factory=lambda: TokenizerConfig(
+            kind="char", vocab_size=4000, joint=False, normalize="none"
+        )
     )
     """Tokenizer of the text: char, bpe, or word."""
     context: Length = 64
@@ -53,7 +56,10 @@ class LanguageRunConfig:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         limit = max_length_of(self.model.core)
         if limit is not None and limit < self.context:
-            raise ValueError(f"model.core.positions.max_length must be at least context={self.context}, got {limit}")
+            raise ValueError(
+                f"model.core.positions.max_length must be at least context={self.context}, got "
+                f"{limit}"
+            )
         check_sampling(self.sample, self.model)
 
 
@@ -69,7 +75,8 @@ class OtherText(OtherData):
     """Another text to evaluate a language model on."""
 
     test: tuple[str, ...] = ()
-    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test text."""
+    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test
+    text."""
 
 
 @settings
@@ -94,6 +101,8 @@ ENTRY = Entry(
     config=LanguageRunConfig,
     options=LanguagePrediction,
     evaluation=LanguageEvaluation,
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING | {"model.core.attention": "there is no source to attend to"},
+    unused=BATCHES_BY_COUNT
+    | NO_SMOOTHING
+    | {"model.core.attention": "there is no source to attend to"},
     recipe="regard.recipes.language.recipe:LanguageRecipe",
 )

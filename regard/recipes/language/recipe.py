@@ -2,7 +2,8 @@
 
     nll = mean of -log p(u_t | u_<t)        perplexity = e^nll        bits = nll / ln 2
 
-Evaluation splits the text into windows of the context length, so the first tokens of each have little context.
+Evaluation splits the text into windows of the context length, so the first tokens of each have
+little context.
 
 Source: lectures, D.13 (GPT); radford2018.
 """
@@ -73,10 +74,17 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         else:
             text = self._texts[split == "val"]
             if split == "val" and data.val is None and data.train is not None:
-                count, names = sum(map(len, self._texts)), {"origin": text.origin, "noun": "characters, the last ones,"}
+                count, names = (
+                    sum(map(len, self._texts)),
+                    {"origin": text.origin, "noun": "characters, the last ones,"},
+                )
                 notes = (describe_held_out(len(text), count, data.val_share, **names),)
-        count = 0 if split == "train" else text.line_count  # training needs no lines, and counting reads the whole text
-        return Examples(text, text.origin, count, input=lambda i: self._cut(text.line(i)), skipped=notes)
+        count = (
+            0 if split == "train" else text.line_count
+        )  # training needs no lines, and counting reads the whole text
+        return Examples(
+            text, text.origin, count, input=lambda i: self._cut(text.line(i)), skipped=notes
+        )
 
     def usable(self, examples: Examples[Corpus]) -> Examples[Corpus]:
         """Return the text with its ids."""
@@ -99,7 +107,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return batches of windows of the text, with other boundaries in each epoch."""
         sizes = {"context": self.config.context, "rows": self.config.batch}
         text = self._texts[0]
-        return WindowBatches(self.encode_corpus(text), seed=self.run.seed, origin=text.origin, **sizes)
+        return WindowBatches(
+            self.encode_corpus(text), seed=self.run.seed, origin=text.origin, **sizes
+        )
 
     def model(self) -> Model:
         """Return a language model for this vocabulary."""
@@ -110,8 +120,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     @torch.no_grad()
-    def score(self, inference: ActiveModel, examples: Examples[Corpus], options: Any) -> dict[str, Any]:
-        """Return nll, perplexity and bits per token of a text, and the percentage of unknown tokens."""
+    def score(
+        self, inference: ActiveModel, examples: Examples[Corpus], options: Any
+    ) -> dict[str, Any]:
+        """Return nll, perplexity and bits per token of a text, and the percentage of unknown
+        tokens."""
         model = cast("Model", inference.model)
         ids = examples.targets
         settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
@@ -124,7 +137,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
             "bits_per_token": total / count / math.log(2),
-            "unknown_tokens": 100 * sum(np.count_nonzero(part == UNK) for part in _parts(ids)) / len(ids),
+            "unknown_tokens": 100
+            * sum(np.count_nonzero(part == UNK) for part in _parts(ids))
+            / len(ids),
         }
 
     def report(self, inference: ActiveModel, examples: Examples[Corpus]) -> dict[str, Any]:
@@ -150,7 +165,10 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def encode_corpus(self, corpus: Corpus) -> NDArray[np.int32]:
         """Return the ids of a text of any size, in a temporary file if they are many."""
-        store, blocks = NumberStore(np.int32, "token ids"), track(corpus, "characters to tokenize", len(corpus))
+        store, blocks = (
+            NumberStore(np.int32, "token ids"),
+            track(corpus, "characters to tokenize", len(corpus)),
+        )
         for block in blocks:
             store.append(self.encode(block))
         return store.array()
@@ -160,7 +178,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return self.tokenizer.tokens(self._with_ends(text))
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and the number of the input, which its random numbers depend on."""
+        """Return the ids of each text, and the number of the input, which its random numbers depend
+        on."""
         prepared = Prepared(len(inputs))
         for owner, text in enumerate(inputs):
             ids = self.encode(text).tolist()
@@ -170,9 +189,14 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return prepared
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[Any], options: LanguagePrediction, trace: Trace | None = None
+        self,
+        inference: ActiveModel,
+        rows: Sequence[Any],
+        options: LanguagePrediction,
+        trace: Trace | None = None,
     ) -> list[Ranked]:
-        """Return a continuation of each text, and the mean log-probability of its tokens (before top-k and top-p)."""
+        """Return a continuation of each text, and the mean log-probability of its tokens (before
+        top-k and top-p)."""
         prompts, sampling = [ids for ids, _ in rows], options.sample
         check_sampling(sampling, self.config.model)
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
@@ -181,10 +205,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
         engine = inference.engine_for(len(rows), traced=trace is not None)
         generated = engine.generate(prompts, sampling, seeds=seeds, trace=trace, **settings)
-        with nullcontext() if trace is None else trace.segment([]):  # the pass for the scores belongs to no sample
+        with (
+            nullcontext() if trace is None else trace.segment([])
+        ):  # the pass for the scores belongs to no sample
             pairs = zip(prompts, generated, strict=True)
             return [
-                Ranked(self._decode_continuation(ids, tokens), self._mean_log_p(inference.model, ids, tokens))
+                Ranked(
+                    self._decode_continuation(ids, tokens),
+                    self._mean_log_p(inference.model, ids, tokens),
+                )
                 for ids, tokens in pairs
             ]
 
@@ -203,7 +232,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def follow(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[None]:
-        """Read each text, without continuing it; only the most likely token after the last one is shown."""
+        """Read each text, without continuing it; only the most likely token after the last one is
+        shown."""
         for row, (ids, _) in enumerate(rows):
             if trace is not None:
                 trace.begin_segment([row])
@@ -216,18 +246,28 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             if len(ids) < 2:
                 raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
             if self._window is not None and len(ids) > self._window:
-                raise UserError(f"input {number} has {len(ids)} tokens, more than the context of {self._window}")
+                raise UserError(
+                    f"input {number} has {len(ids)} tokens, more than the context of {self._window}"
+                )
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample:
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
+    ) -> Sample:
         """Return the text and its continuation, or its own tokens if it is not continued."""
         text, answer = prepared.facts[row], answers[row]
         if answer is None:
-            return Sample(title=text.strip(), tokens=self.tokenizer.tokens, decoder_input=self.token_labels(text))
+            return Sample(
+                title=text.strip(),
+                tokens=self.tokenizer.tokens,
+                decoder_input=self.token_labels(text),
+            )
         return Sample(title=f"{text.strip()} -> {answer.text}", tokens=self.tokenizer.tokens)
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
-        """Return log p of the text's tokens after the first; the token predicted after the last is not included."""
-        # Of the last token of a target only the prediction counts: with one more, every token of the text is read.
+        """Return log p of the text's tokens after the first; the token predicted after the last is
+        not included."""
+        # Of the last token of a target only the prediction counts: with one more, every token of
+        # the text is read.
         target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
         log_p = model(target=target)[0, :-1].float().log_softmax(-1)
         return log_p.gather(1, target.items[0, 1:-1, None]).sum()
@@ -235,12 +275,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def explain(
         self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of a Transformer to the logits of the tokens after the first."""
+        """Return the contributions of the parts of a Transformer to the logits of the tokens after
+        the first."""
         if not isinstance(inference.model.core, Transformer) or answer is not None:
             return None
         target = pad([prepared.rows[row][0]]).to(device_of(inference.model))
         tokens = self.token_labels(prepared.facts[row])[1:]
-        return explain_tokens(inference.model, None, target, sample, tokens=tokens, row=row, notify=self.notify)
+        return explain_tokens(
+            inference.model, None, target, sample, tokens=tokens, row=row, notify=self.notify
+        )
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
@@ -251,7 +294,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     @property
     def _window(self) -> int | None:
-        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
+        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a
+        fixed size."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
     def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
@@ -284,7 +328,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
 def _dates(split: str, seed: int) -> Corpus:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
-    generator = dates.DatesDataset(DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"]), seed=seed)
+    generator = dates.DatesDataset(
+        DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"]), seed=seed
+    )
     text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
     return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")
 

@@ -9,7 +9,7 @@ class BleuConfig:
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     tokenize: Literal["13a", "none", "intl", "char"] = "13a"
-    """Tokenization: 13a, the standard one; none, for texts that are tokenized already; intl; char, for languages
-    without spaces."""
+    """Tokenization: 13a, the standard one; none, for texts that are tokenized already; intl; char,
+    for languages without spaces."""
     lowercase: bool = False
     """Lowercase both sides first."""

@@ -1,17 +1,18 @@
 """Average precision of detected boxes in images (COCO) and in point clouds.
 
     AP    mean over classes and IoU 0.50, 0.55 .. 0.95 of the area under precision over recall
-    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25          at most 100 boxes per image or cloud
+    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25          at most 100 boxes per image or
+    cloud
     AR    mean over classes and IoU 0.50, 0.55 .. 0.95 of the recall of these boxes
     IoU   area or volume of the intersection over that of the union
 
-In AP, precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1. Precision, recall
-and F1 of a class are those of the boxes with a score of at least a threshold, which count as correct if they match a
-box of their class: one after the other, highest score first, each with the free box of the largest IoU, if that is at
-least 0.5 (in clouds 0.25).
+In AP, precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1.
+Precision, recall and F1 of a class are those of the boxes with a score of at least a threshold,
+which count as correct if they match a box of their class: one after the other, highest score first,
+each with the free box of the largest IoU, if that is at least 0.5 (in clouds 0.25).
 
-Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, computed by faster-coco-eval; in three
-dimensions AP25 and AP50 as in misra2021.
+Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, computed by
+faster-coco-eval; in three dimensions AP25 and AP50 as in misra2021.
 """
 
 import contextlib
@@ -39,7 +40,8 @@ class Detections(NamedTuple):
     scores: NDArray[np.float64]
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
-    """(boxes, 4): x, y, width, height in pixels; in a cloud (boxes, 6): first corner and sizes in meters"""
+    """(boxes, 4): x, y, width, height in pixels; in a cloud (boxes, 6): first corner and sizes in
+    meters"""
     queries: NDArray[np.int64] | None = None
     """Index of the decoder query that predicted each box."""
 
@@ -52,10 +54,11 @@ def average_precision(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP, AP50, AP75 and AR over the classes that occur in the images, and the scores of each class, in percent.
+    """Return AP, AP50, AP75 and AR over the classes that occur in the images, and the scores of
+    each class, in percent.
 
-    AP and AR of small, medium and large boxes (areas up to 32^2 pixels, up to 96^2 and above) are given where the
-    images have such boxes.
+    AP and AR of small, medium and large boxes (areas up to 32^2 pixels, up to 96^2 and above) are
+    given where the images have such boxes.
 
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
@@ -63,7 +66,9 @@ def average_precision(
     precision = all_precision[..., 0]
     areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
     sizes = {
-        size: i for i, size in enumerate(_SIZES, start=1) if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any()
+        size: i
+        for i, size in enumerate(_SIZES, start=1)
+        if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any()
     }
     return {
         "ap": _mean(precision),
@@ -75,7 +80,9 @@ def average_precision(
         "classes": {
             name: {"ap50": _mean(precision[0, :, c])} | row
             for c, (name, row) in enumerate(
-                threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_IOU).items()
+                threshold_scores(
+                    detections, boxes, classes, names, threshold=threshold, iou=_IOU
+                ).items()
             )
         },
     }
@@ -89,7 +96,8 @@ def average_precision_of_clouds(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP25 and AP50 over the classes that occur in the clouds, and the metrics of each class, in percent.
+    """Return AP25 and AP50 over the classes that occur in the clouds, and the metrics of each
+    class, in percent.
 
     boxes:     (boxes, 6) of each cloud: first corner and sizes.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
@@ -101,7 +109,9 @@ def average_precision_of_clouds(
         "classes": {
             name: {"ap25": _mean(precision[0, :, c])} | row
             for c, (name, row) in enumerate(
-                threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]).items()
+                threshold_scores(
+                    detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]
+                ).items()
             )
         },
     }
@@ -126,7 +136,11 @@ def threshold_scores(
         kept = image.scores >= threshold
         if not kept.any():
             continue
-        overlaps = box_iou(image.boxes[kept], own_boxes) if len(own_boxes) else np.zeros((int(kept.sum()), 0))
+        overlaps = (
+            box_iou(image.boxes[kept], own_boxes)
+            if len(own_boxes)
+            else np.zeros((int(kept.sum()), 0))
+        )
         overlaps[image.classes[kept][:, None] != own_classes[None, :]] = 0
         for c, row in zip(image.classes[kept], overlaps, strict=True):
             found[c] += 1
@@ -138,7 +152,8 @@ def threshold_scores(
 
 
 def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the IoU of boxes (a, 2 axes) and (b, 2 axes), each first corner and sizes, as (a, b)."""
+    """Return the IoU of boxes (a, 2 axes) and (b, 2 axes), each first corner and sizes, as (a,
+    b)."""
     axes = a.shape[1] // 2
     first = np.maximum(a[:, None, :axes], b[None, :, :axes])
     last = np.minimum(a[:, None, :axes] + a[:, None, axes:], b[None, :, :axes] + b[None, :, axes:])
@@ -155,12 +170,18 @@ class _CloudEvaluation(COCOeval_faster):
         self.params.iouThrs = np.array(_CLOUD_IOU)
 
     def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the names of the base class
-        """Return the IoU (detections, boxes) of a cloud and a class, detections by decreasing score."""
-        truth, found = (data.get_instances([imgId], [catId], True)[0][0] for data in (self.gt_dataset, self.dt_dataset))
+        """Return the IoU (detections, boxes) of a cloud and a class, detections by decreasing
+        score."""
+        truth, found = (
+            data.get_instances([imgId], [catId], True)[0][0]
+            for data in (self.gt_dataset, self.dt_dataset)
+        )
         if not truth or not found:
             return []
         order = np.argsort([-entry["score"] for entry in found], kind="mergesort")[:_MAX_BOXES]
-        return box_iou(np.array([found[i]["box"] for i in order]), np.array([entry["box"] for entry in truth]))
+        return box_iou(
+            np.array([found[i]["box"] for i in order]), np.array([entry["box"] for entry in truth])
+        )
 
 
 def _curves(
@@ -170,7 +191,8 @@ def _curves(
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the precision (IoU, recall, class, size) and the recall (IoU, class, size); -1 where no box occurs.
+    """Return the precision (IoU, recall, class, size) and the recall (IoU, class, size); -1 where
+    no box occurs.
 
     Sizes are: all, small, medium, large.
     """
@@ -178,7 +200,12 @@ def _curves(
         "images": [{"id": i + 1} for i in range(len(boxes))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
         "annotations": [
-            {"image_id": i + 1, "category_id": int(c) + 1, "area": float(box[len(box) // 2 :].prod())} | _entry(box)
+            {
+                "image_id": i + 1,
+                "category_id": int(c) + 1,
+                "area": float(box[len(box) // 2 :].prod()),
+            }
+            | _entry(box)
             for i, (rows, kinds) in enumerate(zip(boxes, classes, strict=True))
             for box, c in zip(rows, kinds, strict=True)
         ],
@@ -188,7 +215,9 @@ def _curves(
     answers = [
         {"image_id": i + 1, "category_id": int(c) + 1, "score": float(score)} | _entry(box)
         for i, image in enumerate(detections)
-        for score, c, box in list(zip(image.scores, image.classes, image.boxes, strict=True))[:_MAX_BOXES]
+        for score, c, box in list(zip(image.scores, image.classes, image.boxes, strict=True))[
+            :_MAX_BOXES
+        ]
     ]
     if not answers or not truth["annotations"]:
         return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
@@ -197,7 +226,9 @@ def _curves(
         evaluation = evaluate(reference, reference.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    return evaluation.eval["precision"][..., -1], evaluation.eval["recall"][..., -1]  # at most 100 boxes
+    return evaluation.eval["precision"][..., -1], evaluation.eval["recall"][
+        ..., -1
+    ]  # at most 100 boxes
 
 
 def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:

@@ -63,11 +63,20 @@ _MOST_CONFUSION, _MOST_CLASSES = 12, 100
 def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
     columns = {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
-    for title, rows in (("classes", scores.get("classes", {})), ("numbers", scores.get("numbers", {}))):
+    for title, rows in (
+        ("classes", scores.get("classes", {})),
+        ("numbers", scores.get("numbers", {})),
+    ):
         if rows:
             names = [*next(iter(rows.values()))]
-            cells = [[n, *(f"{row[m]:.4g}" for m in names)] for n, row in [*rows.items()][:_MOST_CLASSES]]
-            more = f"\n  ({len(rows) - _MOST_CLASSES} more: --json)" if len(rows) > _MOST_CLASSES else ""
+            cells = [
+                [n, *(f"{row[m]:.4g}" for m in names)] for n, row in [*rows.items()][:_MOST_CLASSES]
+            ]
+            more = (
+                f"\n  ({len(rows) - _MOST_CLASSES} more: --json)"
+                if len(rows) > _MOST_CLASSES
+                else ""
+            )
             yield f"\n\n{table([[title, *(columns.get(m) or _NAMES.get(m, m) for m in names)], *cells])}{more}"
     confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
     if 1 < len(confusion) <= _MOST_CONFUSION:
@@ -76,7 +85,8 @@ def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
 
 
 def round_scores(scores: Any) -> Any:
-    """Return scores with floats rounded to 12 significant digits, without the errors of their computation."""
+    """Return scores with floats rounded to 12 significant digits, without the errors of their
+    computation."""
     if isinstance(scores, float):
         return float(f"{scores:.12g}")
     if isinstance(scores, Mapping):
@@ -88,13 +98,22 @@ def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
     if "beam" in scores:
-        penalty = f", length penalty {scores['length_penalty']:g}" if "length_penalty" in scores else ""
+        penalty = (
+            f", length penalty {scores['length_penalty']:g}" if "length_penalty" in scores else ""
+        )
         title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}{penalty}"
     names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
-    numbers = {name: value for name, value in scores.items() if isinstance(value, float) and name != "length_penalty"}
+    numbers = {
+        name: value
+        for name, value in scores.items()
+        if isinstance(value, float) and name != "length_penalty"
+    }
     numbers |= {name: scores[name] for name in names if name in scores}
     # Other scores, such as those of a user's own recipe, keep their name.
-    order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
+    order = [
+        *(name for name in names if name in numbers),
+        *(name for name in numbers if name not in names),
+    ]
     rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
     rows.append(["signature" if "bleu" in scores else "details", scores["signature"]])
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
@@ -102,7 +121,9 @@ def score_table(scores: Mapping[str, Any]) -> str:
     by_class += "".join(_tables(scores))
     samples = []
     for sample in scores["samples"]:
-        reference = "" if sample["output"] == sample["reference"] else f"(reference: {sample['reference']})"
+        reference = (
+            "" if sample["output"] == sample["reference"] else f"(reference: {sample['reference']})"
+        )
         samples.append([sample["source"].strip(), sample["output"], reference])
     outputs = f"\n\nsample outputs\n{table(samples)}" if samples else ""
     return f"{title}\n{table(rows)}{by_class}{outputs}"

@@ -1,14 +1,16 @@
 """Metrics of tags: token accuracy, and precision, recall and F1 of entities.
 
     tags       B-DAY O B-PLACE I-PLACE        entities  (0, 1, DAY), (2, 4, PLACE)
-    precision  = 100 * correct entities / predicted entities       recall = 100 * correct entities / reference entities
+    precision  = 100 * correct entities / predicted entities       recall = 100 * correct entities /
+    reference entities
     F1         = 2 * correct / (predicted + reference)
 
-A tag of an entity is a mark and a kind, such as B-PLACE; other tags, such as O, are outside. The marks are B and I (in
-IOB1 files, B only after an entity of the same kind; in IO files, I alone), E or L for the last token, S or U for the
-only one. One rule reads all schemes, as the conlleval script and seqeval do: an entity begins at B, S and U, at another
-kind, after E, L, S and U, and after a tag that is outside; it ends before the next one, and before a tag that is
-outside. An entity is correct if its first token, last token and kind are.
+A tag of an entity is a mark and a kind, such as B-PLACE; other tags, such as O, are outside. The
+marks are B and I (in IOB1 files, B only after an entity of the same kind; in IO files, I alone), E
+or L for the last token, S or U for the only one. One rule reads all schemes, as the conlleval
+script and seqeval do: an entity begins at B, S and U, at another kind, after E, L, S and U, and
+after a tag that is outside; it ends before the next one, and before a tag that is outside. An
+entity is correct if its first token, last token and kind are.
 
 Source: tjong2003, section 2.3.
 """
@@ -27,7 +29,8 @@ _FIRST, _LAST = "BSU", "ELSU"
 
 
 def find_scheme(tags: Iterable[str]) -> str:
-    """Return the scheme of the tags of a run: BIO, BIOES, BILOU, IO; empty if they are not tags of entities.
+    """Return the scheme of the tags of a run: BIO, BIOES, BILOU, IO; empty if they are not tags of
+    entities.
 
     They are if one begins with B-, or if all except O are a mark and a kind.
     """
@@ -55,16 +58,21 @@ def get_entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
 def tag_scores(
     predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]], *, has_entities: bool
 ) -> dict[str, Any]:
-    """Return token accuracy, and precision, recall and F1 of entities and of each kind; without entities, of each tag.
+    """Return token accuracy, and precision, recall and F1 of entities and of each kind; without
+    entities, of each tag.
 
     A quotient whose denominator is 0 is 0.
     """
-    pairs = [pair for a, b in zip(predicted, reference, strict=True) for pair in zip(a, b, strict=True)]
+    pairs = [
+        pair for a, b in zip(predicted, reference, strict=True) for pair in zip(a, b, strict=True)
+    ]
     scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
     if not has_entities:
         labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
         return scores | {"classes": label_scores_of_sets(*labels)}
-    predicted_spans, reference_spans = ([get_entities(tags) for tags in rows] for rows in (predicted, reference))
+    predicted_spans, reference_spans = (
+        [get_entities(tags) for tags in rows] for rows in (predicted, reference)
+    )
     hits = sum(len(a & b) for a, b in zip(predicted_spans, reference_spans, strict=True))
     num_predicted, num_reference = sum(map(len, predicted_spans)), sum(map(len, reference_spans))
     return scores | {
@@ -72,7 +80,11 @@ def tag_scores(
         "entity_precision": 100 * hits / max(num_predicted, 1),
         "entity_recall": 100 * hits / max(num_reference, 1),
         "classes": label_scores_of_sets(
-            [kind for a, b in zip(predicted_spans, reference_spans, strict=True) for *_, kind in a & b],
+            [
+                kind
+                for a, b in zip(predicted_spans, reference_spans, strict=True)
+                for *_, kind in a & b
+            ],
             [kind for spans in predicted_spans for *_, kind in spans],
             [kind for spans in reference_spans for *_, kind in spans],
         ),

@@ -2,10 +2,11 @@
 
 accuracy   = 100 * inputs whose most likely class is correct / all
 nll        = mean of -log p(target), nats
-F1         = 2 TP / (2 TP + FP + FN), percent; macro: mean over the classes or labels; micro: of all counts together
+F1         = 2 TP / (2 TP + FP + FN), percent; macro: mean over the classes or labels; micro: of all
+counts together
 exact      = 100 * inputs with all labels correct / all
-AP         = sum over thresholds of (recall - previous recall) * precision; mean over the labels that occur, percent
-R^2        = 1 - sum (y - y')^2 / sum (y' - mean of y')^2
+AP         = sum over thresholds of (recall - previous recall) * precision; mean over the labels
+that occur, percent R^2        = 1 - sum (y - y')^2 / sum (y' - mean of y')^2
 
 A label is predicted if its probability is at least 0.5.
 
@@ -31,7 +32,8 @@ _TINY = 1e-38
 
 @torch.no_grad()
 def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """Return answers (rows, ...) and targets (rows, ...) of all batches, in the order of their indices."""
+    """Return answers (rows, ...) and targets (rows, ...) of all batches, in the order of their
+    indices."""
     assert isinstance(model, Model)
     device = next(model.parameters()).device
     answers, targets, order = [], [], []
@@ -45,9 +47,13 @@ def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tenso
 
 
 def class_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
-    """Return accuracy, macro F1 and nll of probabilities (rows, classes) and target classes (rows,)."""
+    """Return accuracy, macro F1 and nll of probabilities (rows, classes) and target classes
+    (rows,)."""
     predicted, classes = probabilities.argmax(-1), probabilities.shape[1]
-    hits, *sizes = (part.bincount(minlength=classes) for part in (target[predicted == target], predicted, target))
+    hits, *sizes = (
+        part.bincount(minlength=classes)
+        for part in (target[predicted == target], predicted, target)
+    )
     return {
         "accuracy": 100 * (predicted == target).double().mean().item(),
         "macro_f1": _mean(_f1s(hits, sizes[0] + sizes[1])),
@@ -56,9 +62,11 @@ def class_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
 
 
 def class_table(predicted: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return precision, recall and F1 of each class in percent, its number of examples, and the confusion matrix.
+    """Return precision, recall and F1 of each class in percent, its number of examples, and the
+    confusion matrix.
 
-    Shapes: predicted, target (rows,). confusion[i][j]: number of examples of class i that are predicted as j.
+    Shapes: predicted, target (rows,). confusion[i][j]: number of examples of class i that are
+            predicted as j.
     """
     count = len(names)
     confusion = (target * count + predicted).bincount(minlength=count * count).view(count, count)
@@ -72,7 +80,11 @@ def label_table(predicted: Tensor, present: Tensor, names: Sequence[str]) -> dic
 
     Shapes: predicted, present (rows, labels), of booleans.
     """
-    counts = ((predicted & present).sum(0).tolist(), predicted.sum(0).tolist(), present.sum(0).tolist())
+    counts = (
+        (predicted & present).sum(0).tolist(),
+        predicted.sum(0).tolist(),
+        present.sum(0).tolist(),
+    )
     return {"classes": count_scores(names, *counts)}
 
 
@@ -80,7 +92,9 @@ def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
     """Return micro and macro F1, exact match, mean average precision and nll of (rows, labels)."""
     predicted, present = probabilities >= LABEL_THRESHOLD, target.bool()
     precisions = [
-        average_precision(*column) for column in zip(probabilities.T, present.T, strict=True) if column[1].any()
+        average_precision(*column)
+        for column in zip(probabilities.T, present.T, strict=True)
+        if column[1].any()
     ]
     likelihood = torch.where(present, probabilities, 1 - probabilities).double().clamp(min=_TINY)
     return {
@@ -93,13 +107,16 @@ def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
 
 
 def average_precision(scores: Tensor, present: Tensor) -> float:
-    """Return the average precision of one label in percent, from scores (rows,) and its presence (rows,).
+    """Return the average precision of one label in percent, from scores (rows,) and its presence
+    (rows,).
 
     Equal scores are one threshold.
     """
     scores, order = scores.sort(descending=True)
     hits = present[order].double().cumsum(0)
-    last = torch.cat((scores[1:] != scores[:-1], torch.tensor([True])))  # the last row of each threshold
+    last = torch.cat(
+        (scores[1:] != scores[:-1], torch.tensor([True]))
+    )  # the last row of each threshold
     hits, count = hits[last], last.nonzero().squeeze(1).double() + 1
     recall = hits / hits[-1]
     before = torch.cat((torch.zeros(1, dtype=recall.dtype), recall[:-1]))
@@ -107,7 +124,8 @@ def average_precision(scores: Tensor, present: Tensor) -> float:
 
 
 def number_scores(numbers: Tensor, target: Tensor) -> dict[str, float]:
-    """Return mean absolute error, root mean squared error and R^2 of (rows, numbers), over all numbers.
+    """Return mean absolute error, root mean squared error and R^2 of (rows, numbers), over all
+    numbers.
 
     R^2 is averaged over the columns; it is left out if a column of the targets is constant.
     """
@@ -126,7 +144,9 @@ def _counts(predicted: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
 
 def _f1s(hits: Tensor, sizes: Tensor) -> list[float]:
     """Return F1 in percent of each label that is present or predicted anywhere."""
-    return [200 * hit / size for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True) if size]
+    return [
+        200 * hit / size for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True) if size
+    ]
 
 
 def _mean(values: list[float]) -> float:

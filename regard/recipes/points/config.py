@@ -1,4 +1,5 @@
-"""Settings of the recipe `points`: object detection in point clouds. Importing them needs no torch."""
+"""Settings of the recipe `points`: object detection in point clouds. Importing them needs no
+torch."""
 
 from dataclasses import field
 from typing import Annotated
@@ -14,18 +15,21 @@ from regard.training.config import TrainConfig
 
 @settings
 class PointsRunConfig:
-    """Object detection in point clouds (3DETR), from tables of boxes and clouds; synthetic rooms if none are given."""
+    """Object detection in point clouds (3DETR), from tables of boxes and clouds; synthetic rooms if
+    none are given."""
 
     data: PointsConfig = field(default_factory=PointsConfig)
     """Clouds with boxes."""
     groups: Annotated[int, Range(1, 65_536)] = 256
-    """Number of groups of points that the model attends to; their centers are sampled, each the farthest from those
-    before it."""
+    """Number of groups of points that the model attends to; their centers are sampled, each the
+    farthest from those before it."""
     neighbors: Annotated[int, Range(1, 1_024)] = 24
     """Number of points in a group: those nearest to its center."""
     radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.4
     """Largest distance of a point from the center of its group, in meters."""
-    model: DetectorConfig = field(default_factory=lambda: DetectorConfig(num_queries=32, dropout=0.0))
+    model: DetectorConfig = field(
+        default_factory=lambda: DetectorConfig(num_queries=32, dropout=0.0)
+    )
     """The model. Coordinates are part of the items, so core.positions is none."""
     augment: bool = True
     """Random turns by 90 degrees, mirroring, scaling and missing points in training."""
@@ -48,7 +52,8 @@ class PointsRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` clouds per step."""
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
+    clouds per step."""
 
 
 @settings
@@ -56,11 +61,11 @@ class OtherClouds(OtherData):
     """Other clouds with boxes to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
-    """Boxes: FILE.csv, FILE.tsv or FILE.jsonl, beside their clouds. Several are evaluated one by one. Default: the
-    run's test data."""
+    """Boxes: FILE.csv, FILE.tsv or FILE.jsonl, beside their clouds. Several are evaluated one by
+    one. Default: the run's test data."""
     on_bad: OnBad = "error"
-    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud: error stops; skip
-    leaves them out and counts them."""
+    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud:
+    error stops; skip leaves them out and counts them."""
 
 
 @settings
@@ -70,13 +75,14 @@ class PointsEvaluation:
     data: OtherClouds = field(default_factory=OtherClouds)
     """Clouds to evaluate on instead of the run's own test data."""
     threshold: Fraction = 0.4
-    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for --predictions; the
-    default is the run's own."""
+    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for
+    --predictions; the default is the run's own."""
 
 
 ENTRY = Entry(
     name="points",
-    summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if not given",
+    summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if "
+    "not given",
     config=PointsRunConfig,
     options=DetectionOptions,
     evaluation=PointsEvaluation,

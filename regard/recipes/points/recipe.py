@@ -1,6 +1,8 @@
-"""Recipe `points`: object detection in point clouds, scored by average precision at 3-D IoU 0.25 and 0.5.
+"""Recipe `points`: object detection in point clouds, scored by average precision at 3-D IoU 0.25
+and 0.5.
 
-    points -> groups of neighbors -> encoder over groups -> top-k proposals -> decoder queries -> class, box
+    points -> groups of neighbors -> encoder over groups -> top-k proposals -> decoder queries ->
+    class, box
 
 Source: lectures, E.3 (set to set: point clouds to boxes); misra2021.
 """
@@ -63,7 +65,8 @@ class PreparedCloud(NamedTuple):
 
 
 class PointsRecipe(DetectionRecipe[PointsRunConfig]):
-    """Recipe of object detection in point clouds. A row is a cloud from its middle, and that middle."""
+    """Recipe of object detection in point clouds. A row is a cloud from its middle, and that
+    middle."""
 
     metric = "ap25"
     unit = "clouds"
@@ -75,7 +78,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     scale: CloudScale
 
     def is_table(self, path: Path) -> bool:
-        """Return True for a table of files with boxes; False for a cloud, which may be a table of points."""
+        """Return True for a table of files with boxes; False for a cloud, which may be a table of
+        points."""
         if not plain_name(path).endswith((".csv", ".tsv", ".tab")):
             return super().is_table(path)
         _, first = next(read_rows(path)[1], (1, []))
@@ -106,7 +110,13 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         self.scale = CloudScale.load(folder, len(self.config.data.features))
 
     def make_batches(
-        self, data: Clouds, labels: Labels, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
+        self,
+        data: Clouds,
+        labels: Labels,
+        *,
+        rows: int = ROWS,
+        is_fixed: bool = True,
+        augment: bool = False,
     ) -> CloudBatches:
         """Return batches of the clouds."""
         settings = {"rows": rows, "seed": self.run.seed, "is_fixed": is_fixed, "augment": augment}
@@ -130,11 +140,16 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         """Return the extent and the number of classes."""
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
-    def score(self, inference: ActiveModel, examples: Examples[Clouds], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[Clouds], options: Any
+    ) -> dict[str, Any]:
         """Return AP25, AP50 and the metrics of each class."""
         batches: CloudBatches = examples.targets
         boxes = [_from_corner(item.boxes) for item in batches.data.items]
-        detections = [found._replace(boxes=_from_corner(found.boxes)) for found in self.detect_all(inference, batches)]
+        detections = [
+            found._replace(boxes=_from_corner(found.boxes))
+            for found in self.detect_all(inference, batches)
+        ]
         return average_precision_of_clouds(
             detections, boxes, batches.classes, self.labels.names, threshold=options.threshold
         )
@@ -148,7 +163,9 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return middle_of(batches.data.load(i))
 
     @torch.no_grad()
-    def detect(self, model: nn.Module, source: Padded, frames: Sequence[NDArray[np.float64]]) -> list[Detections]:
+    def detect(
+        self, model: nn.Module, source: Padded, frames: Sequence[NDArray[np.float64]]
+    ) -> list[Detections]:
         """Detect boxes (center and sizes), in meters of the coordinates of the clouds."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
@@ -160,12 +177,15 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def report(self, inference: ActiveModel, examples: Examples[Clouds]) -> dict[str, Any]:
         """Return the description of the metric and the classes."""
         names = ", ".join(self.labels.names)
-        return {"signature": f"AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes, classes {names}"}
+        return {
+            "signature": f"AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes, classes {names}"
+        }
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the points of each cloud, thinned as in training.
 
-        inputs: files of points (.npz, .csv, .ply, .pcd), or arrays (points, 3 + features) in meters.
+        inputs: files of points (.npz, .csv, .ply, .pcd), or arrays (points, 3 + features) in
+                meters.
         """
         prepared, config = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
@@ -178,36 +198,50 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
             sides, extent = points[:, :3].max(0) - points[:, :3].min(0), self.scale.extent
             if (sides > extent).any():
                 prepared.notes.append(
-                    f"{where}: spans {_sides(sides)} m; boxes are found in the {_sides(extent)} m around its "
+                    f"{where}: spans {_sides(sides)} m; boxes are found in the {_sides(extent)} m "
+                    f"around its "
                     "middle, the extent of the training clouds"
                 )
             prepared.add(owner, PreparedCloud(self.scale.normalize(points), middle_of(points)))
         return prepared
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]) -> Sample:
-        """Return the cloud from above with the boxes of all queries; groups of points are places on it."""
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
+    ) -> Sample:
+        """Return the cloud from above with the boxes of all queries; groups of points are places on
+        it."""
         cloud, (found, boxes) = prepared.rows[row], answers[row]
         extent = np.array(self.scale.extent)
         places = [
-            place_on_top_view((box[:2] - cloud.middle[:2]) / extent[:2] + 0.5, box[3:5] / extent[:2])
+            place_on_top_view(
+                (box[:2] - cloud.middle[:2]) / extent[:2] + 0.5, box[3:5] / extent[:2]
+            )
             for box in found.boxes
         ]
         regions = self.regions(found, places)
         with torch.no_grad():
-            placed = inference.model.reads(pad_clouds([cloud.points]).to(device_of(inference.model)))
+            placed = inference.model.reads(
+                pad_clouds([cloud.points]).to(device_of(inference.model))
+            )
         centers = placed.centers[0, : int(placed.lengths[0])].double().cpu().numpy()
         points = (centers - 0.5) * extent + cloud.middle
         groups = Axis(
             labels=tuple("x {:.2f}, y {:.2f}, z {:.2f} m".format(*point) for point in points),
             kind="group of points",
             picture="image",
-            places=tuple(place_on_top_view(center[:2], np.array([_PATCH, _PATCH])) for center in centers),
+            places=tuple(
+                place_on_top_view(center[:2], np.array([_PATCH, _PATCH])) for center in centers
+            ),
         )
         pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
             axes={"source": groups, "queries": query_axis(regions)},
-            pictures={"image": Image(pixels=pixels, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names)},
+            pictures={
+                "image": Image(
+                    pixels=pixels, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names
+                )
+            },
         )
 
 

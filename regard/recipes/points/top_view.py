@@ -12,7 +12,8 @@ _LIGHT, _DARK = np.array([205.0, 214.0, 224.0]), np.array([20.0, 40.0, 80.0])
 
 
 def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.uint8]:
-    """Return an image (height, width, 3) of points (points, 3) around their middle, its longer side 400 pixels."""
+    """Return an image (height, width, 3) of points (points, 3) around their middle, its longer side
+    400 pixels."""
     longest = max(extent[:2])
     width, height = (max(1, round(_SIDE * side / longest)) for side in extent[:2])
     image = np.full((height, width, 3), 255, np.uint8)
@@ -21,12 +22,17 @@ def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.u
     for i in np.argsort(z, kind="stable"):  # higher points cover lower ones
         left, top = round(x[i] * (width - _DOT)), round((1 - y[i]) * (height - _DOT))
         share = (z[i] - z.min()) / span
-        image[max(top, 0) : top + _DOT, max(left, 0) : left + _DOT] = _LIGHT + share * (_DARK - _LIGHT)
+        image[max(top, 0) : top + _DOT, max(left, 0) : left + _DOT] = _LIGHT + share * (
+            _DARK - _LIGHT
+        )
     return image
 
 
-def place_on_top_view(center: NDArray[Any], sides: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Return left, top, width, height of an area on the top view, all as shares of the sides of the image.
+def place_on_top_view(
+    center: NDArray[Any], sides: NDArray[Any]
+) -> tuple[float, float, float, float]:
+    """Return left, top, width, height of an area on the top view, all as shares of the sides of the
+    image.
 
     center, sides: x and y, relative to the extent.
     """

@@ -1,7 +1,9 @@
-"""Recipe `rebuild`: autoencoders of images or of vectors of numbers, scored by the squared error, compared with PCA.
+"""Recipe `rebuild`: autoencoders of images or of vectors of numbers, scored by the squared error,
+compared with PCA.
 
-    error = mean over images and pixels of (y - y~)^2, y within [0, 1]; or over vectors and their numbers
-    use   for quantized codes: number of codebook entries in use, and perplexity of their frequencies
+    error = mean over images and pixels of (y - y~)^2, y within [0, 1]; or over vectors and their
+    numbers use   for quantized codes: number of codebook entries in use, and perplexity of their
+    frequencies
     PCA   code of the first k principal components of the training data, the best linear code
 
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
@@ -31,11 +33,23 @@ from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import CodeAnswer
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageSplits, list_images, prepare_pixels, read_shape, save_shape
+from regard.recipes.base.pictures import (
+    ImageSplits,
+    list_images,
+    prepare_pixels,
+    read_shape,
+    save_shape,
+)
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
-from regard.recipes.rebuild.vectors import VectorBatches, VectorSplits, prepare_vectors, read_size, save_size
+from regard.recipes.rebuild.vectors import (
+    VectorBatches,
+    VectorSplits,
+    prepare_vectors,
+    read_size,
+    save_size,
+)
 from regard.system.compression import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
@@ -58,7 +72,8 @@ class Code(NamedTuple):
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
-    """Return the mean squared error per pixel or number of `test` from `size` principal components of `train`."""
+    """Return the mean squared error per pixel or number of `test` from `size` principal components
+    of `train`."""
     train_pixels, test_pixels = (_to_tensor(x.reshape(len(x), -1)) for x in (train, test))
     mean = train_pixels.mean(0)
     centered = train_pixels - mean
@@ -77,7 +92,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     higher_is_better = False
     plots_answers = True
     look_hint = (
-        "--out FILE.png shows an input and its reconstruction, and --view manifold --out FILE.png, for vectors of two "
+        "--out FILE.png shows an input and its reconstruction, and --view manifold --out FILE.png, "
+        "for vectors of two "
         "numbers, the code and the energy"
     )
     tables = (*TABLES, "ubyte", ".npy", ".npz")
@@ -114,7 +130,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         """Return batches of the training images or vectors, shuffled in each epoch."""
         values, order = _values_of(self.train), {"size": self.config.batch, "seed": self.run.seed}
         return (
-            VectorBatches(values, **order) if self._reads_vectors else ImageBatches(values, [0] * len(values), **order)
+            VectorBatches(values, **order)
+            if self._reads_vectors
+            else ImageBatches(values, [0] * len(values), **order)
         )
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
@@ -123,7 +141,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def describe(self) -> str:
         """Return the input size and the size of the code."""
-        noun = f"vectors of {_count(self.shape[0])}" if self._reads_vectors else f"images of {_format(self.shape)}"
+        noun = (
+            f"vectors of {_count(self.shape[0])}"
+            if self._reads_vectors
+            else f"images of {_format(self.shape)}"
+        )
         return f"{noun} to {_count(self.numbers)}"
 
     @property
@@ -134,11 +156,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the error on the validation images, and the codebook usage if there is a codebook."""
+        """Return the error on the validation images, and the codebook usage if there is a
+        codebook."""
         pixels = _values_of(self.usable_val)
         return {"mse": reconstruction_error(model, pixels), **_codebook_usage(model, pixels)}
 
-    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[Any], options: Any
+    ) -> dict[str, Any]:
         """Return the error, that of PCA of the training data, and the codebook usage."""
         model, pixels = inference.model, _values_of(examples)
         size = min(self.numbers, int(np.prod(self.shape)))
@@ -175,18 +200,27 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return plan_by_count(rows, _BATCH)
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[Values], options: Any, trace: Trace | None = None
+        self,
+        inference: ActiveModel,
+        rows: Sequence[Values],
+        options: Any,
+        trace: Trace | None = None,
     ) -> list[Code]:
         """Return the code of each image or vector, and the error of its reconstruction."""
         model, images = inference.model, _to_tensor(np.stack(rows))
         codes = model.encode(images.to(device_of(model)))
         errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
-        energies = model.energy(images.to(device_of(model))).tolist() if options.energy else [None] * len(rows)
+        energies = (
+            model.energy(images.to(device_of(model))).tolist()
+            if options.energy
+            else [None] * len(rows)
+        )
         codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
         return [Code(*answer) for answer in zip(codes, errors.tolist(), energies, strict=True)]
 
     def values(self, answers: list[Code]) -> Tensor | list[float]:
-        """Return the codes (images, code), integers (images, rows, columns) if they are quantized; or the energies."""
+        """Return the codes (images, code), integers (images, rows, columns) if they are quantized;
+        or the energies."""
         energies = [answer.energy for answer in answers if answer.energy is not None]
         return energies or torch.stack([answer.code for answer in answers])
 
@@ -195,7 +229,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if answer.energy is not None:
             return [f"{answer.energy:.6g}"]
         code, is_quantized = answer.code.flatten(), not answer.code.is_floating_point()
-        return [" ".join(str(number) if is_quantized else f"{number:.4g}" for number in code.tolist())]
+        return [
+            " ".join(str(number) if is_quantized else f"{number:.4g}" for number in code.tolist())
+        ]
 
     def json(self, answer: Code) -> CodeAnswer:
         """Return the code and the error; and the energy, if it was asked for."""
@@ -204,21 +240,30 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             found["energy"] = answer.energy
         return found
 
-    def plot_answer(self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool) -> None:
-        """Plot an image beside its reconstruction, or mark a vector of two numbers in the picture of the manifold.
+    def plot_answer(
+        self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
+    ) -> None:
+        """Plot an image beside its reconstruction, or mark a vector of two numbers in the picture
+        of the manifold.
 
         Raises: UserError as `regard.look.figures.results`, and as `plot_manifold`.
         """
         rebuilt = _reconstruct(inference.model, row[None])[0].numpy()
         if self._reads_vectors:
-            self._plot_manifold(inference.model, out, inputs=row[None], outputs=rebuilt[None], overwrite=overwrite)
+            self._plot_manifold(
+                inference.model, out, inputs=row[None], outputs=rebuilt[None], overwrite=overwrite
+            )
             return
-        plot_images([("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
+        plot_images(
+            [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite
+        )
 
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
-        """Plot the training data, the reconstructions of swept codes, and the energy over the plane.
+        """Plot the training data, the reconstructions of swept codes, and the energy over the
+        plane.
 
-        Raises: UserError if the data are not vectors of two numbers, and as `regard.look.figures.results`.
+        Raises: UserError if the data are not vectors of two numbers, and as
+                `regard.look.figures.results`.
         """
         if not self._reads_vectors:
             super().plot_manifold(inference, out, overwrite=overwrite)
@@ -226,20 +271,25 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:
         if self.shape != (2,):
-            raise UserError(f"the picture of the manifold needs vectors of 2 numbers, but this run has {self.shape[0]}")
+            raise UserError(
+                f"the picture of the manifold needs vectors of 2 numbers, but this run has "
+                f"{self.shape[0]}"
+            )
         data = _values_of(self.train)
         codes = trace_codes(model, data)
         content = Manifold(data, codes, _reconstruct(model, data).numpy(), map_energy(model, data))
         plot_manifold(content, out, title=f"rebuild: {self.describe()}", **options)
 
     def _check_range(self, values: Values, origin: str) -> None:
-        """Raise UserError for numbers outside [0, 1] with the cost cross-entropy; pixels are always within."""
+        """Raise UserError for numbers outside [0, 1] with the cost cross-entropy; pixels are always
+        within."""
         if not self._reads_vectors or self.config.model.cost != "cross-entropy" or not values.size:
             return
         low, high = float(values.min()), float(values.max())
         if low < 0 or high > 1:
             raise UserError(
-                f"{origin}: numbers must be from 0 to 1 with --model.cost cross-entropy, got {low:g} to {high:g}: "
+                f"{origin}: numbers must be from 0 to 1 with --model.cost cross-entropy, got "
+                f"{low:g} to {high:g}: "
                 "scale them, or choose squared or absolute"
             )
 
@@ -251,7 +301,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def _splits(self) -> ImageSplits | VectorSplits:
         data = self.config.data
         return (
-            VectorSplits(data, self.run.seed) if isinstance(data, VectorsConfig) else ImageSplits(data, self.run.seed)
+            VectorSplits(data, self.run.seed)
+            if isinstance(data, VectorsConfig)
+            else ImageSplits(data, self.run.seed)
         )
 
 
@@ -267,7 +319,8 @@ def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
 
 @torch.no_grad()
 def trace_codes(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Return y~(h) for h swept over the range of the codes of the data, (steps, 2); None if h has several numbers."""
+    """Return y~(h) for h swept over the range of the codes of the data, (steps, 2); None if h has
+    several numbers."""
     codes = model.encode(torch.from_numpy(data).to(device_of(model))).float()
     if codes.shape[1] != 1:
         return None

@@ -1,4 +1,5 @@
-"""Vectors of numbers as data and inputs: splits, batches, rows of inputs, the size of a run's vectors."""
+"""Vectors of numbers as data and inputs: splits, batches, rows of inputs, the size of a run's
+vectors."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +36,11 @@ class VectorSplits:
 
     def read(self, split: str, other: OtherImages | None) -> Examples[VectorDataset]:
         """Return the vectors of a split, or of another file."""
-        data = self.data if other is None else replace(self.data, on_bad=other.on_bad, test=other.test[0])
+        data = (
+            self.data
+            if other is None
+            else replace(self.data, on_bad=other.on_bad, test=other.test[0])
+        )
         if split != "test":
             vectors = self._training[split == "val"]
         elif data.test is None:
@@ -60,8 +65,12 @@ class VectorSplits:
             return make_curve(data, "train"), make_curve(data, "val")
         train = read_vectors(data.train, header=data.header, on_bad=data.on_bad)
         if data.val is not None:
-            return train, read_vectors(data.val, size=train.values.shape[1], header=data.header, on_bad=data.on_bad)
-        parts = hold_out(len(train), data.val_share, seed=self.seed, origin=train.origin, noun="vectors")
+            return train, read_vectors(
+                data.val, size=train.values.shape[1], header=data.header, on_bad=data.on_bad
+            )
+        parts = hold_out(
+            len(train), data.val_share, seed=self.seed, origin=train.origin, noun="vectors"
+        )
         val = VectorDataset(train.values[parts.val], train.origin, (parts.notice,))
         return replace(train, values=train.values[parts.train]), val
 

@@ -1,18 +1,21 @@
 """Naive-Bayes features of texts: log-count ratios of tokens, prefixes and bigrams, for each class.
 
-    r_w(c) = log p(w | c) - mean over classes of the same       p(w | c) = (n(w, c) + 1) / (N(c) + V)
+    r_w(c) = log p(w | c) - mean over classes of the same       p(w | c) = (n(w, c) + 1) / (N(c) +
+    V)
 
-n(w, c): number of training texts of class c that contain the feature w; N(c): sum of n(w, c) over all w of its kind;
-V: number of different features of the kind. The sum of r over the features of one kind in a text is the score of
-multinomial naive Bayes with a uniform prior. Kinds:
+n(w, c): number of training texts of class c that contain the feature w; N(c): sum of n(w, c) over
+all w of its kind;
+V: number of different features of the kind. The sum of r over the features of one kind in a text is
+the score of multinomial naive Bayes with a uniform prior. Kinds:
 
     words          tokens
     bigrams        tokens, and pairs of adjacent tokens
-    prefixes       tokens, the first five letters of longer ones, and pairs of adjacent tokens cut to five letters
+    prefixes       tokens, the first five letters of longer ones, and pairs of adjacent tokens cut
+                   to five letters
 
-A training text is part of the counts, which would make its own ratios overconfident: its n, N and V are those of all
-other texts (leave-one-out), exactly. r = 0 for features that do not occur in the other texts. Features are stored as
-digests of eight bytes, without the text.
+A training text is part of the counts, which would make its own ratios overconfident: its n, N and V
+are those of all other texts (leave-one-out), exactly. r = 0 for features that do not occur in the
+other texts. Features are stored as digests of eight bytes, without the text.
 
 Source: wang2012, section 2.1 (log-count ratios, binarized counts).
 """
@@ -45,7 +48,8 @@ _VERSION, _LETTERS, _NO_FEATURE = 2, 5, 0
 
 @dataclass(frozen=True)
 class LogCountRatios:
-    """Extractor of log-count ratios, from counts of training texts. Create one with `from_texts` or `load`."""
+    """Extractor of log-count ratios, from counts of training texts. Create one with `from_texts` or
+    `load`."""
 
     kinds: FeatureKinds
     numbers: NDArray[np.int64]
@@ -68,15 +72,23 @@ class LogCountRatios:
         features = [_features(tokens, kinds) for tokens in texts]
         masks = [rows != _NO_FEATURE for rows in features]
         present = [rows[mask] for rows, mask in zip(features, masks, strict=True)]
-        numbers, first, inverse = np.unique(np.concatenate(present), return_index=True, return_inverse=True)
+        numbers, first, inverse = np.unique(
+            np.concatenate(present), return_index=True, return_inverse=True
+        )
         if len(numbers) * num_classes * 8 > file_limit():
             raise UserError(
-                f"the counts of {len(numbers):,} features in {num_classes:,} classes take more than "
-                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features (--naive-bayes none)."
+                f"the counts of {len(numbers):,} features in {num_classes:,} classes take more "
+                f"than "
+                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features "
+                f"(--naive-bayes none)."
             )
         kind = np.concatenate([mask.nonzero()[1] for mask in masks])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)
-        np.add.at(counts, (inverse, np.repeat(np.asarray(classes, np.int64), [len(row) for row in present])), 1)
+        np.add.at(
+            counts,
+            (inverse, np.repeat(np.asarray(classes, np.int64), [len(row) for row in present])),
+            1,
+        )
         return cls(kinds, numbers, kind, counts)
 
     @cached_property
@@ -92,11 +104,13 @@ class LogCountRatios:
         return np.bincount(self.kind, minlength=len(KINDS[self.kinds]))
 
     def compute(self, tokens: Sequence[str], own: int | None = None) -> NDArray[np.float32]:
-        """Compute r of each token, and of the prefix and the bigram that end at it: (tokens, kinds, classes).
+        """Compute r of each token, and of the prefix and the bigram that end at it: (tokens, kinds,
+        classes).
 
         A feature that occurs several times in the text counts at its first occurrence only.
 
-        own: class of the text if it was counted, which is then excluded from the counts (leave-one-out).
+        own: class of the text if it was counted, which is then excluded from the counts
+             (leave-one-out).
         """
         features = _features(tokens, self.kinds)
         index = np.searchsorted(self.numbers, features).clip(max=len(self.numbers) - 1)
@@ -120,21 +134,40 @@ class LogCountRatios:
 
     @classmethod
     def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
-        """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or of other classes."""
+        """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or
+        of other classes."""
         if path.exists():
             check_file(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                version, numbers, kind, counts = (file[name] for name in ("version", "numbers", "kind", "counts"))
+                version, numbers, kind, counts = (
+                    file[name] for name in ("version", "numbers", "kind", "counts")
+                )
         except FileNotFoundError as error:
-            raise UserError(f"{path} is missing: the run is not complete ({error.strerror})") from error
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+            raise UserError(
+                f"{path} is missing: the run is not complete ({error.strerror})"
+            ) from error
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            BadZipFile,
+            zlib.error,
+        ) as error:
             raise UserError(f"{path}: damaged: expected counts of features ({error})") from error
         shapes = (version.shape, numbers.shape, kind.shape, counts.shape)
         are_whole = all(part.dtype == np.int64 for part in (version, numbers, kind, counts))
         size = numbers.size
-        if not are_whole or shapes != ((), (size,), (size,), (size, num_classes)) or version != _VERSION:
-            raise UserError(f"{path}: damaged, or of another version: expected counts for {num_classes} classes")
+        if (
+            not are_whole
+            or shapes != ((), (size,), (size,), (size, num_classes))
+            or version != _VERSION
+        ):
+            raise UserError(
+                f"{path}: damaged, or of another version: expected counts for {num_classes} classes"
+            )
         in_range = size and kind.min() >= 0 and kind.max() < len(KINDS[kinds]) and counts.min() >= 0
         if not in_range or (numbers[1:] <= numbers[:-1]).any():
             raise UserError(f"{path}: damaged: digests must be sorted and counts at least 0")
@@ -142,11 +175,15 @@ class LogCountRatios:
 
 
 def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
-    """Return the digests of the features that end at each token, at their first occurrence only: (tokens, kinds)."""
+    """Return the digests of the features that end at each token, at their first occurrence only:
+    (tokens, kinds)."""
     prefixes = [token[:_LETTERS] for token in tokens]
     columns: dict[str, Iterable[str]] = {
         "word": tokens,
-        "prefix": (prefix if len(prefix) < len(token) else "" for prefix, token in zip(prefixes, tokens, strict=True)),
+        "prefix": (
+            prefix if len(prefix) < len(token) else ""
+            for prefix, token in zip(prefixes, tokens, strict=True)
+        ),
         "bigram": _bigrams(tokens),
         "bigram of prefixes": _bigrams(prefixes),
     }
@@ -164,4 +201,6 @@ def _bigrams(tokens: Sequence[str]) -> Iterable[str]:
 def _digest(kind: str, text: str) -> int:
     if not text:
         return _NO_FEATURE
-    return int.from_bytes(blake2b(f"{kind}\n{text}".encode(), digest_size=8).digest(), "little", signed=True)
+    return int.from_bytes(
+        blake2b(f"{kind}\n{text}".encode(), digest_size=8).digest(), "little", signed=True
+    )

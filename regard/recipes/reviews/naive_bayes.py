@@ -1,12 +1,16 @@
-"""Naive-Bayes classifier: attention over naive-Bayes log-count ratios, added to the scores of a neural classifier.
+"""Naive-Bayes classifier: attention over naive-Bayes log-count ratios, added to the scores of a
+neural classifier.
 
     scores = W h + b + n sum_i a_i sum_k s_k r_ik        a = softmax_i(q . W_k x_i / sqrt(d))
 
-r_ik: log-count ratios of subword i for each class, by words, by bigrams ... (regard.recipes.reviews.log_count_ratios);
-x_i: the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores
-are those of naive Bayes. Training learns the weights a_i of the ratios, and through h what the counts do not contain.
+r_ik: log-count ratios of subword i for each class, by words, by bigrams ...
+(regard.recipes.reviews.log_count_ratios);
+x_i: the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i =
+1 / n and the scores are those of naive Bayes. Training learns the weights a_i of the ratios, and
+through h what the counts do not contain.
 
-Source: wang2012, section 2 (features that are log-count ratios); lectures, A.2 (one query reads a memory).
+Source: wang2012, section 2 (features that are log-count ratios); lectures, A.2 (one query reads a
+        memory).
 """
 
 from collections.abc import Sequence
@@ -46,7 +50,9 @@ class RatioTexts(NamedTuple):
 
 def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> RatioTexts:
     """Pad the log-count ratios of the subwords of each text, and combine them with the texts."""
-    return RatioTexts(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
+    return RatioTexts(
+        source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True)
+    )
 
 
 class NaiveBayesHidden(NamedTuple):
@@ -59,9 +65,11 @@ class NaiveBayesHidden(NamedTuple):
 
 
 class NaiveBayesScores(nn.Module):
-    """Attention-weighted sum of log-count ratios (batch, time, kinds, classes), giving scores (batch, classes).
+    """Attention-weighted sum of log-count ratios (batch, time, kinds, classes), giving scores
+    (batch, classes).
 
-    The scales s are initialized to 1/4: the words of a text are correlated, so that naive Bayes is overconfident.
+    The scales s are initialized to 1/4: the words of a text are correlated, so that naive Bayes is
+    overconfident.
     """
 
     def __init__(self, dim: int, kinds: int, *, kernel: str = "auto"):
@@ -85,9 +93,13 @@ class NaiveBayesScores(nn.Module):
     ) -> Float[Tensor, "batch classes kinds time"]:
         """Return the terms n a_i s_k r_ik of the scores."""
         memory = Memory(self.key(items.items), items.items, items.mask)
-        weights = reference.weights(self.read.prepare_inputs(self.query.expand(len(ratios), 1, -1), memory))
+        weights = reference.weights(
+            self.read.prepare_inputs(self.query.expand(len(ratios), 1, -1), memory)
+        )
         counts = items.lengths[:, None, None] * weights  # (batch, 1, time)
-        return counts[:, None] * (self.scale[:, None] * ratios.to(items.items.dtype)).permute(0, 3, 2, 1)
+        return counts[:, None] * (self.scale[:, None] * ratios.to(items.items.dtype)).permute(
+            0, 3, 2, 1
+        )
 
 
 class RatioTextReader(TokenReader):
@@ -115,7 +127,11 @@ class NaiveBayesWriter(ClassWriter):
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] = (),
     ):
-        training = {"dropout": dropout, "label_smoothing": label_smoothing, "class_weights": class_weights}
+        training = {
+            "dropout": dropout,
+            "label_smoothing": label_smoothing,
+            "class_weights": class_weights,
+        }
         super().__init__(dim, num_classes, pool=pool, **training)
         self.kinds = tuple(kinds)
         self.ratio_scores = NaiveBayesScores(dim, len(kinds))
@@ -132,9 +148,16 @@ class NaiveBayesWriter(ClassWriter):
         """Return the scores of the output layer plus those of naive Bayes, in float32."""
         return widen(super().scores(hidden.vector)) + hidden.scores
 
-    def terms(self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any) -> Contributions:
-        """Return the contributions of the counted features of each kind, and those of the pooled vector."""
+    def terms(
+        self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
+    ) -> Contributions:
+        """Return the contributions of the counted features of each kind, and those of the pooled
+        vector."""
         vector = super().terms(encoded, weights, source)
-        counted = torch.einsum("cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios))
+        counted = torch.einsum(
+            "cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios)
+        )
         names = tuple(f"counts: {kind}" for kind in self.kinds)
-        return Contributions((*names, *vector.parts), torch.cat((counted, vector.terms), 2), vector.bias)
+        return Contributions(
+            (*names, *vector.parts), torch.cat((counted, vector.terms), 2), vector.bias
+        )

@@ -33,7 +33,12 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, Prepared, describe_too_long, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
-from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
+from regard.recipes.reviews.naive_bayes import (
+    NaiveBayesWriter,
+    RatioTextReader,
+    RatioTexts,
+    attach_ratios,
+)
 from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import file_limit
@@ -61,13 +66,19 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
         elif path is None and split == "test":
-            raise UserError("--data.test must name a file, a folder or a data set (hf:NAME) if --data.train is given")
+            raise UserError(
+                "--data.test must name a file, a folder or a data set (hf:NAME) if --data.train is "
+                "given"
+            )
         elif data.val is None and split != "test":
             train, val, notice = self._held_out
             pairs, held_out = (train, ()) if split == "train" else (val, (notice,))
         else:
             pairs = read_labeled(data, path, split)
-        notes = (*([f"{pairs.origin}: {pairs.skipped.describe()}"] if pairs.skipped else []), *held_out)
+        notes = (
+            *([f"{pairs.origin}: {pairs.skipped.describe()}"] if pairs.skipped else []),
+            *held_out,
+        )
         own = {"input": pairs.sources.__getitem__, "on_bad": data.on_bad, "skipped": notes}
         return Examples(pairs, pairs.origin, len(pairs), **own)
 
@@ -81,7 +92,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
-        """Check as for all targets; notify of equal texts of different classes, or in training and in other data."""
+        """Check as for all targets; notify of equal texts of different classes, or in training and
+        in other data."""
         super().check_examples(split, examples)
         pairs = examples.data
         if split != "train" and getattr(self.config.data, split) is not None:
@@ -89,19 +101,24 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             both = [i for i, text in enumerate(pairs.sources) if text in known]
             if both:
                 self.notify(
-                    f"{pairs.origin}: {len(both):,} of {len(pairs):,} texts also occur in training; first: "
+                    f"{pairs.origin}: {len(both):,} of {len(pairs):,} texts also occur in "
+                    f"training; first: "
                     f"{pairs.where(both[0])}"
                 )
         if split == "train" and self.config.data.target == "class":
             first: dict[str, int] = {}
             for i, text in enumerate(pairs.sources):
                 first.setdefault(text, i)
-            other = [i for i, (text, label) in enumerate(pairs) if pairs.targets[first[text]] != label]
+            other = [
+                i for i, (text, label) in enumerate(pairs) if pairs.targets[first[text]] != label
+            ]
             if other:
                 before = first[pairs.sources[other[0]]]
                 self.notify(
-                    f"{pairs.origin}: {len(other):,} texts have another label than an equal text before; first: "
-                    f"{pairs.where(other[0])} ({pairs.targets[other[0]]!r}) and line {pairs.lines[before]} "
+                    f"{pairs.origin}: {len(other):,} texts have another label than an equal text "
+                    f"before; first: "
+                    f"{pairs.where(other[0])} ({pairs.targets[other[0]]!r}) and line "
+                    f"{pairs.lines[before]} "
                     f"({pairs.targets[before]!r})"
                 )
 
@@ -117,11 +134,17 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """Return the texts with a valid target, cut to data.max_length tokens."""
         usable = super().usable(examples)
         whole, texts = usable.data, [self.shorten(text) for text in usable.data]
-        cut = [i for i, (before, text) in enumerate(zip(whole, texts, strict=True)) if len(text) < len(before)]
+        cut = [
+            i
+            for i, (before, text) in enumerate(zip(whole, texts, strict=True))
+            if len(text) < len(before)
+        ]
         limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
         note = f"{examples.origin}: {len(cut):,} of {len(whole):,} texts are longer than {limit}, and cut there"
         notes = (*usable.skipped, *([note] if cut else []))
-        return replace(usable, data=texts, input=texts.__getitem__, name=whole.__getitem__, skipped=notes)
+        return replace(
+            usable, data=texts, input=texts.__getitem__, name=whole.__getitem__, skipped=notes
+        )
 
     def learn(self, folder: Path) -> None:
         """Save the vocabulary, the targets and the log-count ratios of the training texts."""
@@ -151,7 +174,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         self.target = self.kind.load(folder, self.config.data)
         if self.feature_kinds is not None:
             assert isinstance(self.target, ClassTarget)
-            self.ratios = LogCountRatios.load(folder / _COUNTS, self.feature_kinds, len(self.target.names))
+            self.ratios = LogCountRatios.load(
+                folder / _COUNTS, self.feature_kinds, len(self.target.names)
+            )
 
     @property
     def feature_kinds(self) -> FeatureKinds | None:
@@ -178,15 +203,23 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         if self.feature_kinds is None:
             reads = build_token_reader(config, vocab)
             return build_classifier(
-                config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
+                config,
+                reads,
+                lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool),
             )
         target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
-        training = {"dropout": config.dropout, "label_smoothing": smoothing, "class_weights": target.class_weights}
+        training = {
+            "dropout": config.dropout,
+            "label_smoothing": smoothing,
+            "class_weights": target.class_weights,
+        }
         return build_classifier(
             config,
             build_token_reader(config, vocab, RatioTextReader),
-            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), kinds=kinds, pool=pool, **training),
+            lambda dim, pool: NaiveBayesWriter(
+                dim, len(target.names), kinds=kinds, pool=pool, **training
+            ),
         )
 
     def describe(self) -> str:
@@ -196,8 +229,13 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
         """Return batches of texts of similar length."""
         texts = self.encode(examples.data)
-        budget, extend = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))), self._compute_ratios(examples)
-        batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, extend=extend)
+        budget, extend = (
+            max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))),
+            self._compute_ratios(examples),
+        )
+        batches = LabeledBatches(
+            texts, examples.targets, batch_tokens=budget, seed=0, extend=extend
+        )
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(examples)))
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
@@ -229,7 +267,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
                 raise UserError(f"input {first + owner} is empty: it has no words to classify")
             ids = self.encode([text])[0].tolist()
             if len(ids) > most:
-                raise UserError(describe_too_long(first + owner, len(ids), self.tokenizer.noun, most))
+                raise UserError(
+                    describe_too_long(first + owner, len(ids), self.tokenizer.noun, most)
+                )
             ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
             prepared.add(owner, (ids, ratios), text)
         return prepared
@@ -247,7 +287,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """Return the text and its tokens."""
         ids, text = prepared.rows[row][0], prepared.facts[row]
         pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
-        return Sample(title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")})
+        return Sample(
+            title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")}
+        )
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts."""
@@ -259,7 +301,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def _compute_ratios(
         self, examples: Examples[list[str]], own: NDArray[Any] | None = None
     ) -> Callable[[Padded, Sequence[int]], RatioTexts] | None:
-        """Return a function that attaches the log-count ratios of these texts to a batch; None: without ratios.
+        """Return a function that attaches the log-count ratios of these texts to a batch; None:
+        without ratios.
 
         own: classes of texts that were counted themselves.
         """
@@ -273,7 +316,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             size += ratios[-1].nbytes
             if size > file_limit():
                 raise UserError(
-                    f"{examples.origin}: the log-count ratios of {len(texts):,} texts and their classes take more "
+                    f"{examples.origin}: the log-count ratios of {len(texts):,} texts and their "
+                    f"classes take more "
                     f"than {file_limit():,} bytes: set --naive-bayes none."
                 )
         return lambda source, indices: attach_ratios(source, [ratios[i] for i in indices])

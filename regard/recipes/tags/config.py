@@ -18,14 +18,19 @@ class TagsRunConfig:
     """Token tagging (NER, parts of speech), from your own sentences: set data.train."""
 
     data: TaggedConfig = field(default_factory=TaggedConfig)
-    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not given."""
+    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not
+    given."""
     tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
+        default_factory=lambda: TokenizerConfig(
+            kind="bpe", vocab_size=4000, joint=False, lowercase=False
+        )
     )
-    """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the first subword."""
+    """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the
+    first subword."""
     model: TaggerConfig = field(
         default_factory=lambda: TaggerConfig(
-            core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"), dropout=0.1
+            core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
+            dropout=0.1,
         )
     )
     """The model."""
@@ -52,7 +57,10 @@ class TagsRunConfig:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         most, least = max_length_of(self.model.core), self.data.max_length
         if most is not None and most < least:
-            raise ValueError(f"model.core.positions.max_length must be at least data.max_length={least}, got {most}")
+            raise ValueError(
+                f"model.core.positions.max_length must be at least data.max_length={least}, got "
+                f"{most}"
+            )
 
 
 @settings
@@ -62,7 +70,8 @@ class TaggedReading(TableReading):
     format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
     """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""
     token_column: Count | str | None = None
-    """Column of the tokens: number (from 1) or header name, else field name. Default: as in training."""
+    """Column of the tokens: number (from 1) or header name, else field name. Default: as in
+    training."""
 
 
 @settings
@@ -70,13 +79,13 @@ class OtherTagged(TaggedReading, OtherData):
     """Other sentences to evaluate a tagger on."""
 
     test: tuple[str, ...] = ()
-    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
-    data."""
+    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one.
+    Default: the run's test data."""
     tag_column: Count | str | None = None
     """Column of the tags, as `token_column`. Default: as in training."""
     on_bad: OnBad = "error"
-    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
-    them out and counts them."""
+    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error
+    stops; skip leaves them out and counts them."""
 
 
 @settings
@@ -89,7 +98,8 @@ class TagsEvaluation:
 
 ENTRY = Entry(
     name="tags",
-    summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
+    summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not "
+    "given",
     config=TagsRunConfig,
     evaluation=TagsEvaluation,
     reading=TaggedReading,

@@ -2,7 +2,8 @@
 
     words -> subwords -> embeddings -> core (encoder) -> a tag at the first subword of each word
 
-Scored by entity F1 if the training tags are those of entities (regard.recipes.metrics.tags), else by token accuracy.
+Scored by entity F1 if the training tags are those of entities (regard.recipes.metrics.tags), else
+by token accuracy.
 
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
@@ -22,7 +23,14 @@ from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
-from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, locate_words, read_tagged, read_words
+from regard.data.text.tagged import (
+    TaggedBatches,
+    TaggedSentences,
+    encode_words,
+    locate_words,
+    read_tagged,
+    read_words,
+)
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -120,19 +128,28 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
             if examples.on_bad == "error":
-                raise UserError(f"{skipped[-1]}. With --data.on-bad skip, such sentences are left out and counted.")
+                raise UserError(
+                    f"{skipped[-1]}. With --data.on-bad skip, such sentences are left out and "
+                    f"counted."
+                )
         if not keep:
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}.")
         notes = describe_skipped(sentences.origin, "sentences that cannot be used", skipped)
         return self._to_examples(sentences.take(keep, skipped), examples.on_bad, notes)
 
     def check_examples(self, split: str, examples: Examples[TaggedSentences]) -> None:
-        """Check that there are tags to learn, and notify if validation cannot measure the metric."""
+        """Check that there are tags to learn, and notify if validation cannot measure the
+        metric."""
         if split == "train":
             _ = self._training_labels
-        elif split == "val" and find_scheme(self._training_labels.names) and not self._has_entity(examples):
+        elif (
+            split == "val"
+            and find_scheme(self._training_labels.names)
+            and not self._has_entity(examples)
+        ):
             self.notify(
-                f"{examples.origin}: no validation sentence has an entity, so that entity F1 is 0 and cannot select "
+                f"{examples.origin}: no validation sentence has an entity, so that entity F1 is 0 "
+                f"and cannot select "
                 "the best checkpoint; --data.val names other sentences"
             )
 
@@ -149,7 +166,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
-        self.tokenizer, self.labels = Tokenizer.load(folder / _TOKENIZER), Labels.load(folder / _LABELS)
+        self.tokenizer, self.labels = (
+            Tokenizer.load(folder / _TOKENIZER),
+            Labels.load(folder / _LABELS),
+        )
         self.scheme = find_scheme(self.labels.names)
         self.metric = "entity_f1" if self.scheme else "accuracy"
 
@@ -163,13 +183,17 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def model(self) -> Model:
         """Return a tagger for this vocabulary and these tags."""
         sizes = {"vocab": len(self.tokenizer), "num_tags": len(self.labels)}
-        return build_tagger(self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing)
+        return build_tagger(
+            self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing
+        )
 
     def describe(self) -> str:
         """Return the sizes of the vocabulary and of the tag set."""
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
-    def score(self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any
+    ) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll."""
         predicted, log_probs = self.predict_tags(inference.model, examples.data)
         scores = tag_scores(predicted, examples.data.tags, has_entities=bool(self.scheme))
@@ -178,7 +202,11 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def report(self, inference: ActiveModel, examples: Examples[TaggedSentences]) -> dict[str, Any]:
         """Return the description of the tags, and of what is scored."""
         names = self.labels.names
-        scored = f"entities are exact spans of {self.scheme} tags" if self.scheme else "each token is scored by itself"
+        scored = (
+            f"entities are exact spans of {self.scheme} tags"
+            if self.scheme
+            else "each token is scored by itself"
+        )
         if self.scheme and not self._has_entity(examples):
             scored += ", of which the data have none"
         return {"signature": f"{len(names)} tags: {', '.join(names[:10])}; {scored}"}
@@ -188,8 +216,11 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return any(map(get_entities, examples.data.tags))
 
     @torch.no_grad()
-    def predict_tags(self, model: nn.Module, sentences: TaggedSentences) -> tuple[list[list[str]], list[float]]:
-        """Return the most likely tag of each token, and log p of the reference tags in the same order."""
+    def predict_tags(
+        self, model: nn.Module, sentences: TaggedSentences
+    ) -> tuple[list[list[str]], list[float]]:
+        """Return the most likely tag of each token, and log p of the reference tags in the same
+        order."""
         rows, device = self.encode(sentences), next(model.parameters()).device
         longest = max(len(ids) for ids, _ in rows)
         batches = TaggedBatches(rows, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
@@ -201,14 +232,19 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             has_tag = target != _NO_TAG
             log_probs += log_p[has_tag].gather(1, target[has_tag][:, None]).squeeze(1).tolist()
             for row, i in enumerate(indices):
-                predicted[i] = [self.labels.names[number] for number in log_p[row][has_tag[row]].argmax(-1).tolist()]
+                predicted[i] = [
+                    self.labels.names[number]
+                    for number in log_p[row][has_tag[row]].argmax(-1).tolist()
+                ]
         return predicted, log_probs
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the sentences of a file of tokens, with or without tags."""
         given = self.reading
         chosen = {} if given.format == "auto" else {"format": given.format}
-        data = dataclasses.replace(self.config.data, header=given.header, token_column=given.token_column, **chosen)
+        data = dataclasses.replace(
+            self.config.data, header=given.header, token_column=given.token_column, **chosen
+        )
         for line, tokens, problem in read_words(path, data):
             yield Input(list(tokens), str(path), line, problem)
 
@@ -222,7 +258,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return list(tokens[:count])
 
     def prepare(self, inputs: Sequence[str | Sequence[str]], first: int) -> Prepared:
-        """Return the subwords of each sentence, and those that begin a word; an empty sentence has no row.
+        """Return the subwords of each sentence, and those that begin a word; an empty sentence has
+        no row.
 
         inputs: texts (tokens separated by white space), or lists of tokens.
         """
@@ -234,17 +271,24 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 continue
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
-                raise UserError(describe_too_long(first + owner, len(ids), self.tokenizer.noun, most))
+                raise UserError(
+                    describe_too_long(first + owner, len(ids), self.tokenizer.noun, most)
+                )
             prepared.add(owner, (ids, starts), (tokens, offsets))
             if offsets:
                 self._report_punctuation(tokens, first + owner)
         if empty:
-            prepared.notes.append(describe_empty(empty, ": it has no tokens to tag", ": they have no tokens to tag"))
+            prepared.notes.append(
+                describe_empty(empty, ": it has no tokens to tag", ": they have no tokens to tag")
+            )
         return prepared
 
     def _report_punctuation(self, tokens: Sequence[str], number: int) -> None:
-        """Notify, once, of a token that ends in punctuation that is a token of its own in training."""
-        if self._is_reported or self.tokenizer.config.kind == "char":  # no piece is known to be a whole token
+        """Notify, once, of a token that ends in punctuation that is a token of its own in
+        training."""
+        if (
+            self._is_reported or self.tokenizer.config.kind == "char"
+        ):  # no piece is known to be a whole token
             return
         for token in tokens:
             word, mark = token[:-1], token[-1]
@@ -253,8 +297,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 if len(ids) == 1 and ids[0] != UNK:
                     self._is_reported = True
                     self.notify(
-                        f"input {number}: {token!r} is one token, since texts are split at white space only, and the "
-                        f"training sentences have {mark!r} as a token of its own: write '{word} {mark}' to tag it so"
+                        f"input {number}: {token!r} is one token, since texts are split at white "
+                        f"space only, and the "
+                        f"training sentences have {mark!r} as a token of its own: write '{word} "
+                        f"{mark}' to tag it so"
                     )
                     return
 
@@ -266,15 +312,22 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[list[str]]:
         """Return the most likely tag of each token of each sentence."""
-        probabilities = inference.model(pad([ids for ids, _ in rows]).to(device_of(inference.model)))
+        probabilities = inference.model(
+            pad([ids for ids, _ in rows]).to(device_of(inference.model))
+        )
         best = probabilities.argmax(-1).cpu()
         names = self.labels.names
-        return [[names[tag] for tag in best[row, starts].tolist()] for row, (_, starts) in enumerate(rows)]
+        return [
+            [names[tag] for tag in best[row, starts].tolist()]
+            for row, (_, starts) in enumerate(rows)
+        ]
 
     def join(self, prepared: Prepared, answers: Sequence[list[str]], options: Any) -> list[Tagged]:
         """Return the tokens and tags of each sentence; none for an empty one."""
         results = [Tagged((), []) for _ in range(prepared.count)]
-        for owner, (tokens, offsets), tags in zip(prepared.owner, prepared.facts, answers, strict=True):
+        for owner, (tokens, offsets), tags in zip(
+            prepared.owner, prepared.facts, answers, strict=True
+        ):
             results[owner] = Tagged(tokens, tags, offsets)
         return results
 
@@ -290,18 +343,30 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         """Return the tokens, their tags, and the entities."""
         tokens, entities = list(answer.tokens), []
         for start, end, label in sorted(get_entities(answer.tags)) if self.scheme else []:
-            entity: Entity = {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
+            entity: Entity = {
+                "label": label,
+                "start": start,
+                "end": end,
+                "text": " ".join(tokens[start:end]),
+            }
             if answer.offsets:
-                entity["start_char"], entity["end_char"] = answer.offsets[start][0], answer.offsets[end - 1][1]
+                entity["start_char"], entity["end_char"] = (
+                    answer.offsets[start][0],
+                    answer.offsets[end - 1][1],
+                )
             entities.append(entity)
         return {"tokens": tokens, "tags": answer.tags, "entities": entities}
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[list[str]]) -> Sample:
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[list[str]]
+    ) -> Sample:
         """Return the subwords with their tags."""
         (ids, starts), (tokens, _), tags = prepared.rows[row], prepared.facts[row], answers[row]
         tag_of = dict(zip(starts, tags, strict=True))
         pieces = enumerate(self.tokenizer.tokens(ids))
-        labels = [f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces]
+        labels = [
+            f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces
+        ]
         axes = {"source": Axis(labels=tuple(labels), kind="token")}
         return Sample(title=f"{' '.join(tokens)} -> {' '.join(tags)}", axes=axes)
 
@@ -328,7 +393,9 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return Labels.from_names([tag for tags in train.tags for tag in tags], origin=train.origin)
 
     @staticmethod
-    def _to_examples(sentences: TaggedSentences, on_bad: str, notes: tuple[str, ...]) -> Examples[TaggedSentences]:
+    def _to_examples(
+        sentences: TaggedSentences, on_bad: str, notes: tuple[str, ...]
+    ) -> Examples[TaggedSentences]:
         return Examples(
             sentences,
             sentences.origin,
@@ -345,4 +412,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, int]]]:
     """Return the tokens of an input, and of a text their offsets."""
     offsets = locate_words(value) if isinstance(value, str) else []
-    return [value[start:end] for start, end in offsets] if isinstance(value, str) else value, offsets
+    return [value[start:end] for start, end in offsets] if isinstance(
+        value, str
+    ) else value, offsets

@@ -1,10 +1,11 @@
-"""Targets of recipes that map an input to one vector (reviews, images): a class, several labels, or numbers.
+"""Targets of recipes that map an input to one vector (reviews, images): a class, several labels, or
+numbers.
 
 target = get_target_type(data).fit(raw, data)    names of classes or labels, scales of numbers
 target.encode(raw)              targets as rows of an array; errors name the file and the line
 target.build_writer(...)        the output layer
-target.score(answers, targets)  metrics; `select_metric` names the one that selects the best checkpoint
-target.rank(answers, n)         answers as text, best first
+target.score(answers, targets)  metrics; `select_metric` names the one that selects the best
+checkpoint target.rank(answers, n)         answers as text, best first
 """
 
 import shlex
@@ -54,7 +55,8 @@ class ScoreWeights(NamedTuple):
 
 
 class Target(ABC):
-    """Kind of targets of a run: encodes them, builds the output layer, scores and formats answers."""
+    """Kind of targets of a run: encodes them, builds the output layer, scores and formats
+    answers."""
 
     metric: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
@@ -67,7 +69,8 @@ class Target(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Create the target from the training data. Raises UserError if there is nothing to learn."""
+        """Create the target from the training data. Raises UserError if there is nothing to
+        learn."""
 
     @classmethod
     @abstractmethod
@@ -82,11 +85,14 @@ class Target(ABC):
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return the indices of the inputs with a valid target, and these targets.
 
-        Raises UserError naming the first invalid one with its line, unless on_bad is skip, or if none is valid.
+        Raises UserError naming the first invalid one with its line, unless on_bad is skip, or if
+        none is valid.
         """
 
     @abstractmethod
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
+    def build_writer(
+        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
+    ) -> VectorWriter:
         """Return the output layer that maps the vectors of `pool` to answers."""
 
     @abstractmethod
@@ -99,7 +105,8 @@ class Target(ABC):
 
     @abstractmethod
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
-        """Return the best answers of each row, best first. Raises UserError if n_best is too large."""
+        """Return the best answers of each row, best first. Raises UserError if n_best is too
+        large."""
 
     @abstractmethod
     def to_values(self, answers: Tensor) -> list[Any]:
@@ -120,7 +127,8 @@ class Target(ABC):
 
     @abstractmethod
     def to_reference(self, target: Tensor) -> object:
-        """Return the target of one input as JSON, in the form that `to_json` gives its prediction."""
+        """Return the target of one input as JSON, in the form that `to_json` gives its
+        prediction."""
 
     @abstractmethod
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
@@ -131,7 +139,9 @@ class Target(ABC):
         return f"{best.text} ({format_score(best.score)})"
 
 
-def parse_rows(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list[int], list[list[Any]]]:
+def parse_rows(
+    raw: RawTargets, parse: Callable[[str], list[Any]]
+) -> tuple[list[int], list[list[Any]]]:
     """Return the indices of the targets that `parse` accepts, and the parsed targets.
 
     Raises UserError naming the first that raises ValueError, unless on_bad is skip.
@@ -153,7 +163,8 @@ def warn_of_separator(raw: RawTargets, separator: str) -> None:
     if found:
         number = next(i for i, text in enumerate(raw.texts) if found in text)
         warnings.warn(
-            f"{raw.where(number)}: {raw.texts[number][:_EXCERPT]!r} is one {raw.nouns[0]}, since none contains "
+            f"{raw.where(number)}: {raw.texts[number][:_EXCERPT]!r} is one {raw.nouns[0]}, since "
+            f"none contains "
             f"data.separator {separator!r}; --data.separator {shlex.quote(found)} separates it",
             stacklevel=3,
         )

@@ -5,7 +5,11 @@ from regard.recipes.targets.base import Target
 from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
 
-_KINDS: dict[str, type[Target]] = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
+_KINDS: dict[str, type[Target]] = {
+    "class": ClassTarget,
+    "labels": LabelsTarget,
+    "number": NumberTarget,
+}
 
 
 def get_target_type(data: LabeledConfig | ImagesConfig) -> type[Target]:

@@ -26,7 +26,13 @@ from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Ranked
-from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, class_table, label_scores, label_table
+from regard.recipes.metrics.vectors import (
+    LABEL_THRESHOLD,
+    class_scores,
+    class_table,
+    label_scores,
+    label_table,
+)
 from regard.recipes.targets.base import (
     MAX_SHOWN,
     RawTargets,
@@ -82,7 +88,8 @@ class ClassTarget(_NamedTarget):
     metric = "accuracy"
     noun = "classes"
     class_weights: tuple[float, ...] = ()
-    """Weight of each class in the loss, if classes are balanced: n / (k n_c), for n_c of n inputs and k classes."""
+    """Weight of each class in the loss, if classes are balanced: n / (k n_c), for n_c of n inputs
+    and k classes."""
 
     @classmethod
     def select_metric(cls, data: LabeledConfig | ImagesConfig) -> str:
@@ -94,34 +101,40 @@ class ClassTarget(_NamedTarget):
         """Collect all classes that occur, at least two."""
         if data.separator != type(data)().separator:
             warnings.warn(
-                "data.separator separates several labels or numbers in one cell, and has no effect with data.target "
+                "data.separator separates several labels or numbers in one cell, and has no effect "
+                "with data.target "
                 "class; the separator of the columns of a CSV is recognized by itself",
                 stacklevel=2,
             )
         labels, inputs = Labels.from_names(raw.texts, origin=raw.origin), len(raw.texts)
         if len(labels) > max(_FEW, inputs / 2) and not Path(str(data.train)).is_dir():
             warnings.warn(
-                f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s look like texts; "
+                f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s "
+                f"look like texts; "
                 "--data.label-column chooses another column of labels",
                 stacklevel=2,
             )
         label, sign = find_joined(labels.names)
         if label:
             warnings.warn(
-                f"{raw.origin}: {label[:_EXCERPT]!r} is one class; if it is several labels, use --data.target labels "
+                f"{raw.origin}: {label[:_EXCERPT]!r} is one class; if it is several labels, use "
+                f"--data.target labels "
                 f"--data.separator {shlex.quote(sign)}",
                 stacklevel=2,
             )
         if len(labels) > _FEW_NUMBERS and all(map(_is_decimal, labels.names)):
             warnings.warn(
-                f"{raw.origin}: all {len(labels):,} labels are decimal numbers, and each is a class of its own; "
+                f"{raw.origin}: all {len(labels):,} labels are decimal numbers, and each is a "
+                f"class of its own; "
                 "--data.target number predicts a number",
                 stacklevel=2,
             )
         target = cls._from_labels(labels, data)
         if data.class_weights == "balanced":
             counts = Counter(raw.texts)
-            target.class_weights = tuple(inputs / (len(labels) * counts[name]) for name in labels.names)
+            target.class_weights = tuple(
+                inputs / (len(labels) * counts[name]) for name in labels.names
+            )
         return target
 
     @classmethod
@@ -145,7 +158,9 @@ class ClassTarget(_NamedTarget):
         super().save(folder)
         if self.class_weights:
             weights = dict(zip(self.labels.names, self.class_weights, strict=True))
-            (folder / _WEIGHTS).write_text(json.dumps(weights, ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / _WEIGHTS).write_text(
+                json.dumps(weights, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
@@ -153,9 +168,15 @@ class ClassTarget(_NamedTarget):
         keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, nouns=raw.nouns)
         return keep, np.asarray(numbers, np.int64)
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
+    def build_writer(
+        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
+    ) -> VectorWriter:
         """Return a softmax classifier."""
-        training = {"dropout": config.dropout, "label_smoothing": label_smoothing, "class_weights": self.class_weights}
+        training = {
+            "dropout": config.dropout,
+            "label_smoothing": label_smoothing,
+            "class_weights": self.class_weights,
+        }
         return ClassWriter(dim, len(self.names), pool=pool, **training)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
@@ -179,22 +200,30 @@ class ClassTarget(_NamedTarget):
         return [self.names[number] for number in targets.tolist()]
 
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ClassAnswer:
-        """Return the most likely class, and the probabilities of all classes, or of the best ones."""
+        """Return the most likely class, and the probabilities of all classes, or of the best
+        ones."""
         best = ranked[0]
-        return {"label": best.text, "probability": best.score, "labels": _to_dict(output, self.names, ranked)}
+        return {
+            "label": best.text,
+            "probability": best.score,
+            "labels": _to_dict(output, self.names, ranked),
+        }
 
     def to_reference(self, target: Tensor) -> str:
         """Return the name of the class."""
         return self.names[int(target)]
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the score of each class minus the mean of the others: for two classes, the log-odds."""
+        """Return the score of each class minus the mean of the others: for two classes, the
+        log-odds."""
         count = len(self.names)
         chosen = output[0].topk(min(most, count)).indices
         rows = torch.full((len(chosen), count), -1.0 / max(count - 1, 1))
         rows[torch.arange(len(chosen)), chosen] = 1.0
         quantity = "log-odds" if count == 2 else "score minus the mean of the other classes"
-        return ScoreWeights([self.names[i] for i in chosen.tolist()], rows, torch.zeros(len(chosen)), quantity)
+        return ScoreWeights(
+            [self.names[i] for i in chosen.tolist()], rows, torch.zeros(len(chosen)), quantity
+        )
 
 
 class LabelsTarget(_NamedTarget):
@@ -215,13 +244,17 @@ class LabelsTarget(_NamedTarget):
         never = [column for column in columns if _is_never(column, names)]
         if never:
             warnings.warn(
-                f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out", stacklevel=2
+                f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out",
+                stacklevel=2,
             )
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return multi-hot rows (rows, labels)."""
-        known, spellings = {label: number for number, label in enumerate(self.labels.names)}, LabelNormalizer()
+        known, spellings = (
+            {label: number for number, label in enumerate(self.labels.names)},
+            LabelNormalizer(),
+        )
 
         def parse(text: str) -> list[int]:
             labels = parse_labels(text, self.separator, spellings)
@@ -237,9 +270,13 @@ class LabelsTarget(_NamedTarget):
             targets[row, numbers] = 1
         return keep, targets
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
+    def build_writer(
+        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
+    ) -> VectorWriter:
         """Return an output layer with a sigmoid for each label."""
-        return LabelWriter(dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing)
+        return LabelWriter(
+            dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing
+        )
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return micro and macro F1, exact match, average precision and nll."""
@@ -250,12 +287,16 @@ class LabelsTarget(_NamedTarget):
         return label_table(answers >= LABEL_THRESHOLD, targets.bool(), self.names)
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
-        """Return the predicted label set with its probability; with n_best > 1, the most likely labels."""
+        """Return the predicted label set with its probability; with n_best > 1, the most likely
+        labels."""
         if n_best > 1:
             return _rank_names(answers, self.names, n_best)
         predicted = answers >= LABEL_THRESHOLD
         likelihood = answers.where(predicted, 1 - answers).double().prod(-1).tolist()
-        return [[Ranked(text, score)] for text, score in zip(self.to_texts(predicted), likelihood, strict=True)]
+        return [
+            [Ranked(text, score)]
+            for text, score in zip(self.to_texts(predicted), likelihood, strict=True)
+        ]
 
     def to_values(self, answers: Tensor) -> list[tuple[str, ...]]:
         """Return the predicted labels of each row."""
@@ -278,14 +319,17 @@ class LabelsTarget(_NamedTarget):
         """Return the logit of each label: its log-odds."""
         chosen = output[0].topk(min(most, len(self.names))).indices
         names = [self.names[i] for i in chosen.tolist()]
-        return ScoreWeights(names, torch.eye(len(self.names))[chosen], torch.zeros(len(chosen)), "log-odds")
+        return ScoreWeights(
+            names, torch.eye(len(self.names))[chosen], torch.zeros(len(chosen)), "log-odds"
+        )
 
     def _to_names(self, row: Tensor) -> tuple[str, ...]:
         return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())
 
 
 def _to_dict(output: Tensor, names: Sequence[str], ranked: Sequence[Ranked]) -> dict[str, float]:
-    """Return probabilities by name, largest first: of the ranked names if there are several, else of all."""
+    """Return probabilities by name, largest first: of the ranked names if there are several, else
+    of all."""
     if len(ranked) > 1:
         return dict(ranked)
     pairs = zip(names, output[0].tolist(), strict=True)
@@ -300,7 +344,11 @@ def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> lis
 
 def _is_never(column: int | str, names: Sequence[str]) -> bool:
     """Return True if a column chosen by its name is no label that occurs."""
-    return isinstance(column, str) and not column.isdecimal() and unicodedata.normalize("NFC", column) not in names
+    return (
+        isinstance(column, str)
+        and not column.isdecimal()
+        and unicodedata.normalize("NFC", column) not in names
+    )
 
 
 def _is_decimal(name: str) -> bool:

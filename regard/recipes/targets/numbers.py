@@ -22,11 +22,18 @@ from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ValuesAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import number_scores
-from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import (
+    RawTargets,
+    ScoreWeights,
+    Target,
+    check_not_empty,
+    parse_rows,
+)
 from regard.system.files import read_json
 
 _MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
-"""Limits of numeric targets: largest magnitude; smallest deviation, absolute and relative to the mean (float32)."""
+"""Limits of numeric targets: largest magnitude; smallest deviation, absolute and relative to the
+mean (float32)."""
 
 
 class NumberTarget(Target):
@@ -36,7 +43,11 @@ class NumberTarget(Target):
     higher_is_better = False
 
     def __init__(
-        self, means: Sequence[float], deviations: Sequence[float], separator: str = ",", names: Sequence[str] = ()
+        self,
+        means: Sequence[float],
+        deviations: Sequence[float],
+        separator: str = ",",
+        names: Sequence[str] = (),
     ):
         self.means, self.deviations, self.separator = tuple(means), tuple(deviations), separator
         self.names = tuple(names)
@@ -44,7 +55,8 @@ class NumberTarget(Target):
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Compute mean and standard deviation; the first target determines how many numbers there are."""
+        """Compute mean and standard deviation; the first target determines how many numbers there
+        are."""
         count: int | None = None
 
         def parse(text: str) -> list[float]:
@@ -61,12 +73,25 @@ class NumberTarget(Target):
         for position, column in enumerate(values.T, start=1):
             name = f"number {position} of each" if values.shape[1] > 1 else "the number"
             if (column == column[0]).all():
-                raise UserError(f"{raw.origin}: {name} is {column[0]:g} everywhere: there is nothing to learn.")
+                raise UserError(
+                    f"{raw.origin}: {name} is {column[0]:g} everywhere: there is nothing to learn."
+                )
             if column.std() < max(_LEAST, _FINENESS * abs(column.mean())):
-                raise UserError(f"{raw.origin}: {name} varies by only {column.std():g}, too little for float32.")
-        names = [column for column in data.label_column if isinstance(column, str) and not column.isdecimal()]
+                raise UserError(
+                    f"{raw.origin}: {name} varies by only {column.std():g}, too little for float32."
+                )
+        names = [
+            column
+            for column in data.label_column
+            if isinstance(column, str) and not column.isdecimal()
+        ]
         is_named = len(names) == len(data.label_column) == values.shape[1]
-        return cls(values.mean(0).tolist(), values.std(0).tolist(), data.separator, names if is_named else ())
+        return cls(
+            values.mean(0).tolist(),
+            values.std(0).tolist(),
+            data.separator,
+            names if is_named else (),
+        )
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
@@ -76,33 +101,57 @@ class NumberTarget(Target):
             raise UserError(f"{path} is missing: the run is not complete")
         content = read_json(path)
         try:
-            means, deviations = ([float(value) for value in content[name]] for name in ("means", "deviations"))
+            means, deviations = (
+                [float(value) for value in content[name]] for name in ("means", "deviations")
+            )
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(f"{path}: damaged: it must hold means and deviations") from error
         fits = 0 < len(means) == len(deviations) and min(deviations) > 0
-        if content.get("version") != 1 or not fits or not all(map(math.isfinite, (*means, *deviations))):
-            raise UserError(f"{path}: damaged, or of another version: it must hold means and positive deviations")
+        if (
+            content.get("version") != 1
+            or not fits
+            or not all(map(math.isfinite, (*means, *deviations)))
+        ):
+            raise UserError(
+                f"{path}: damaged, or of another version: it must hold means and positive "
+                f"deviations"
+            )
         names = content.get("names", [])
-        if not isinstance(names, list) or len(names) not in (0, len(means)) or not all(type(n) is str for n in names):
+        if (
+            not isinstance(names, list)
+            or len(names) not in (0, len(means))
+            or not all(type(n) is str for n in names)
+        ):
             raise UserError(f"{path}: damaged: names must be one text for each number")
         return cls(means, deviations, data.separator, names)
 
     def save(self, folder: Path) -> None:
         """Save means and standard deviations to numbers.json."""
         scales = {"means": self.means, "deviations": self.deviations}
-        content = {"format": "regard-numbers", "version": 1, **scales, **({"names": self.names} if self.names else {})}
+        content = {
+            "format": "regard-numbers",
+            "version": 1,
+            **scales,
+            **({"names": self.names} if self.names else {}),
+        }
         (folder / "numbers.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return the numbers (rows, numbers)."""
-        keep, rows = parse_rows(raw, lambda text: _parse_numbers(text, self.separator, len(self.means)))
+        keep, rows = parse_rows(
+            raw, lambda text: _parse_numbers(text, self.separator, len(self.means))
+        )
         check_not_empty(raw, keep)
         return keep, np.asarray(rows, np.float32)
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
+    def build_writer(
+        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
+    ) -> VectorWriter:
         """Return a regression output layer with these means and standard deviations."""
         scales = {"means": self.means, "deviations": self.deviations}
-        return NumberWriter(dim, **scales, error=config.regression_loss, pool=pool, dropout=config.dropout)
+        return NumberWriter(
+            dim, **scales, error=config.regression_loss, pool=pool, dropout=config.dropout
+        )
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return mean absolute error, root mean squared error and R^2."""
@@ -111,7 +160,11 @@ class NumberTarget(Target):
     def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the metrics of each number, if there are several."""
         columns = zip(self._all_names(), answers.split(1, 1), targets.split(1, 1), strict=True)
-        return {"numbers": {n: number_scores(*pair) for n, *pair in columns}} if len(self.means) > 1 else {}
+        return (
+            {"numbers": {n: number_scores(*pair) for n, *pair in columns}}
+            if len(self.means) > 1
+            else {}
+        )
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the numbers of each row, its only answer."""
@@ -130,7 +183,10 @@ class NumberTarget(Target):
 
     def to_reference(self, target: Tensor) -> dict[str, float]:
         """Return the numbers by name, with the digits of the data as far as float32 has them."""
-        return {name: float(str(number)) for name, number in zip(self._all_names(), target.numpy(), strict=True)}
+        return {
+            name: float(str(number))
+            for name, number in zip(self._all_names(), target.numpy(), strict=True)
+        }
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
         """Return the numbers in their own unit."""
@@ -140,7 +196,9 @@ class NumberTarget(Target):
     def _all_names(self) -> Sequence[str]:
         """Return value, or value 1, value 2 ..., unless columns were chosen by name."""
         count = len(self.means)
-        return self.names or (("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)])
+        return self.names or (
+            ("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)]
+        )
 
     def to_texts(self, targets: Tensor) -> list[str]:
         """Return the numbers of each row with five digits, separated as in the files."""
@@ -149,8 +207,12 @@ class NumberTarget(Target):
     @property
     def signature(self) -> str:
         """Number of values, and their mean and standard deviation in training."""
-        scales = zip(self.names or ["a number"] * len(self.means), self.means, self.deviations, strict=True)
-        return ", ".join(f"{name}, {mean:.4g} +- {deviation:.4g} in training" for name, mean, deviation in scales)
+        scales = zip(
+            self.names or ["a number"] * len(self.means), self.means, self.deviations, strict=True
+        )
+        return ", ".join(
+            f"{name}, {mean:.4g} +- {deviation:.4g} in training" for name, mean, deviation in scales
+        )
 
     def format_title(self, best: Ranked) -> str:
         """Return the numbers alone: they have no probability."""
@@ -158,10 +220,15 @@ class NumberTarget(Target):
 
 
 def _parse_numbers(text: str, separator: str, count: int | None, hint: str = "") -> list[float]:
-    """Return the `count` numbers of one input (None: at least one). Raises ValueError for anything else."""
+    """Return the `count` numbers of one input (None: at least one). Raises ValueError for anything
+    else."""
     parts = split_list(text, separator)
     row = parse_numbers(parts, most=_MOST)
     if not row or len(row) != (count or len(row)):
-        expected = "a number" if count in (None, 1) else f"{count} numbers, separated by {separator!r} or a JSON list"
+        expected = (
+            "a number"
+            if count in (None, 1)
+            else f"{count} numbers, separated by {separator!r} or a JSON list"
+        )
         raise ValueError(f"expected {expected} (at most {_MOST:g}{hint})")
     return row

@@ -1,4 +1,5 @@
-"""Recipes that map an input to one vector (`images`, `reviews`): a class, several labels, or numbers."""
+"""Recipes that map an input to one vector (`images`, `reviews`): a class, several labels, or
+numbers."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +56,10 @@ class TargetRecipe(Recipe[ConfigT]):
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
         self.kind = get_target_type(run.config.data)
-        self.metric, self.higher_is_better = self.kind.select_metric(run.config.data), self.kind.higher_is_better
+        self.metric, self.higher_is_better = (
+            self.kind.select_metric(run.config.data),
+            self.kind.higher_is_better,
+        )
 
     @abstractmethod
     def label_texts(self, data: Any) -> Sequence[str]:
@@ -80,7 +84,9 @@ class TargetRecipe(Recipe[ConfigT]):
     def raw_targets(self, examples: Examples[Any]) -> RawTargets:
         """Return the unparsed targets of examples as read."""
         texts = self.label_texts(examples.data)
-        return RawTargets(texts, examples.data.where, examples.origin, self.nouns, cast("OnBad", examples.on_bad))
+        return RawTargets(
+            texts, examples.data.where, examples.origin, self.nouns, cast("OnBad", examples.on_bad)
+        )
 
     def usable(self, examples: Examples[Any]) -> Examples[Any]:
         """Return the examples with a valid target, which is encoded."""
@@ -101,16 +107,24 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        """Check that the training targets can be learned; notify of classes without validation data."""
+        """Check that the training targets can be learned; notify of classes without validation
+        data."""
         if split == "train":
             self.kind.fit(self.raw_targets(examples), self.run.config.data)
         if split == "val" and self.run.config.data.target == "class":
-            missing = sorted({*self.label_texts(self.train.data)} - {*self.label_texts(examples.data)})
+            missing = sorted(
+                {*self.label_texts(self.train.data)} - {*self.label_texts(examples.data)}
+            )
             if missing:
                 name, noun = self.nouns
-                self.notify(f"{examples.origin}: no validation {noun} has the {name} {join_items(missing)} of training")
+                self.notify(
+                    f"{examples.origin}: no validation {noun} has the {name} {join_items(missing)} "
+                    f"of training"
+                )
 
-    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[Any], options: Any
+    ) -> dict[str, Any]:
         """Return the metrics of the target."""
         answers, references = predict_all(inference.model, self.evaluation_batches(examples))
         return self.target.score(answers, references) | self.target.tables(answers, references)
@@ -125,14 +139,21 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the output of the model for each row, (1, ...)."""
         return inference.model(self.collate(rows).to(device_of(inference.model))).cpu().split(1)
 
-    def join(self, prepared: Prepared, answers: Sequence[Tensor], options: RankedPrediction) -> list[VectorAnswer]:
+    def join(
+        self, prepared: Prepared, answers: Sequence[Tensor], options: RankedPrediction
+    ) -> list[VectorAnswer]:
         """Return the outputs and the best answers."""
         ranked = self.target.rank(torch.cat(list(answers)), options.n_best) if answers else []
         return [VectorAnswer(*pair) for pair in zip(answers, ranked, strict=True)]
 
     def values(self, answers: list[VectorAnswer]) -> list[Any]:
-        """Return the most likely class, or the labels (a tuple), or the number (or a tuple of numbers) of each."""
-        return self.target.to_values(torch.cat([answer.output for answer in answers])) if answers else []
+        """Return the most likely class, or the labels (a tuple), or the number (or a tuple of
+        numbers) of each."""
+        return (
+            self.target.to_values(torch.cat([answer.output for answer in answers]))
+            if answers
+            else []
+        )
 
     def rank_texts(self, answer: VectorAnswer) -> list[Ranked]:
         """Return the best answers with their probabilities."""
@@ -142,23 +163,33 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return labels with their probabilities, or numbers."""
         return self.target.to_json(answer.output, answer.ranked)
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Tensor]) -> Sample:
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Tensor]
+    ) -> Sample:
         """Return the input with its best answer."""
-        best, sample = self.target.rank(answers[row], 1)[0][0], self.input_sample(inference, prepared, row)
+        best, sample = (
+            self.target.rank(answers[row], 1)[0][0],
+            self.input_sample(inference, prepared, row),
+        )
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
         if isinstance(inference.model.writes.pool, ClassToken):
             axes["source"] = axes["source"].prepend("[class]")
-        return replace(sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes)
+        return replace(
+            sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes
+        )
 
     def explain(
         self, inference: ActiveModel, prepared: Prepared, row: int, answer: Tensor, sample: Sample
     ) -> SampleMaps | None:
-        """Return the contributions of each part of the model at each item to the scores of the answer."""
+        """Return the contributions of each part of the model at each item to the scores of the
+        answer."""
         model, weights = inference.model, self.target.score_weights(answer, MAX_SCORES)
         source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
         encoded = model.encoder(source)
         try:
-            found = model.writes.explain(model.core, encoded, weights.rows.to(encoded.items), source=source)
+            found = model.writes.explain(
+                model.core, encoded, weights.rows.to(encoded.items), source=source
+            )
         except NoTermsError as error:
             if row == 0:
                 self.notify(f"contributions to the score are not shown: {error}")
@@ -167,11 +198,14 @@ class TargetRecipe(Recipe[ConfigT]):
         if row == 0 and len(used) == 1 and len(sample.axes["source"]) > 1:
             item = sample.axes["source"].labels[used[0]]
             self.notify(
-                f"contributions: the item {item!r} has the whole score, since the pool reads its state alone "
+                f"contributions: the item {item!r} has the whole score, since the pool reads its "
+                f"state alone "
                 f"(--model.pool {self.run.config.model.pool})"
             )
         names = {"names": weights.names, "quantity": weights.quantity, "key": f"contribution/{row}"}
-        return contribution_maps(sample, found.parts, found.terms[0], found.bias[0].cpu() + weights.shift, **names)
+        return contribution_maps(
+            sample, found.parts, found.terms[0], found.bias[0].cpu() + weights.shift, **names
+        )
 
     def check_log_prob(self) -> None:
         """Raise UserError for a run that predicts numbers."""
@@ -180,14 +214,19 @@ class TargetRecipe(Recipe[ConfigT]):
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
         """Return log p of the predicted class, or of all predicted labels."""
-        return answer_log_prob(self.target, model(self.collate(prepared.rows[row : row + 1]).to(device_of(model))))
+        return answer_log_prob(
+            self.target, model(self.collate(prepared.rows[row : row + 1]).to(device_of(model)))
+        )
 
 
 def answer_log_prob(target: Target, answers: Tensor) -> Tensor:
-    """Return log p of the predicted class or labels of one row. Raises EmptyAnswerError if no label is predicted."""
+    """Return log p of the predicted class or labels of one row. Raises EmptyAnswerError if no label
+    is predicted."""
     if not isinstance(target, LabelsTarget):
         return answers[0].max().log()
     predicted = answers[0] >= LABEL_THRESHOLD
     if not predicted.any():
-        raise EmptyAnswerError("no label is predicted for it, so there is no probability to differentiate")
+        raise EmptyAnswerError(
+            "no label is predicted for it, so there is no probability to differentiate"
+        )
     return answers[0][predicted].log().sum()

@@ -16,7 +16,8 @@ from regard.training.config import TrainConfig
 
 @settings
 class TracksRunConfig:
-    """Trajectory forecasting of interacting pedestrians; synthetic crowds if no recordings are given."""
+    """Trajectory forecasting of interacting pedestrians; synthetic crowds if no recordings are
+    given."""
 
     data: TracksConfig = field(default_factory=TracksConfig)
     """Recordings: text files of frame, id, x, y."""
@@ -25,7 +26,12 @@ class TracksRunConfig:
     model: ForecasterConfig = field(
         default_factory=lambda: ForecasterConfig(
             core=TransformerConfig(
-                layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions=NoPositionsConfig()
+                layers=2,
+                width=64,
+                heads=4,
+                feedforward=128,
+                activation="gelu",
+                positions=NoPositionsConfig(),
             ),
             dropout=0.3,
         )
@@ -51,7 +57,8 @@ class TracksRunConfig:
     def __post_init__(self) -> None:
         if self.model.joint and self.data.neighbors != TracksConfig().neighbors:
             raise UserError(
-                "data.neighbors must not be given with model.joint, which reads all agents of a scene, got "
+                "data.neighbors must not be given with model.joint, which reads all agents of a "
+                "scene, got "
                 f"{self.data.neighbors}."
             )
 
@@ -61,7 +68,8 @@ class OtherTracks(OtherData):
     """Other recordings to evaluate a forecaster on."""
 
     test: tuple[str, ...] = ()
-    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test data, as a whole."""
+    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test
+    data, as a whole."""
 
 
 @settings

@@ -1,9 +1,11 @@
 """Recipe `tracks`: trajectory forecasting of pedestrians, scored by ADE and FDE, in meters.
 
-    ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last step alone
+    ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last
+    step alone
 
-Both are also reported for the constant-velocity baseline. One trajectory is predicted per person (deterministic): of
-one person at a time, in a frame of its own, or with model.joint of all people of a scene at once.
+Both are also reported for the constant-velocity baseline. One trajectory is predicted per person
+(deterministic): of one person at a time, in a frame of its own, or with model.joint of all people
+of a scene at once.
 
 Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 """
@@ -41,7 +43,14 @@ from regard.models.build import build_forecaster
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import TracksAnswer
-from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    Examples,
+    File,
+    Prepared,
+    Recipe,
+    describe_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
@@ -70,7 +79,8 @@ class Person(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Histories (people, observed, 2) of all people of a scene, and the position from which they are measured."""
+    """Histories (people, observed, 2) of all people of a scene, and the position from which they
+    are measured."""
 
     history: NDArray[np.float64]
     origin: NDArray[np.float64]
@@ -113,11 +123,15 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             windows = read_windows(paths, data)
 
         def read_input(i: int) -> NDArray[np.float64]:
-            return windows.positions[windows.offsets[i] : windows.offsets[i + 1], : data.observed].copy()
+            return windows.positions[
+                windows.offsets[i] : windows.offsets[i + 1], : data.observed
+            ].copy()
 
         notes = describe_skipped(windows.origin, "lines", windows.skipped)
         notes = (*notes, *held_out)
-        return Examples(windows, windows.origin, len(windows.offsets) - 1, input=read_input, skipped=notes)
+        return Examples(
+            windows, windows.origin, len(windows.offsets) - 1, input=read_input, skipped=notes
+        )
 
     @cached_property
     def _held_out(self) -> tuple[TrackWindows, TrackWindows, str]:
@@ -146,13 +160,19 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         data = self.config.data
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
 
-    def score(self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any
+    ) -> dict[str, Any]:
         """Return ADE and FDE of the model and of the constant-velocity baseline."""
         batches: TrackBatches | SceneBatches = examples.targets
         paths, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
             batch = batches.collate(0, rows)
-            found, target, own = _predict_paths(inference.model, batch.source), batch.target, batch.source.items
+            found, target, own = (
+                _predict_paths(inference.model, batch.source),
+                batch.target,
+                batch.source.items,
+            )
             if isinstance(target, Padded):  # all people of each scene, from their last positions
                 real = torch.arange(own.shape[1]) < batch.source.lengths[:, None]
                 own = own[real]
@@ -166,7 +186,12 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         target = torch.cat(targets)
         ade, fde = displacement_errors(torch.cat(paths), target)
         baseline_ade, baseline_fde = displacement_errors(torch.cat(baselines), target)
-        return {"ade": ade, "fde": fde, "ade_constant_velocity": baseline_ade, "fde_constant_velocity": baseline_fde}
+        return {
+            "ade": ade,
+            "fde": fde,
+            "ade_constant_velocity": baseline_ade,
+            "fde_constant_velocity": baseline_fde,
+        }
 
     def report(self, inference: ActiveModel, examples: Examples[TrackWindows]) -> dict[str, Any]:
         """Return the number of windows' positions and people, and the description of the metric."""
@@ -178,18 +203,22 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return a row for each person, or with model.joint for each scene.
 
-        inputs: recording files, whose people present in all of the last frames are predicted, or tracks (people,
-                observed, 2) in meters.
+        inputs: recording files, whose people present in all of the last frames are predicted, or
+                tracks (people, observed, 2) in meters.
         """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             group = self._to_group(given, f"input {first + owner}", prepared.notes)
             if self.config.model.joint:
-                prepared.add(owner, Scene(*to_scene_frame(group.tracks, data.observed)), (group, 0, {}))
+                prepared.add(
+                    owner, Scene(*to_scene_frame(group.tracks, data.observed)), (group, 0, {})
+                )
                 continue
             windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
             sizes = {"observed": data.observed, "neighbors": data.neighbors}
-            history, counts, _, rotations = to_agent_frames(windows, range(len(group.tracks)), **sizes)
+            history, counts, _, rotations = to_agent_frames(
+                windows, range(len(group.tracks)), **sizes
+            )
             people = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
             shared: dict[str, Plane] = {}
             for number, person in enumerate(people):
@@ -205,22 +234,35 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def answer(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of each scene."""
+        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of
+        each scene."""
         if self.config.model.joint:
-            paths = _predict_paths(inference.model, pad_scenes([scene.history for scene in rows])).double().numpy()
-            return [scene.origin + path[: len(scene.history)] for scene, path in zip(rows, paths, strict=True)]
+            paths = (
+                _predict_paths(inference.model, pad_scenes([scene.history for scene in rows]))
+                .double()
+                .numpy()
+            )
+            return [
+                scene.origin + path[: len(scene.history)]
+                for scene, path in zip(rows, paths, strict=True)
+            ]
         history, counts, rotations, last = (np.stack(column) for column in zip(*rows, strict=True))
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
         return list(last + _predict_paths(inference.model, source).double().numpy() @ rotations)
 
-    def join(self, prepared: Prepared, answers: Sequence[NDArray[np.float64]], options: Any) -> list[Forecast]:
+    def join(
+        self, prepared: Prepared, answers: Sequence[NDArray[np.float64]], options: Any
+    ) -> list[Forecast]:
         """Return the trajectories of the people of each input."""
         people: list[list[int]] = [[] for _ in range(prepared.count)]
         for row, owner in enumerate(prepared.owner):
             people[owner].append(row)
         if self.config.model.joint:
             return [Forecast(prepared.facts[row][0], answers[row]) for (row,) in people]
-        return [Forecast(prepared.facts[rows[0]][0], np.stack([answers[row] for row in rows])) for rows in people]
+        return [
+            Forecast(prepared.facts[rows[0]][0], np.stack([answers[row] for row in rows]))
+            for rows in people
+        ]
 
     def values(self, answers: list[Forecast]) -> list[NDArray[np.float64]]:
         """Return the trajectories (people, predicted, 2) of each input."""
@@ -244,9 +286,14 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         }
 
     def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[NDArray[np.float64]]
+        self,
+        inference: ActiveModel,
+        prepared: Prepared,
+        row: int,
+        answers: Sequence[NDArray[np.float64]],
     ) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond the first people of an input.
+        """Return a person and its neighbors, nearest first; None beyond the first people of an
+        input.
 
         With model.joint, return all people of a scene.
         """
@@ -255,7 +302,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             places = tuple((float(i),) for i in range(count))
             people = Axis(labels=tuple(group.names), kind="person", picture="plane", places=places)
             title = f"{prepared.name_of(row)}: {count} {'people' if count > 1 else 'person'}"
-            return Sample(title=title, axes={"source": people}, pictures={"plane": _plane(group, answers[row])})
+            return Sample(
+                title=title,
+                axes={"source": people},
+                pictures={"plane": _plane(group, answers[row])},
+            )
         (group, person, shared), (x, y) = prepared.facts[row], answers[row][-1]
         if person >= _SHOWN:
             return None
@@ -282,33 +333,52 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return [last + (t + 1) * (last - before) for t in range(answer.paths.shape[1])]
 
     def _to_group(self, given: Any, where: str, notes: list[str]) -> TrackGroup:
-        """Return ids, positions and frames of the tracks; ids and frames of arrays are their indices."""
+        """Return ids, positions and frames of the tracks; ids and frames of arrays are their
+        indices."""
         observed = self.config.data.observed
         if isinstance(given, File):
             return self._last_frames(given, where, notes)
         try:
             tracks = np.asarray(given, np.float64)
         except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
-            raise UserError(f"{where}: tracks must be (people, {observed} observed, 2): {error}") from error
-        if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):  # people, time, x and y
-            raise UserError(f"{where}: tracks must be (people, {observed} observed, 2), got {tracks.shape}")
+            raise UserError(
+                f"{where}: tracks must be (people, {observed} observed, 2): {error}"
+            ) from error
+        if (
+            tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks)
+        ):  # people, time, x and y
+            raise UserError(
+                f"{where}: tracks must be (people, {observed} observed, 2), got {tracks.shape}"
+            )
         if not np.isfinite(tracks).all():
             raise UserError(f"{where}: tracks must be finite, but some numbers are not")
-        return TrackGroup([str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)])
+        return TrackGroup(
+            [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
+        )
 
     def _last_frames(self, file: File, where: str, notes: list[str]) -> TrackGroup:
-        """Return the people present in all of the last frames. Raises UserError if there is none."""
-        frames, skipped = parse_frames(split_lines(file.content, file.name), file.name, self.config.data.on_bad)
+        """Return the people present in all of the last frames. Raises UserError if there is
+        none."""
+        frames, skipped = parse_frames(
+            split_lines(file.content, file.name), file.name, self.config.data.on_bad
+        )
         notes += describe_skipped(file.name, "lines", skipped)
         observed = self.config.data.observed
         last = sorted(frames)[-observed:]
-        ids = sort_ids(set.intersection(*(set(frames[frame]) for frame in last))) if len(last) == observed else []
+        ids = (
+            sort_ids(set.intersection(*(set(frames[frame]) for frame in last)))
+            if len(last) == observed
+            else []
+        )
         if not ids:
             raise UserError(
-                f"{where}: {file.name}: no person is present in all of the last {observed} frames, which a forecast "
+                f"{where}: {file.name}: no person is present in all of the last {observed} frames, "
+                f"which a forecast "
                 "needs."
             )
-        return TrackGroup(ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last)
+        return TrackGroup(
+            ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last
+        )
 
 
 @torch.no_grad()

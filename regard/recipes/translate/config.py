@@ -6,7 +6,12 @@ from typing import Annotated
 from regard.data.config import PairsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.recipes.base.config import PairsEvaluation, PairsPrediction, PairsReading, limit_input_length
+from regard.recipes.base.config import (
+    PairsEvaluation,
+    PairsPrediction,
+    PairsReading,
+    limit_input_length,
+)
 from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -19,11 +24,14 @@ class TranslateRunConfig:
     """Text to text (translation, summarization), from your own pairs: set data.train."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Number of validation pairs that are decoded (greedily) at each validation; the loss is that of all of them."""
+    """Number of validation pairs that are decoded (greedily) at each validation; the loss is that
+    of all of them."""
     data: PairsConfig = field(default_factory=PairsConfig)
     """Text pairs: FILE.tsv, FILE.jsonl, one side of two parallel text files (the other is in
     `train_target`), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
-    tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000))
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000)
+    )
     """Tokenizer of the texts."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
     """The model."""
@@ -47,7 +55,9 @@ class TranslateRunConfig:
 
     def __post_init__(self) -> None:
         if self.model.tie == "all" and not self.tokenizer.joint:
-            raise ValueError("model.tie must be target or none if tokenizer.joint is false, got all")
+            raise ValueError(
+                "model.tie must be target or none if tokenizer.joint is false, got all"
+            )
 
     @property
     def input_limit(self) -> int:

@@ -27,17 +27,25 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         if split == "test" or data.val is not None or data.train is None:
             return to_examples(read_split(data, split), data.on_bad)
         train, val, notice = self._held_out
-        return to_examples(train, data.on_bad) if split == "train" else to_examples(val, data.on_bad, (notice,))
+        return (
+            to_examples(train, data.on_bad)
+            if split == "train"
+            else to_examples(val, data.on_bad, (notice,))
+        )
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
         """Warn of tokenized targets, and of targets that are the sources."""
         source, target = self.config.data.source_column, self.config.data.target_column
         if split == "train" and source is not None and source == target:
-            self.notify(f"--data.source-column and --data.target-column are both {source}: each target is its source")
+            self.notify(
+                f"--data.source-column and --data.target-column are both {source}: each target is "
+                f"its source"
+            )
         ends = [target.endswith(" .") for target in examples.data.targets[:200]]
         if split == "val" and self.config.bleu.tokenize != "none" and sum(ends) > len(ends) / 2:
             self.notify(
-                "the validation targets look tokenized (they end in ` .`): scores of tokenized text are usually "
+                "the validation targets look tokenized (they end in ` .`): scores of tokenized "
+                "text are usually "
                 "computed with --bleu.tokenize none, also in `regard evaluate`"
             )
 
@@ -54,7 +62,11 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
     def train_codec(self) -> Codec:
         """Train the tokenizers on the training pairs."""
         pairs = self.train.data
-        return Codec(*train_tokenizers(pairs.sources, pairs.targets, self.config.tokenizer, origin=pairs.origin))
+        return Codec(
+            *train_tokenizers(
+                pairs.sources, pairs.targets, self.config.tokenizer, origin=pairs.origin
+            )
+        )
 
     def training_pairs(self) -> EncodedPairs:
         """Return the training pairs, the same in every epoch."""

@@ -32,7 +32,11 @@ KINDS = {
         bias=False,
     ),
     "gpt-j": dataclasses.replace(
-        SMALL, positions=RotaryConfig(dim=4, interleaved=True), activation="gelu-tanh", norm="rms", norm_order="post"
+        SMALL,
+        positions=RotaryConfig(dim=4, interleaved=True),
+        activation="gelu-tanh",
+        norm="rms",
+        norm_order="post",
     ),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
@@ -43,28 +47,40 @@ def make_model(config: TransformerConfig) -> Model:
     model = build_language_model(LanguageModelConfig(core=config), vocab=VOCAB).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            std = float(parameter.std().nan_to_num()) or 1.0  # also for parameters initialized to a constant
+            std = (
+                float(parameter.std().nan_to_num()) or 1.0
+            )  # also for parameters initialized to a constant
             parameter.add_(0.3 * std * torch.randn_like(parameter))
     return model
 
 
 def make_prompts() -> list[list[int]]:
     draw = torch.Generator().manual_seed(5)
-    return [torch.randint(4, VOCAB, (length,), generator=draw).tolist() for length in (1, 9, 30, 16)]
+    return [
+        torch.randint(4, VOCAB, (length,), generator=draw).tolist() for length in (1, 9, 30, 16)
+    ]
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_generation_equals_torch(config, temperature):
     model = make_model(config)
-    sampling = SampleConfig(length=40, temperature=temperature, top_k=None if temperature == 0 else 20)
-    actual = prepare("compiled", model, workers=2).generate(make_prompts(), sampling, window=16, **OPTIONS)
+    sampling = SampleConfig(
+        length=40, temperature=temperature, top_k=None if temperature == 0 else 20
+    )
+    actual = prepare("compiled", model, workers=2).generate(
+        make_prompts(), sampling, window=16, **OPTIONS
+    )
     assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=16, **OPTIONS)
     assert {len(tokens) for tokens in actual} == {40}
     assert not {0, 3} & {token for tokens in actual for token in tokens}
 
 
-RELATIVE = {name: config for name, config in KINDS.items() if name not in ("sinusoidal", "learned", "window")}
+RELATIVE = {
+    name: config
+    for name, config in KINDS.items()
+    if name not in ("sinusoidal", "learned", "window")
+}
 CONTEXTS = [("last", name) for name in KINDS] + [("slide", name) for name in RELATIVE]
 
 
@@ -72,13 +88,16 @@ CONTEXTS = [("last", name) for name in KINDS] + [("slide", name) for name in REL
 def test_each_context_equals_torch(context, name):
     model = make_model(KINDS[name])
     sampling = SampleConfig(length=40, temperature=1.0, context=context)
-    actual = prepare("compiled", model, workers=2).generate(make_prompts(), sampling, window=16, **OPTIONS)
+    actual = prepare("compiled", model, workers=2).generate(
+        make_prompts(), sampling, window=16, **OPTIONS
+    )
     assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=16, **OPTIONS)
 
 
 @pytest.mark.parametrize("window", [3, 9])
 def test_a_context_that_slides_keeps_the_window_of_the_model(window):
-    """A model with a window of its own, and the engine afterwards, which is not changed by the context of a call."""
+    """A model with a window of its own, and the engine afterwards, which is not changed by the
+    context of a call."""
     model = make_model(dataclasses.replace(SMALL, window=5, positions=RotaryConfig()))
     engine, torch_engine = prepare("compiled", model), TorchEngine(model)
     for context in ("slide", "restart"):
@@ -105,11 +124,14 @@ def test_the_shortest_windows(context, window):
 def test_an_empty_prompt_raises_with_its_index():
     options = {"seeds": [1, 2], "banned": []}
     with pytest.raises(ValueError, match="got none in prompt 1"):
-        prepare("compiled", make_model(SMALL)).generate([[4], []], SampleConfig(), window=8, **options)
+        prepare("compiled", make_model(SMALL)).generate(
+            [[4], []], SampleConfig(), window=8, **options
+        )
 
 
 @pytest.mark.parametrize(
-    ("length", "window", "position"), [(17, None, None), (18, None, 25), (40, 24, None), (40, 25, 25)]
+    ("length", "window", "position"),
+    [(17, None, None), (18, None, 25), (40, 24, None), (40, 25, 25)],
 )
 def test_learned_positions_end_as_in_torch(length, window, position):
     model, sampling = make_model(KINDS["learned"]), SampleConfig(length=length, temperature=0)
@@ -120,7 +142,9 @@ def test_learned_positions_end_as_in_torch(length, window, position):
             results.append(engine.generate(prompts, sampling, **options))
         else:
             with pytest.raises(
-                ValueError, match=f"position must be at most 24, the number of learned positions, got {position}"
+                ValueError,
+                match=f"position must be at most 24, the number of learned positions, got "
+                f"{position}",
             ):
                 engine.generate(prompts, sampling, **options)
     assert position is not None or results[0] == results[1]
@@ -137,8 +161,12 @@ def test_invalid_token_ids_raise_with_their_index(index):
 
 def test_all_tokens_banned_raises():
     sampling = SampleConfig(length=2, temperature=0)
-    with pytest.raises(ValueError, match=f"banned must leave at least one id of {VOCAB}, got all of them"):
-        prepare("compiled", make_model(SMALL)).generate([[4]], sampling, window=8, seeds=[1], banned=range(VOCAB))
+    with pytest.raises(
+        ValueError, match=f"banned must leave at least one id of {VOCAB}, got all of them"
+    ):
+        prepare("compiled", make_model(SMALL)).generate(
+            [[4]], sampling, window=8, seeds=[1], banned=range(VOCAB)
+        )
 
 
 def test_nan_scores_raise():

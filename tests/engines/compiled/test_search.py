@@ -1,4 +1,5 @@
-"""Search by the compiled engine equals that of the torch engine, for every supported Transformer."""
+"""Search by the compiled engine equals that of the torch engine, for every supported
+Transformer."""
 
 import dataclasses
 import itertools
@@ -12,7 +13,13 @@ from regard.engines.engine import Engine
 from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
@@ -34,13 +41,20 @@ KINDS = {
     "window": dataclasses.replace(SMALL, window=3),
     "rotary": dataclasses.replace(SMALL, positions=RotaryConfig(scaling="linear"), key_heads=2),
     "interleaved rotary": TransformerConfig(
-        layers=2, width=37, heads=3, head_dim=14, feedforward=50, positions=RotaryConfig(dim=6, interleaved=True)
+        layers=2,
+        width=37,
+        heads=3,
+        head_dim=14,
+        feedforward=50,
+        positions=RotaryConfig(dim=6, interleaved=True),
     ),
     "RMSNorm": dataclasses.replace(SMALL, norm="rms", norm_eps=1e-3),
     "SwiGLU": dataclasses.replace(SMALL, gated=True, activation="silu", feedforward=33, bias=False),
     "GeGLU": dataclasses.replace(SMALL, gated=True, activation="gelu-tanh"),
     "ReGLU": dataclasses.replace(SMALL, gated=True, norm="rms", norm_order="post"),
-    "odd sizes": TransformerConfig(layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50),
+    "odd sizes": TransformerConfig(
+        layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50
+    ),
     "wide heads": TransformerConfig(layers=1, width=70, heads=2, feedforward=33),
 }
 
@@ -51,7 +65,9 @@ def make_model(config: TransformerConfig, *, vocab: int = VOCAB, tie: str = "all
     with torch.no_grad():
         for parameter in model.parameters():
             # As after training: freshly initialized models give nearly uniform predictions.
-            std = float(parameter.std().nan_to_num()) or 1.0  # also for parameters initialized to a constant
+            std = (
+                float(parameter.std().nan_to_num()) or 1.0
+            )  # also for parameters initialized to a constant
             parameter.add_(0.3 * std * torch.randn_like(parameter))
     return model
 
@@ -65,8 +81,12 @@ def make_sentences(count: int = 23, longest: int = 19) -> list[list[int]]:
 def check_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected, strict=True):
-        assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
-        assert [hypothesis.finished for hypothesis in ours] == [hypothesis.finished for hypothesis in theirs]
+        assert [hypothesis.tokens for hypothesis in ours] == [
+            hypothesis.tokens for hypothesis in theirs
+        ]
+        assert [hypothesis.finished for hypothesis in ours] == [
+            hypothesis.finished for hypothesis in theirs
+        ]
         assert [hypothesis.score for hypothesis in ours] == pytest.approx(
             [hypothesis.score for hypothesis in theirs], abs=2e-4
         )
@@ -157,8 +177,12 @@ def test_reduced_precision_is_close_to_float32(compute_type, correlation):
     model = make_model(KINDS["post"])
     decode = DecodeConfig(beam=1, max_length=1)
     exact = prepare("compiled", model).search(make_sentences(60), config=decode, **IDS)
-    rounded = prepare("compiled", model, compute_type=compute_type).search(make_sentences(60), config=decode, **IDS)
-    log_probs = torch.tensor([[hypotheses[0].log_prob for hypotheses in results] for results in (exact, rounded)])
+    rounded = prepare("compiled", model, compute_type=compute_type).search(
+        make_sentences(60), config=decode, **IDS
+    )
+    log_probs = torch.tensor(
+        [[hypotheses[0].log_prob for hypotheses in results] for results in (exact, rounded)]
+    )
     assert torch.corrcoef(log_probs)[0, 1] > correlation
     assert not torch.equal(*log_probs)
 
@@ -184,7 +208,10 @@ def test_overflow_raises_only_for_the_inputs_that_cause_it(compute_type):
     model = make_model(SMALL)
     with torch.no_grad():
         model.reads.table.weight[5] *= 1e30
-    engine, decode = prepare("compiled", model, compute_type=compute_type), DecodeConfig(max_length=1)
+    engine, decode = (
+        prepare("compiled", model, compute_type=compute_type),
+        DecodeConfig(max_length=1),
+    )
     expected = engine.search([[4], [6]], config=decode, **IDS)
     for _ in range(2):
         with pytest.raises(ValueError, match="logits must not hold NaN"):
@@ -208,7 +235,9 @@ def test_an_empty_sentence_raises_with_its_index():
     assert prepare("compiled", make_model(SMALL)).search([], config=DecodeConfig(), **IDS) == []
 
 
-def search_or_error(engine: Engine, sentence: list[int], decode: DecodeConfig) -> list[Hypothesis] | str:
+def search_or_error(
+    engine: Engine, sentence: list[int], decode: DecodeConfig
+) -> list[Hypothesis] | str:
     """Return the hypotheses, or the error message."""
     try:
         return engine.search([sentence], config=decode, **IDS)[0]
@@ -231,7 +260,10 @@ def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
         else:
             check_same([actual], [expected])
             outcomes.add("found")
-    assert outcomes == {"found", "position must be at most 10, the number of learned positions, got 11"}
+    assert outcomes == {
+        "found",
+        "position must be at most 10, the number of learned positions, got 11",
+    }
 
 
 @pytest.mark.parametrize("index", [-1, VOCAB])

@@ -1,4 +1,5 @@
-"""Additive attention on a CPU, backward: weights are recomputed, tile by tile, from the log-sum-exp.
+"""Additive attention on a CPU, backward: weights are recomputed, tile by tile, from the
+log-sum-exp.
 
     p = e^{s - lse},    ds = p (grad . values_j - delta),    delta = grad . out
 
@@ -6,10 +7,11 @@
     grad query_d  = 4 v_d sum_j ds r (1 - r)        grad keys_d = 4 v_d sum_i ds r (1 - r)
     grad v_d      = sum_ij ds (1 - 2 r)             r = 1 / (1 + e^{2 query_d} e^{2 key_d})
 
-A task is one key head of one batch entry, or part of its query rows. It writes its own gradients of keys and values,
-which are summed afterwards in a fixed order.
+A task is one key head of one batch entry, or part of its query rows. It writes its own gradients of
+keys and values, which are summed afterwards in a fixed order.
 
-Source: rabe2021 and dao2022, section 3.1 (weights recomputed from their normalizer); bahdanau2015 (the score).
+Source: rabe2021 and dao2022, section 3.1 (weights recomputed from their normalizer); bahdanau2015
+        (the score).
 """
 
 from collections import namedtuple
@@ -29,26 +31,41 @@ from regard.native.additive.cpu.loops import (
     max_abs,
     transpose,
 )
-from regard.native.additive.cpu.rules import add_bias_gradients, finish_scores, key_ranges, tile_columns
+from regard.native.additive.cpu.rules import (
+    add_bias_gradients,
+    finish_scores,
+    key_ranges,
+    tile_columns,
+)
 from regard.native.compile import jit, jit_inline, jit_worker
 
 # numba supports only named tuples of collections.
-TileTables = namedtuple("TileTables", "keys values exp_keys exp_keys_t values_t is_filled grad_keys grad_values")
-RowBlock = namedtuple("RowBlock", "rows scores ds weights grad delta grad_rows grad_v v top_v total_v lo hi begin end")
+TileTables = namedtuple(
+    "TileTables", "keys values exp_keys exp_keys_t values_t is_filled grad_keys grad_values"
+)
+RowBlock = namedtuple(
+    "RowBlock", "rows scores ds weights grad delta grad_rows grad_v v top_v total_v lo hi begin end"
+)
 
 
 @jit
 def _allocate_tables(inputs, b, g, wants_values):
-    """Allocate the tables of a task's keys and values, filled tile by tile, and its gradient sums."""
+    """Allocate the tables of a task's keys and values, filled tile by tile, and its gradient
+    sums."""
     keys, values = inputs.keys[b, g], inputs.values[b, g]
     num_keys, wide = keys.shape[0], round_up_to_lanes(keys.shape[1])
     tiles, dtype = (num_keys + KEYS - 1) // KEYS, keys.dtype
     exp_keys = np.empty((tiles * KEYS, wide), dtype)
-    exp_keys_t, values_t = np.empty((tiles, wide, KEYS), dtype), np.empty((tiles, values.shape[1], KEYS), dtype)
+    exp_keys_t, values_t = (
+        np.empty((tiles, wide, KEYS), dtype),
+        np.empty((tiles, values.shape[1], KEYS), dtype),
+    )
     grad_values = np.zeros((tiles * KEYS if wants_values else 0, values.shape[1]), dtype)
     is_filled = np.zeros(tiles, np.bool_)
     grad_keys = np.zeros((tiles * KEYS, wide), dtype)
-    return TileTables(keys, values, exp_keys, exp_keys_t, values_t, is_filled, grad_keys, grad_values)
+    return TileTables(
+        keys, values, exp_keys, exp_keys_t, values_t, is_filled, grad_keys, grad_values
+    )
 
 
 @jit
@@ -89,7 +106,8 @@ def _fill_tile(tables, tile, width, const):
 
 @jit
 def _load_rows(inputs, block, b, h, first, last):
-    """Copy the gradients of a block, zero beyond the last row, and compute grad . out of each row."""
+    """Copy the gradients of a block, zero beyond the last row, and compute grad . out of each
+    row."""
     block.grad[:], block.delta[:], block.grad_rows[:] = 0, 0, 0
     for r in range(last - first):
         grad, out, target = inputs.grad[b, h, first + r], inputs.out[b, h, first + r], block.grad[r]
@@ -102,7 +120,8 @@ def _load_rows(inputs, block, b, h, first, last):
 
 @jit
 def _score_gradients(scores, ds, delta, lse, const):
-    """Turn scores into weights p, and gradients of weights in ds into those of scores; return their sum."""
+    """Turn scores into weights p, and gradients of weights in ds into those of scores; return their
+    sum."""
     half, zero, clamp = const[4], const[5], const[2]
     total = zero
     for j in range(scores.shape[0]):
@@ -133,16 +152,35 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
             block.scores[4 * quad : 4 * quad + 4] = 0
             continue
         ds[4 * quad : 4 * quad + 4] = 0
-        add_products(block.grad, 4 * quad, tables.values_t[at], 0, 0, value_dim, left, right, ds, 4 * quad)
+        add_products(
+            block.grad, 4 * quad, tables.values_t[at], 0, 0, value_dim, left, right, ds, 4 * quad
+        )
         for r in range(4 * quad, 4 * quad + 4):
             low, high, i = lo[r] - tile, hi[r] - tile, first + r
             row = block.scores[r]
-            finish_scores(rules, b, h, i, tile, low, high, left, right, block.total_v[0], -2 * block.top_v[0], row)
+            finish_scores(
+                rules,
+                b,
+                h,
+                i,
+                tile,
+                low,
+                high,
+                left,
+                right,
+                block.total_v[0],
+                -2 * block.top_v[0],
+                row,
+            )
             row[:left], row[right:] = 0, 0
             lse = inputs.lse[b, h, i] if low < high else const[5]
             lse = const[5] if lse == -np.inf else lse
-            total += _score_gradients(row[left:right], ds[r, left:right], block.delta[r], lse, const)
-            add_bias_gradients(rules, grads, slot, b, h, i, tile, max(low, left), min(high, right), ds[r])
+            total += _score_gradients(
+                row[left:right], ds[r, left:right], block.delta[r], lse, const
+            )
+            add_bias_gradients(
+                rules, grads, slot, b, h, i, tile, max(low, left), min(high, right), ds[r]
+            )
             if direct and low < high:
                 low, high = max(low, left), min(high, right)
                 direct_gradients(
@@ -159,7 +197,16 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
         transpose(block.scores, 0, block.scores.shape[0], block.weights)
         for j in range(0, width, 4):
             add_products(
-                block.weights, j, block.grad, 0, 0, block.grad.shape[0], 0, value_dim, tables.grad_values, tile + j
+                block.weights,
+                j,
+                block.grad,
+                0,
+                0,
+                block.grad.shape[0],
+                0,
+                value_dim,
+                tables.grad_values,
+                tile + j,
             )
     return total
 
@@ -182,9 +229,13 @@ def _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
             exp_table(queries, first, last, const, block.rows)
         for tile in range(least // KEYS * KEYS, stop, KEYS):
             width = min(KEYS, round_up_to_lanes(num_keys - tile))
-            if tile_columns(rules, b, h, first, block.lo, block.hi, tile, width, block.begin, block.end):
+            if tile_columns(
+                rules, b, h, first, block.lo, block.hi, tile, width, block.begin, block.end
+            ):
                 _fill_tile(tables, tile, width, const)
-                total += _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile, width, direct)
+                total += _backward_tile(
+                    rules, inputs, grads, tables, block, slot, b, h, first, tile, width, direct
+                )
         for r in range(last - first):
             target, row = grads.query[b, h, first + r], block.grad_rows[r]
             for d in range(target.shape[0]):
@@ -194,13 +245,16 @@ def _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
 
 @jit_inline
 def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
-    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query heads."""
+    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query
+    heads."""
     heads, num_queries, dim = inputs.query.shape[1:]
     group = heads // inputs.keys.shape[1]
     tables = _allocate_tables(inputs, b, g, grads.values.size > 0)
     grads.keys[part, b, g] = 0
     size = min(ROWS, (num_queries + 3) // 4 * 4)
-    block = _allocate_block(size, round_up_to_lanes(dim), inputs.values.shape[3], inputs.query.dtype)
+    block = _allocate_block(
+        size, round_up_to_lanes(dim), inputs.values.shape[3], inputs.query.dtype
+    )
     for h in range(g * group, (g + 1) * group):
         tables.grad_keys[:], block.grad_v[:] = 0, 0
         total = _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
@@ -218,7 +272,8 @@ def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
 
 @jit_worker
 def backward_tasks(dtype, stamp):
-    """Run tasks until none is left; gradients of biases are accumulated in the thread's own slot."""
+    """Run tasks until none is left; gradients of biases are accumulated in the thread's own
+    slot."""
 
     def run(address):
         _ = stamp
@@ -227,7 +282,9 @@ def backward_tasks(dtype, stamp):
         heads = inputs.keys.shape[1]
         while task < inputs.keys.shape[0] * heads * parts:
             index = task // parts
-            _backward_task(rules, inputs, grads, slot, index // heads, index % heads, task % parts, parts)
+            _backward_task(
+                rules, inputs, grads, slot, index // heads, index % heads, task % parts, parts
+            )
             task = next_task(job, task)
 
     return run

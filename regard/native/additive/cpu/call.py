@@ -1,15 +1,16 @@
 """Additive attention on a CPU: passes tensors and threads to the compiled loops.
 
-    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values
+    lse[i] = logsumexp_j
 
-This module and numba are imported on the first use of the operator. The loops are compiled for float32 and float64
-once per machine and cached on disk, beside the package or, if that is read-only, in the user's cache folder. Half
-precision is computed in float32.
+This module and numba are imported on the first use of the operator. The loops are compiled for
+float32 and float64 once per machine and cached on disk, beside the package or, if that is
+read-only, in the user's cache folder. Half precision is computed in float32.
 
-The threads are those of torch's own operators (regard.native.threads). The loops release the interpreter lock and take
-tasks from one counter; each task writes only its own outputs, so results do not depend on the assignment of tasks to
-threads. Memory beyond the results is O(keys dim) per thread, and for gradients O(keys (dim + value_dim)) per part of
-the query rows.
+The threads are those of torch's own operators (regard.native.threads). The loops release the
+interpreter lock and take tasks from one counter; each task writes only its own outputs, so results
+do not depend on the assignment of tasks to threads. Memory beyond the results is O(keys dim) per
+thread, and for gradients O(keys (dim + value_dim)) per part of the query rows.
 """
 
 from collections.abc import Sequence
@@ -61,7 +62,8 @@ def forward(
     rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
     inputs = *arrays, _CONSTANTS[dtype], *rules, out, lse
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
+    # pyrefly: ignore[bad-argument-count, bad-argument-type]
+    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)
     run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     return out.to(query.dtype), lse
 
@@ -82,7 +84,8 @@ def backward(
     lse: Tensor,
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of query, keys, values, v, bias and diagonals; None if not needed or the input is None."""
+    """Return the gradients of query, keys, values, v, bias and diagonals; None if not needed or the
+    input is None."""
     dtype = _compute_dtype(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _num_threads_and_parts(query, keys, values)
@@ -90,7 +93,9 @@ def backward(
     grad_query = torch.empty(query.shape, dtype=dtype)
     grad_keys = torch.empty(parts, *keys.shape, dtype=dtype)
     grad_values = (
-        torch.empty(parts, *values.shape, dtype=dtype) if needs[2] else torch.empty(0, 0, 0, 0, 0, dtype=dtype)
+        torch.empty(parts, *values.shape, dtype=dtype)
+        if needs[2]
+        else torch.empty(0, 0, 0, 0, 0, dtype=dtype)
     )
     grad_v = torch.empty(parts, batch, heads, dim, dtype=dtype)
     grad_bias = _bias_gradient_slots(bias, needs[4], query, threads)
@@ -104,11 +109,14 @@ def backward(
     rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
     grad_, out_, lse_ = (_as_contiguous(x, dtype) for x in (grad_out, out, lse))
     sums = grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals
-    # In order, thread t takes every `threads`-th task, so that the sums in its slot are the same in each run.
+    # In order, thread t takes every `threads`-th task, so that the sums in its slot are the same in
+    # each run.
     in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
     inputs = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    job = AdditiveJob(threads if in_order else 0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
+    slots = threads if in_order else 0
+    fields = (slots, parts, *sizes, threads, has_exps, strides, *inputs)
+    job = AdditiveJob._make(fields)
     run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     grad_v = grad_v.sum((0, 1))
     inputs = query, keys, values, v, bias, diagonals
@@ -127,7 +135,8 @@ def backward(
 
 
 def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:
-    """Return zeros for the gradient of a bias: one slot per thread if several tasks add to the same number."""
+    """Return zeros for the gradient of a bias: one slot per thread if several tasks add to the same
+    number."""
     if bias is None or not need:
         return torch.empty(0, 0, dtype=_compute_dtype(query.dtype))
     shared = bias.shape[:3] != query.shape[:3]
@@ -146,8 +155,11 @@ def _as_contiguous(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.detach().to(dtype).contiguous()
 
 
-def _flatten_rules(dtype: torch.dtype, *rules: Tensor | None) -> tuple[list[Tensor | None], list[int]]:
-    """Flatten each mask and bias and return all strides, zero along axes of size one. Absent or empty ones are None."""
+def _flatten_rules(
+    dtype: torch.dtype, *rules: Tensor | None
+) -> tuple[list[Tensor | None], list[int]]:
+    """Flatten each mask and bias and return all strides, zero along axes of size one. Absent or
+    empty ones are None."""
     flat: list[Tensor | None] = []
     strides: list[int] = []
     for rule, axes, kind in zip(
@@ -158,14 +170,20 @@ def _flatten_rules(dtype: torch.dtype, *rules: Tensor | None) -> tuple[list[Tens
             strides += [0] * axes
             continue
         memory = rule.detach().to(kind)
-        strides += [0 if size == 1 else stride for size, stride in zip(memory.shape, memory.stride(), strict=True)]
-        span = 1 + sum((size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True))
+        strides += [
+            0 if size == 1 else stride
+            for size, stride in zip(memory.shape, memory.stride(), strict=True)
+        ]
+        span = 1 + sum(
+            (size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True)
+        )
         flat.append(memory.as_strided((span,), (1,)))
     return flat, strides
 
 
 def _num_threads_and_parts(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, int]:
-    """Return the number of threads to use, and of parts into which the query rows of one key head are split."""
+    """Return the number of threads to use, and of parts into which the query rows of one key head
+    are split."""
     batch, heads, num_queries, dim = query.shape
     pairs = batch * keys.shape[1]
     step = is_step(query, keys)

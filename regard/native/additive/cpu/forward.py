@@ -1,12 +1,15 @@
-"""Additive attention on a CPU, forward: blocks of query rows against tiles of keys with an online softmax.
+"""Additive attention on a CPU, forward: blocks of query rows against tiles of keys with an online
+softmax.
 
     m' = max(m, max_j s_j)    p_j = e^{s_j - m'}    c = e^{m - m'}
     l' = c l + sum_j p_j    o' = c o + sum_j p_j values_j
 
-After the last tile out = o / l and lse = m + log l, so no row of weights is ever stored. A task is one key head of one
-batch entry, or part of its query rows; it fills the tables of e^{2 key} tile by tile, on first use.
+After the last tile out = o / l and lse = m + log l, so no row of weights is ever stored. A task is
+one key head of one batch entry, or part of its query rows; it fills the tables of e^{2 key} tile by
+tile, on first use.
 
-Source: milakov2018 (online softmax), rabe2021 (attention without its weights); bahdanau2015, appendix A.1.2 (score).
+Source: milakov2018 (online softmax), rabe2021 (attention without its weights); bahdanau2015,
+        appendix A.1.2 (score).
 """
 
 import math
@@ -41,7 +44,8 @@ def round_up_to_lanes(size):
 def normalize_v(v, const, out):
     """Write v / max |v|, padded with zeros, to `out`; return sum_d v_d and max |v|.
 
-    As no normalized entry exceeds 1, four quotients that share one division stay in range however large v is.
+    As no normalized entry exceeds 1, four quotients that share one division stay in range however
+    large v is.
     """
     out[:] = 0
     most = max_abs(v)
@@ -54,20 +58,23 @@ def normalize_v(v, const, out):
 
 @jit
 def is_direct(query, begin, end, max_abs_key, const):
-    """Return True if tables do not cover a block of rows: both queries and keys are larger than SIDE."""
+    """Return True if tables do not cover a block of rows: both queries and keys are larger than
+    SIDE."""
     return max_abs_key > const[3] and max_abs(query[begin:end].ravel()) > const[3]
 
 
 @jit
 def fill_tile_table(keys, tile, width, const, rows, out):
-    """Set out[d, j] = e^{2 keys[tile + j, d]}, zero beyond the keys; rows is scratch of (KEYS, dim)."""
+    """Set out[d, j] = e^{2 keys[tile + j, d]}, zero beyond the keys; rows is scratch of (KEYS,
+    dim)."""
     exp_table(keys, tile, keys.shape[0], const, rows[:width])
     transpose(rows, 0, width, out)
 
 
 @jit
 def score_tile(query, keys, v, rows, tables, direct, tile, block, lo, hi, begin, end, const, out):
-    """Set out[r, j] = sum_d v_d / (1 + e^{2(query[block + r, d] + keys[tile + j, d])}) in the columns of each row."""
+    """Set out[r, j] = sum_d v_d / (1 + e^{2(query[block + r, d] + keys[tile + j, d])}) in the
+    columns of each row."""
     if direct:
         for r in range(min(4 * begin.shape[0], query.shape[0] - block)):
             left, right = max(lo[r] - tile, begin[r // 4]), min(hi[r] - tile, end[r // 4])
@@ -80,7 +87,8 @@ def score_tile(query, keys, v, rows, tables, direct, tile, block, lo, hi, begin,
 
 @jit
 def _softmax_step(scores, r, top, norm, out, const):
-    """Apply one step of the online softmax to row r: scores become e^{s - m}, and the sums so far are rescaled."""
+    """Apply one step of the online softmax to row r: scores become e^{s - m}, and the sums so far
+    are rescaled."""
     best = max_value(scores)
     old = top[r]
     best = old if best < old else best
@@ -118,7 +126,8 @@ def _finish(top, norm, sums, block, num_rows, out, lse):
 
 @jit_inline
 def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse):
-    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query heads."""
+    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query
+    heads."""
     num_queries, dim = query.shape[2], query.shape[3]
     num_keys, value_dim = keys.shape[2], values.shape[3]
     group, wide = query.shape[1] // keys.shape[1], round_up_to_lanes(dim)
@@ -160,10 +169,34 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
                         continue
                     for r in range(4 * quad, 4 * quad + 4):
                         low, high, i = lo[r] - tile, hi[r] - tile, block + r
-                        finish_scores(rules, b, h, i, tile, low, high, left, right, total, -most - most, scores[r])
+                        finish_scores(
+                            rules,
+                            b,
+                            h,
+                            i,
+                            tile,
+                            low,
+                            high,
+                            left,
+                            right,
+                            total,
+                            -most - most,
+                            scores[r],
+                        )
                         _softmax_step(scores[r, left:right], r, top, norm, sums, const)
                     right = min(right, num_keys - tile)
-                    add_products(scores, 4 * quad, read_values, tile, left, right, 0, value_dim, sums, 4 * quad)
+                    add_products(
+                        scores,
+                        4 * quad,
+                        read_values,
+                        tile,
+                        left,
+                        right,
+                        0,
+                        value_dim,
+                        sums,
+                        4 * quad,
+                    )
             _finish(top, norm, sums, block, last - block, out[b, h], lse[b, h])
 
 
@@ -180,7 +213,18 @@ def forward_tasks(dtype, stamp):
         while task < keys.shape[0] * heads * parts:
             index = task // parts
             _read_task(
-                rules, index // heads, index % heads, task % parts, parts, query, keys, values, v, const, out, lse
+                rules,
+                index // heads,
+                index % heads,
+                task % parts,
+                parts,
+                query,
+                keys,
+                values,
+                v,
+                const,
+                out,
+                lse,
             )
             task = next_task(job, task)
 

@@ -11,7 +11,8 @@ from regard.native.jobs import Flat, Numbers17, array_at, fetch_and_increment, o
 
 
 class AdditiveJob(NamedTuple):
-    """A forward or backward pass; the sizes and arrays of `regard.ops.additive`, contiguous, masks and biases flat."""
+    """A forward or backward pass; the sizes and arrays of `regard.ops.additive`, contiguous, masks
+    and biases flat."""
 
     step: int
     """Number of threads if each takes every step-th task, else 0."""
@@ -65,7 +66,8 @@ def open_job(address):
 
 @jit_inline
 def next_task(job, task):
-    """Return the next task: at a fixed stride per thread if in order, else from the shared counter."""
+    """Return the next task: at a fixed stride per thread if in order, else from the shared
+    counter."""
     return task + job[AT.step] if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
 
 
@@ -82,7 +84,8 @@ def _flat(job, at, dtype):
 
 @jit_inline
 def input_arrays(job, dtype):
-    """Return query, keys, values, v, rules, constants, and the number of parts of the rows of a key head."""
+    """Return query, keys, values, v, rules, constants, and the number of parts of the rows of a key
+    head."""
     batch, heads, queries, dim = job[AT.batch], job[AT.heads], job[AT.queries], job[AT.dim]
     key_heads, num_keys, value_dim = job[AT.key_heads], job[AT.num_keys], job[AT.value_dim]
     s = job[AT.strides :]
@@ -115,18 +118,26 @@ def output_arrays(job, dtype):
 
 @jit_inline
 def gradient_arrays(job, dtype):
-    """Return the inputs of the backward pass, the gradients to write, the rules, and the number of parts."""
+    """Return the inputs of the backward pass, the gradients to write, the rules, and the number of
+    parts."""
     query, keys, values, v, rules, const, parts = input_arrays(job, dtype)
     out, lse = output_arrays(job, dtype)
     grad = array_at(job, AT.grad, out.shape, dtype)
     slots = job[AT.slots]
     is_absent = job[AT.grad_values_size] == 0
     grad_values = (
-        (0, 0, 0, 0, 0) if is_absent else (parts, values.shape[0], values.shape[1], values.shape[2], values.shape[3])
+        (0, 0, 0, 0, 0)
+        if is_absent
+        else (parts, values.shape[0], values.shape[1], values.shape[2], values.shape[3])
     )
     grads = Gradients(
         array_at(job, AT.grad_query, query.shape, dtype),
-        array_at(job, AT.grad_keys, (parts, keys.shape[0], keys.shape[1], keys.shape[2], keys.shape[3]), dtype),
+        array_at(
+            job,
+            AT.grad_keys,
+            (parts, keys.shape[0], keys.shape[1], keys.shape[2], keys.shape[3]),
+            dtype,
+        ),
         array_at(job, AT.grad_values, grad_values, dtype),
         array_at(job, AT.grad_v, (parts, query.shape[0], query.shape[1], query.shape[3]), dtype),
         array_at(job, AT.grad_bias, (slots, job[AT.grad_bias_size] // slots), dtype),

@@ -1,21 +1,24 @@
-"""The loops of additive attention on a CPU: tanh by shared exponentials and shared divisions, compiled by numba.
+"""The loops of additive attention on a CPU: tanh by shared exponentials and shared divisions,
+compiled by numba.
 
     tanh(a + b) = 1 - 2 r,    r = 1 / x,    x = 1 + e^{2a} e^{2b},    tanh'(a + b) = 4 r (1 - r)
 
-so with e^{2a} computed once per query and e^{2b} once per key, a (query, key, hidden) triple costs one multiply-add and
-one division, and several reciprocals share a division:
+so with e^{2a} computed once per query and e^{2b} once per key, a (query, key, hidden) triple costs
+one multiply-add and one division, and several reciprocals share a division:
 
     v/x + w/y = (v y + w x) / (x y)          1/x = y / (x y),  1/y = x / (x y)
 
-Four factors of one division need their product in range: each x is capped at `CAP`, beyond which tanh is 1 to less
-than half a unit in the last place. The exponentials themselves are right as long as one side of the sum is at most
-`SIDE` in size; the other may be clamped to `CLAMP`, since CLAMP - SIDE is already saturated. Where both sides are
-larger, and where there are too few queries for tables of exponentials to pay off, e^{2(a + b)} is computed per triple.
+Four factors of one division need their product in range: each x is capped at `CAP`, beyond which
+tanh is 1 to less than half a unit in the last place. The exponentials themselves are right as long
+as one side of the sum is at most `SIDE` in size; the other may be clamped to `CLAMP`, since CLAMP -
+SIDE is already saturated. Where both sides are larger, and where there are too few queries for
+tables of exponentials to pay off, e^{2(a + b)} is computed per triple.
 
 Error: |tanh| within 5e-7 in float32, 1e-14 in float64, for every finite a and b. NaN stays NaN.
 
-Loops run over contiguous lanes, over keys for scores and over the hidden size for gradients, so that LLVM vectorizes
-them and no sum goes across lanes. A tile has `KEYS` keys; a tile of exponentials fits the L1 cache.
+Loops run over contiguous lanes, over keys for scores and over the hidden size for gradients, so
+that LLVM vectorizes them and no sum goes across lanes. A tile has `KEYS` keys; a tile of
+exponentials fits the L1 cache.
 
 Source: bahdanau2015, appendix A.1.2 (the score).
 """
@@ -43,11 +46,15 @@ CAP = {_F32: 2.0**26, _F64: 2.0**56}
 CLAMP = {_F32: 43.0, _F64: 350.0}
 SIDE = {_F32: MAX_EXP_INPUT, _F64: 330.0}
 
-# e^f for |f| <= ln 2 / 2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in float32.
-_POWERS = Chebyshev.interpolate(np.exp, 5, domain=[-math.log(2) / 2, math.log(2) / 2]).convert(kind=Polynomial)
+# e^f for |f| <= ln 2 / 2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in
+# float32.
+_POWERS = Chebyshev.interpolate(np.exp, 5, domain=[-math.log(2) / 2, math.log(2) / 2]).convert(
+    kind=Polynomial
+)
 _C0, _C1, _C2, _C3, _C4, _C5 = _POWERS.coef.astype(np.float32)
 _LOG2_E = np.float32(1 / math.log(2))
-# ln 2 in two parts: the first has so few digits that its product with an integer below 256 is exact.
+# ln 2 in two parts: the first has so few digits that its product with an integer below 256 is
+# exact.
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 # The order of operations matters here: the two parts must not be added up first.
@@ -57,7 +64,8 @@ _OFFSET, _EXPONENT, _MANTISSA = np.int32(256), np.int32(127), np.int32(23)
 
 
 def constants(dtype: np.dtype) -> np.ndarray:
-    """Return 1, CAP, CLAMP, SIDE, 1/2 and 0 in the dtype of the loops: literals would make them compute in float64."""
+    """Return 1, CAP, CLAMP, SIDE, 1/2 and 0 in the dtype of the loops: literals would make them
+    compute in float64."""
     return np.array([1.0, CAP[dtype], CLAMP[dtype], SIDE[dtype], 0.5, 0.0], dtype)
 
 
@@ -72,7 +80,8 @@ def _exp_twice(x):
         return lambda x: math.exp(x + x)
 
     def single(x):
-        # e^{2x} = 2^n e^f, n an integer and |f| <= ln 2 / 2; adding 256.5 turns truncation into rounding.
+        # e^{2x} = 2^n e^f, n an integer and |f| <= ln 2 / 2; adding 256.5 turns truncation into
+        # rounding.
         y = x + x
         n = np.int32(y * _LOG2_E + _ABOVE) - _OFFSET
         f = (y - np.float32(n) * _LN2_HIGH) - np.float32(n) * _LN2_LOW
@@ -95,7 +104,8 @@ def _clamp(x, bound):
 
 @jit_inline
 def exp_nonpositive(x, half, zero, clamp):
-    """Return e^x for x <= 0, zero below the range of `exp_twice`: minus infinity gives zero, NaN is preserved."""
+    """Return e^x for x <= 0, zero below the range of `exp_twice`: minus infinity gives zero, NaN is
+    preserved."""
     x = half * x
     return zero if x < -clamp else exp_twice(x)
 
@@ -120,7 +130,8 @@ def max_abs(x):
 
 @jit
 def exp_table(x, first, last, const, out):
-    """Set row r of out to e^{2 x[first + r]}; rows from `last` on, and columns beyond those of x, are zero."""
+    """Set row r of out to e^{2 x[first + r]}; rows from `last` on, and columns beyond those of x,
+    are zero."""
     width, clamp = x.shape[1], const[2]
     for r in range(out.shape[0]):
         target = out[r]
@@ -160,7 +171,8 @@ def _add_four_quotients(one, cap, v0, v1, v2, v3, a0, a1, a2, a3, b0, b1, b2, b3
 
 @jit
 def add_scores(rows, keys, v, begin, end, const, out):
-    """Add sum_d v_d / (1 + rows[i, d] keys[d, j]) to out[i, j], four rows at a time, for their begin <= j < end.
+    """Add sum_d v_d / (1 + rows[i, d] keys[d, j]) to out[i, j], four rows at a time, for their
+    begin <= j < end.
 
     rows (query, dim), keys (dim, key); dim is a multiple of 4.
     """
@@ -177,13 +189,26 @@ def add_scores(rows, keys, v, begin, end, const, out):
             r0, r1, r2, r3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
             i += 1
             s0, s1, s2, s3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
-            out0, out1, out2, out3 = out[i - 3, span], out[i - 2, span], out[i - 1, span], out[i, span]
+            out0, out1, out2, out3 = (
+                out[i - 3, span],
+                out[i - 2, span],
+                out[i - 1, span],
+                out[i, span],
+            )
             for j in range(k0.shape[0]):
                 b0, b1, b2, b3 = k0[j], k1[j], k2[j], k3[j]
-                out0[j] += _add_four_quotients(one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3)
-                out1[j] += _add_four_quotients(one, cap, v0, v1, v2, v3, q0, q1, q2, q3, b0, b1, b2, b3)
-                out2[j] += _add_four_quotients(one, cap, v0, v1, v2, v3, r0, r1, r2, r3, b0, b1, b2, b3)
-                out3[j] += _add_four_quotients(one, cap, v0, v1, v2, v3, s0, s1, s2, s3, b0, b1, b2, b3)
+                out0[j] += _add_four_quotients(
+                    one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3
+                )
+                out1[j] += _add_four_quotients(
+                    one, cap, v0, v1, v2, v3, q0, q1, q2, q3, b0, b1, b2, b3
+                )
+                out2[j] += _add_four_quotients(
+                    one, cap, v0, v1, v2, v3, r0, r1, r2, r3, b0, b1, b2, b3
+                )
+                out3[j] += _add_four_quotients(
+                    one, cap, v0, v1, v2, v3, s0, s1, s2, s3, b0, b1, b2, b3
+                )
 
 
 @jit_inline
@@ -195,11 +220,17 @@ def _denominator(a, b, one, cap, clamp):
 
 @jit
 def direct_scores(row, keys, v, first, begin, end, const, out):
-    """Set out[j] = sum_d v_d / (1 + e^{2(row[d] + keys[first + j, d])}) for begin <= j < end, without tables."""
+    """Set out[j] = sum_d v_d / (1 + e^{2(row[d] + keys[first + j, d])}) for begin <= j < end,
+    without tables."""
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
-        k0, k1, k2, k3 = keys[first + j], keys[first + j + 1], keys[first + j + 2], keys[first + j + 3]
+        k0, k1, k2, k3 = (
+            keys[first + j],
+            keys[first + j + 1],
+            keys[first + j + 2],
+            keys[first + j + 3],
+        )
         s0 = s1 = s2 = s3 = zero
         for d in range(row.shape[0]):
             a = row[d]
@@ -225,9 +256,15 @@ def direct_scores(row, keys, v, first, begin, end, const, out):
 
 @jit
 def add_products(x, i, y, first, begin, end, left, right, out, target):
-    """Add sum_k x[i + r, k] y[first + k, c] to out[target + r, c], r < 4, begin <= k < end, left <= c < right."""
+    """Add sum_k x[i + r, k] y[first + k, c] to out[target + r, c], r < 4, begin <= k < end, left <=
+    c < right."""
     span = slice(left, right)
-    o0, o1, o2, o3 = out[target, span], out[target + 1, span], out[target + 2, span], out[target + 3, span]
+    o0, o1, o2, o3 = (
+        out[target, span],
+        out[target + 1, span],
+        out[target + 2, span],
+        out[target + 3, span],
+    )
     x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
     k = begin
     while k + 4 <= end:
@@ -272,10 +309,11 @@ def reciprocals(one, cap, a, b0, b1, b2, b3):
 
 @jit
 def add_gradients(rows, keys, first, ds, i, begin, end, const, grad_rows, grad_keys, grad_v):
-    """Add the gradients of rows i, i + 1 and keys begin <= j < end, with r = 1 / (1 + rows[i, d] keys[first + j, d]).
+    """Add the gradients of rows i, i + 1 and keys begin <= j < end, with r = 1 / (1 + rows[i, d]
+    keys[first + j, d]).
 
-    grad_rows[i] += sum_j ds r (1 - r);  grad_keys[first + j] += sum_i ds r (1 - r);  grad_v += sum_ij ds r.
-    begin and end are multiples of 4; ds is zero for masked pairs.
+    grad_rows[i] += sum_j ds r (1 - r);  grad_keys[first + j] += sum_i ds r (1 - r);  grad_v +=
+    sum_ij ds r. begin and end are multiples of 4; ds is zero for masked pairs.
     """
     one, cap = const[0], const[1]
     p, q, dp, dq = rows[i], rows[i + 1], grad_rows[i], grad_rows[i + 1]
@@ -322,7 +360,8 @@ def one_residual(a, b, one, cap, clamp):
 
 @jit
 def direct_gradients(row, keys, first, ds, begin, end, const, grad_row, grad_keys, grad_v):
-    """Add the gradients of one row as `add_gradients` does, without tables, for any begin <= j < end."""
+    """Add the gradients of one row as `add_gradients` does, without tables, for any begin <= j <
+    end."""
     one, cap, clamp = const[0], const[1], const[2]
     j = begin
     while j + 4 <= end:

@@ -1,12 +1,14 @@
 """Masks and biases of a block of query rows, inside the CPU loops of additive attention.
 
-Masks and biases ("rules") are flat arrays with strides, so that one formula serves every broadcast and layout:
+Masks and biases ("rules") are flat arrays with strides, so that one formula serves every broadcast
+and layout:
 
-    first, last, allowed, bias      at b s0 + h s1 + i s2 (+ j s3), where the stride of an axis of size one is zero
+    first, last, allowed, bias      at b s0 + h s1 + i s2 (+ j s3), where the stride of an axis of
+    size one is zero
     diagonals                       at b s0 + h s1 + (j - i + M - 1) s2: a bias in O(M + N) memory
 
-An array of size zero is an absent rule. A row reads only first <= j < last, so loops run over those keys alone;
-`allowed` is checked for every four rows and tile before any score is computed.
+An array of size zero is an absent rule. A row reads only first <= j < last, so loops run over those
+keys alone; `allowed` is checked for every four rows and tile before any score is computed.
 
 BackwardInputs are the inputs of the backward pass, Gradients the arrays that it writes.
 
@@ -32,7 +34,8 @@ _MINUS_INFINITY = np.float32(-np.inf)
 
 @jit
 def key_ranges(rules, b, h, begin, end, num_keys, lo, hi):
-    """Set the range lo[r] <= j < hi[r] that row r of the block reads, (0, 0) if none; return the range of the block."""
+    """Set the range lo[r] <= j < hi[r] that row r of the block reads, (0, 0) if none; return the
+    range of the block."""
     lo[:], hi[:] = 0, 0
     least, most = num_keys, 0
     for i in range(begin, end):
@@ -61,7 +64,8 @@ def _any_allowed(rules, b, h, i, begin, end):
 
 @jit
 def tile_columns(rules, b, h, row, lo, hi, tile, width, begin, end):
-    """Set the columns begin <= j < end of a tile that each four rows read; return True if there are any.
+    """Set the columns begin <= j < end of a tile that each four rows read; return True if there are
+    any.
 
     begin is a multiple of LANES, and so is end unless that exceeds the width of the tile.
     """
@@ -72,7 +76,9 @@ def tile_columns(rules, b, h, row, lo, hi, tile, width, begin, end):
             start, stop = max(lo[r] - tile, 0), min(hi[r] - tile, width)
             if start >= stop:
                 continue
-            if rules.allowed.size > 0 and not _any_allowed(rules, b, h, row + r, tile + start, tile + stop):
+            if rules.allowed.size > 0 and not _any_allowed(
+                rules, b, h, row + r, tile + start, tile + stop
+            ):
                 continue
             least, most = min(least, start), max(most, stop)
         if least < most:
@@ -97,7 +103,8 @@ def _add_strided(scores, bias, at, step):
 
 @jit
 def finish_scores(rules, b, h, i, tile, lo, hi, begin, end, base, scale, scores):
-    """Set scores[j] = base + scale scores[j] + biases for begin <= j < end, minus infinity for masked keys of row i.
+    """Set scores[j] = base + scale scores[j] + biases for begin <= j < end, minus infinity for
+    masked keys of row i.
 
     lo, hi: the columns of the tile that the row reads.
     """

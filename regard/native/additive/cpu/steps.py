@@ -1,11 +1,12 @@
 """Additive attention on a CPU for few queries, as in step-by-step decoding, forward and backward.
 
-With one to four queries, tables of exponentials would cost more than they save (unless the caller caches e^{2 keys}
-between reads), and tiles of keys have nothing to share.
-Each query reads the keys once; for gradients, r = 1 / (1 + e^{2(q + k)}) of a tile of keys is kept between the scores
-and their gradients, so that exponentials and divisions are computed once.
+With one to four queries, tables of exponentials would cost more than they save (unless the caller
+caches e^{2 keys} between reads), and tiles of keys have nothing to share.
+Each query reads the keys once; for gradients, r = 1 / (1 + e^{2(q + k)}) of a tile of keys is kept
+between the scores and their gradients, so that exponentials and divisions are computed once.
 
-Source: bahdanau2015, appendix A.1.2 (the score); rabe2021 (weights recomputed from their normalizer).
+Source: bahdanau2015, appendix A.1.2 (the score); rabe2021 (weights recomputed from their
+        normalizer).
 """
 
 import math
@@ -38,7 +39,8 @@ from regard.native.compile import jit, jit_inline, jit_worker
 
 @jit
 def _softmax(scores, const):
-    """Replace scores by e^{s - max}; return the maximum and their sum, or minus infinity and zero."""
+    """Replace scores by e^{s - max}; return the maximum and their sum, or minus infinity and
+    zero."""
     top = max_value(scores)
     if top == -np.inf:
         return top, const[5]
@@ -70,7 +72,8 @@ def _read_values(weights, values, begin, end, out):
 
 @jit
 def _scores_from_exps(row, keys, v, begin, end, const, out):
-    """Set out[j] = sum_d v_d / (1 + row[d] keys[j, d]) for begin <= j < end; row and keys are exponentials."""
+    """Set out[j] = sum_d v_d / (1 + row[d] keys[j, d]) for begin <= j < end; row and keys are
+    exponentials."""
     one, cap, zero = const[0], const[1], const[5]
     j = begin
     while j + 4 <= end:
@@ -129,7 +132,8 @@ def _read_task(rules, b, g, has_exps, query, keys, values, v, const, out, lse):
 
 @jit
 def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
-    """Set residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores[j - begin] = v . residuals.
+    """Set residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores[j - begin] = v
+    . residuals.
 
     has_exps: row and keys are exponentials.
     """
@@ -138,14 +142,23 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
     while j + 4 <= end:
         k0, k1, k2, k3 = keys[j], keys[j + 1], keys[j + 2], keys[j + 3]
         at = j - begin
-        out0, out1, out2, out3 = residuals[at], residuals[at + 1], residuals[at + 2], residuals[at + 3]
+        out0, out1, out2, out3 = (
+            residuals[at],
+            residuals[at + 1],
+            residuals[at + 2],
+            residuals[at + 3],
+        )
         s0 = s1 = s2 = s3 = zero
         if has_exps:
             for d in range(row.shape[0]):
-                out0[d], out1[d], out2[d], out3[d] = reciprocals(one, cap, row[d], k0[d], k1[d], k2[d], k3[d])
+                out0[d], out1[d], out2[d], out3[d] = reciprocals(
+                    one, cap, row[d], k0[d], k1[d], k2[d], k3[d]
+                )
         else:
             for d in range(row.shape[0]):
-                out0[d], out1[d], out2[d], out3[d] = four_residuals(row[d], k0[d], k1[d], k2[d], k3[d], one, cap, clamp)
+                out0[d], out1[d], out2[d], out3[d] = four_residuals(
+                    row[d], k0[d], k1[d], k2[d], k3[d], one, cap, clamp
+                )
         for d in range(row.shape[0]):
             r0, r1, r2, r3 = out0[d], out1[d], out2[d], out3[d]
             s0 += v[d] * r0
@@ -170,7 +183,8 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
 
 @jit
 def _score_gradients(scores, grad, delta, lse, values, first, const, grad_values):
-    """Replace scores by p (grad . values - delta), p = e^{score - lse}; add p grad to grad_values; return their sum."""
+    """Replace scores by p (grad . values - delta), p = e^{score - lse}; add p grad to grad_values;
+    return their sum."""
     half, zero, clamp = const[4], const[5], const[2]
     total = zero
     for j in range(scores.shape[0]):
@@ -190,7 +204,8 @@ def _score_gradients(scores, grad, delta, lse, values, first, const, grad_values
 
 @jit
 def _add_residual_gradients(residuals, slopes, weights, first, grad_row, grad_keys, grad_v):
-    """Add sums of slope r to grad_v, and of slope r (1 - r), times weights for the keys, to grad_row and grad_keys."""
+    """Add sums of slope r to grad_v, and of slope r (1 - r), times weights for the keys, to
+    grad_row and grad_keys."""
     j = 0
     while j + 4 <= slopes.shape[0]:
         n = first + j
@@ -246,10 +261,14 @@ def _backward_row(rules, inputs, grads, slot, b, h, g, i, begin, end, has_exps, 
         if is_first:  # a tile at a time, so that it is still in the cache when something is added
             grad_keys[first : first + width], grad_values[first : first + width] = 0, 0
         _residuals(row, keys, block.v, first, first + width, has_exps, const, block.residuals, tile)
-        finish_scores(rules, b, h, i, first, 0, width, 0, width, block.total_v[0], -const[0] - const[0], tile)
+        finish_scores(
+            rules, b, h, i, first, 0, width, 0, width, block.total_v[0], -const[0] - const[0], tile
+        )
         total += _score_gradients(tile, grad, delta, lse, values, first, const, grad_values)
         add_bias_gradients(rules, grads, slot, b, h, i, first, 0, width, tile)
-        _add_residual_gradients(block.residuals, tile, block.weights, first, block.grad_row, grad_keys, block.grad_v)
+        _add_residual_gradients(
+            block.residuals, tile, block.weights, first, block.grad_row, grad_keys, block.grad_v
+        )
     return total
 
 
@@ -281,7 +300,9 @@ def _backward_task(rules, inputs, grads, slot, b, g, has_exps):
             begin, end = key_ranges(rules, b, h, i, i + 1, num_keys, lo, hi)
             block.grad_row[:] = 0
             if begin < end and inputs.lse[b, h, i] > -np.inf:
-                total += _backward_row(rules, inputs, grads, slot, b, h, g, i, begin, end, has_exps, is_first, block)
+                total += _backward_row(
+                    rules, inputs, grads, slot, b, h, g, i, begin, end, has_exps, is_first, block
+                )
                 is_first = False
             target = grads.query[b, h, i]
             for d in range(dim):
@@ -306,7 +327,19 @@ def forward_steps(dtype, stamp):
         out, lse = output_arrays(job, dtype)
         heads = keys.shape[1]
         while task < keys.shape[0] * heads:
-            _read_task(rules, task // heads, task % heads, has_exp_keys(job), query, keys, values, v, const, out, lse)
+            _read_task(
+                rules,
+                task // heads,
+                task % heads,
+                has_exp_keys(job),
+                query,
+                keys,
+                values,
+                v,
+                const,
+                out,
+                lse,
+            )
             task = next_task(job, task)
 
     return run
@@ -322,7 +355,9 @@ def backward_steps(dtype, stamp):
         inputs, grads, rules, _ = gradient_arrays(job, dtype)
         heads = inputs.keys.shape[1]
         while task < inputs.keys.shape[0] * heads:
-            _backward_task(rules, inputs, grads, slot, task // heads, task % heads, has_exp_keys(job))
+            _backward_task(
+                rules, inputs, grads, slot, task // heads, task % heads, has_exp_keys(job)
+            )
             task = next_task(job, task)
 
     return run

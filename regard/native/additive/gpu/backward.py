@@ -1,13 +1,16 @@
-"""Additive attention on a GPU, backward: weights recomputed from the log-sum-exp, sums without atomics.
+"""Additive attention on a GPU, backward: weights recomputed from the log-sum-exp, sums without
+atomics.
 
     p[i,j] = e^(s[i,j] - lse[i])    ds[i,j] = p[i,j] (grad_out[i] . value[j] - out[i] . grad_out[i])
-    grad_a[i,d] = 4 v[d] sum_j ds r (1 - r)     grad_b[j,d] = 4 v[d] sum_i ds r (1 - r)     grad_v[d] = -2 sum_ij ds r
-    grad_value[j] = sum_i p[i,j] grad_out[i]    (r: see tiles.py; grad_v needs no sum of ds, which is 0)
+    grad_a[i,d] = 4 v[d] sum_j ds r (1 - r)     grad_b[j,d] = 4 v[d] sum_i ds r (1 - r)
+    grad_v[d] = -2 sum_ij ds r grad_value[j] = sum_i p[i,j] grad_out[i]    (r: see tiles.py; grad_v
+    needs no sum of ds, which is 0)
 
-Programs of the first kernel own queries and loop over keys; those of the second own keys and loop over queries. Each
-adds to its own rows, in float32 and in a fixed order, so only the gradients of broadcast biases and of diagonals need
-atomic additions. Unit sums go through memory, (units, length) with the lanes of a warp along the length: they are too
-many for registers, and one addition per tile is cheap compared to the tile itself.
+Programs of the first kernel own queries and loop over keys; those of the second own keys and loop
+over queries. Each adds to its own rows, in float32 and in a fixed order, so only the gradients of
+broadcast biases and of diagonals need atomic additions. Unit sums go through memory, (units,
+length) with the lanes of a warp along the length: they are too many for registers, and one addition
+per tile is cheap compared to the tile itself.
 """
 
 from typing import no_type_check
@@ -40,7 +43,8 @@ def add_unit_gradients(
     own_len, other_len, own_padded, other_padded, fits, units, dim,
     FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Add weights sum ds r (1 - r) to grad_own and sum ds r to grad_weights, both (units, own), sums over other.
+    """Add weights sum ds r (1 - r) to grad_own and sum ds r to grad_weights, both (units, own),
+    sums over other.
 
     A pair of units at a time, as they share a division. Either gradient may be None.
     """
@@ -71,18 +75,24 @@ def add_bias_gradients(
     grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head, num_queries, num_keys,
     ATOMIC: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of the scores to those of the biases. `ATOMIC`: several pairs share an element of the bias."""
+    """Add the gradients of the scores to those of the biases. `ATOMIC`: several pairs share an
+    element of the bias."""
     inside = (rows < num_queries)[None, :] & (cols < num_keys)[:, None]
     if grad_bias is not None:
         target = grad_bias + batch * bias_strides[0] + head * bias_strides[1]
-        target += rows.to(tl.int64)[None, :] * bias_strides[2] + cols.to(tl.int64)[:, None] * bias_strides[3]
+        target += (
+            rows.to(tl.int64)[None, :] * bias_strides[2]
+            + cols.to(tl.int64)[:, None] * bias_strides[3]
+        )
         if ATOMIC:
             tl.atomic_add(target, slopes, mask=inside)
         else:
             tl.store(target, slopes, mask=inside)
     if grad_diagonals is not None:
         target = grad_diagonals + batch * strides[8] + head * strides[9]
-        tl.atomic_add(target + (cols[:, None] - rows[None, :] + num_queries - 1), slopes, mask=inside)
+        tl.atomic_add(
+            target + (cols[:, None] - rows[None, :] + num_queries - 1), slopes, mask=inside
+        )
 
 
 @triton.jit
@@ -96,8 +106,9 @@ def query_kernel(
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` queries of one head for one split of the keys.
 
-    All gradients are initialized with zeros and may be None: grad_query and grad_weights (splits, batch, head, unit,
-    query), grad_bias with `bias_strides`, grad_diagonals with the strides of the diagonals.
+    All gradients are initialized with zeros and may be None: grad_query and grad_weights (splits,
+    batch, head, unit, query), grad_bias with `bias_strides`, grad_diagonals with the strides of the
+    diagonals.
     """
     start, split, batch_head, num_slices = locate_program(num_queries, splits, OWN)
     batch, head = batch_head // heads, batch_head % heads
@@ -108,7 +119,9 @@ def query_kernel(
     starts = tl.load(first + at_rows, mask=rows_in, other=num_keys)
     ends = tl.load(last + at_rows, mask=rows_in, other=0)
     logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
-    logs = tl.where(logs == float("-inf"), 0.0, logs)  # a fully masked row: all its scores are -inf, so p = 0
+    logs = tl.where(
+        logs == float("-inf"), 0.0, logs
+    )  # a fully masked row: all its scores are -inf, so p = 0
     deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)
     query += batch_head * num_queries * dim
     keys += key_side * num_keys * dim
@@ -121,7 +134,11 @@ def query_kernel(
     if grad_weights is not None:
         grad_weights += (split * num_slices + batch_head) * num_queries * units
     begin, end = split_range(num_keys, split, splits, OTHER)
-    for low in range(tl.maximum(begin, tl.min(starts, 0) // OTHER * OTHER), tl.minimum(end, tl.max(ends, 0)), OTHER):
+    for low in range(
+        tl.maximum(begin, tl.min(starts, 0) // OTHER * OTHER),
+        tl.minimum(end, tl.max(ends, 0)),
+        OTHER,
+    ):
         cols = low + tl.arange(0, OTHER)
         scores = initial_scores(
             rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries, num_keys,
@@ -175,10 +192,11 @@ def keys_kernel(
     OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
     SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of `OWN` keys of one key head for one split of the queries, for all its heads.
+    """Compute the gradients of one block of `OWN` keys of one key head for one split of the
+    queries, for all its heads.
 
-    Both gradients are initialized with zeros and may be None: grad_keys (splits, batch, key_head, unit, key) and
-    grad_values (splits, batch, key_head, key, value_dim).
+    Both gradients are initialized with zeros and may be None: grad_keys (splits, batch, key_head,
+    unit, key) and grad_values (splits, batch, key_head, key, value_dim).
     """
     start, split, key_side, num_slices = locate_program(num_keys, splits, OWN)
     batch = key_side // key_heads
@@ -214,7 +232,8 @@ def process_query_tile(
     OWN: tl.constexpr, VALUES: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of one tile of queries to the keys of `keys_kernel`. Each query may have any range."""
+    """Add the gradients of one tile of queries to the keys of `keys_kernel`. Each query may have
+    any range."""
     rows_in = rows < num_queries
     at_rows = batch_head * num_queries + rows
     starts = tl.load(first + at_rows, mask=rows_in, other=num_keys)

@@ -1,21 +1,25 @@
-"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values, forward and backward.
+"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values, forward
+and backward.
 
 Two plain functions of tensors, without autograd, which the operator wraps. Shapes:
 
-    query (batch, head, query, dim)    keys (batch, key_head, key, dim)    values (batch, key_head, key, value_dim)
-    v (1 | head, dim)                  out (batch, head, query, value_dim)    lse (batch, head, query)
+    query (batch, head, query, dim)    keys (batch, key_head, key, dim)    values (batch, key_head,
+    key, value_dim) v (1 | head, dim)                  out (batch, head, query, value_dim)    lse
+    (batch, head, query)
 
-Query head h reads key head h // (head / key_head). `first` and `last` (three axes, each 1 or full): query i reads only
-keys first[i] <= j < last[i]. `allowed` (bool) and `bias` (-inf: masked) have four axes, each 1 or full; `diagonals`
-(1 | batch, 1 | head, query + key - 1) is a bias that depends on j - i alone: diagonals[..., j - i + query - 1]. A fully
-masked query has out = 0, lse = -inf and gradients 0.
+Query head h reads key head h // (head / key_head). `first` and `last` (three axes, each 1 or full):
+query i reads only keys first[i] <= j < last[i]. `allowed` (bool) and `bias` (-inf: masked) have
+four axes, each 1 or full; `diagonals` (1 | batch, 1 | head, query + key - 1) is a bias that depends
+on j - i alone: diagonals[..., j - i + query - 1]. A fully masked query has out = 0, lse = -inf and
+                gradients 0.
 
-Memory beside inputs and results is O((query + key) (dim + value_dim)): scores are held in registers, a tile at a time.
-Fully masked tiles are skipped. For the formulas and the error bound see regard.native.additive.gpu.tiles.
+Memory beside inputs and results is O((query + key) (dim + value_dim)): scores are held in
+registers, a tile at a time. Fully masked tiles are skipped. For the formulas and the error bound
+see regard.native.additive.gpu.tiles.
 
-Not yet run on a GPU. Triton's interpreter ran every path except the inline PTX and the rounding of the tensor cores,
-and Triton compiled the kernels for sm_80 and sm_90. Tile sizes follow from register use and instruction counts, not
-from timings.
+Not yet run on a GPU. Triton's interpreter ran every path except the inline PTX and the rounding of
+the tensor cores, and Triton compiled the kernels for sm_80 and sm_90. Tile sizes follow from
+register use and instruction counts, not from timings.
 """
 
 from typing import Any
@@ -45,12 +49,12 @@ from regard.native.additive.gpu.prepare import (
 from regard.native.additive.gpu.step import step_kernel
 
 FORWARD = Tiles(own=64, other=16, values=64, warps=2, programs=2048)
-"""A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on sm_90, nearly all of
-them arithmetic; registers beyond 128 are spilled outside of that loop."""
+"""A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on
+sm_90, nearly all of them arithmetic; registers beyond 128 are spilled outside of that loop."""
 
 BACKWARD = Tiles(own=64, other=16, values=32, warps=2, programs=2048)
-"""Like FORWARD, so that sums over the other side need no exchange between threads; smaller parts of values, as scores
-and their gradients are both in registers."""
+"""Like FORWARD, so that sums over the other side need no exchange between threads; smaller parts of
+values, as scores and their gradients are both in registers."""
 
 STEP = Tiles(own=1, other=32, values=64, warps=2, programs=512)
 """For few queries: 32 keys and 64 units at a time are 32 numbers per thread."""
@@ -70,7 +74,8 @@ def forward(
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
-    """Return the read in the dtype of the queries, and its log-sum-exp in float32 (float64 for float64 inputs).
+    """Return the read in the dtype of the queries, and its log-sum-exp in float32 (float64 for
+    float64 inputs).
 
     `tiles`: None for `FORWARD`, or `STEP` for few queries.
 
@@ -83,7 +88,9 @@ def forward(
     if 0 in inputs.sizes:
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
         return query.new_zeros(batch, heads, num_queries, value_dim), lse
-    tiles = (tiles or (STEP if inputs.is_step else FORWARD)).fit(1 if inputs.is_step else num_queries, value_dim)
+    tiles = (tiles or (STEP if inputs.is_step else FORWARD)).fit(
+        1 if inputs.is_step else num_queries, value_dim
+    )
     launch = prepare(inputs, tiles)
     blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
     splits = num_splits(blocks, num_keys, tiles)
@@ -91,7 +98,9 @@ def forward(
     make = torch.zeros if is_chunked else torch.empty
     out_dtype = inputs.sum_dtype if is_chunked or splits > 1 else query.dtype
     out = make(splits, batch, heads, num_queries, value_dim, dtype=out_dtype, device=query.device)
-    lse = torch.empty(splits, batch, heads, num_queries, dtype=inputs.sum_dtype, device=query.device)
+    lse = torch.empty(
+        splits, batch, heads, num_queries, dtype=inputs.sum_dtype, device=query.device
+    )
     with torch.cuda.device_of(query):
         _launch(
             read_kernel, blocks * splits,
@@ -119,10 +128,12 @@ def backward(
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of query, keys, values, v, bias and diagonals, each None if not needed or without input.
+    """Return the gradients of query, keys, values, v, bias and diagonals, each None if not needed
+    or without input.
 
-    Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may differ between
-    calls; all others are deterministic. `tiles`: None for `BACKWARD`, or `STEP` for few queries.
+    Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may
+    differ between calls; all others are deterministic. `tiles`: None for `BACKWARD`, or `STEP` for
+    few queries.
 
     Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
     """
@@ -154,7 +165,11 @@ def _query_gradients(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of query, v, bias and diagonals, by programs that own queries."""
-    needs = (*needs[:2], needs[2] and inputs.bias is not None, needs[3] and inputs.diagonals is not None)
+    needs = (
+        *needs[:2],
+        needs[2] and inputs.bias is not None,
+        needs[3] and inputs.diagonals is not None,
+    )
     if not any(needs):
         return (None,) * 4
     (batch, heads, num_queries, num_keys), dim = inputs.sizes, inputs.query.shape[-1]
@@ -174,7 +189,9 @@ def _query_gradients(
         OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
     )  # fmt: skip
     if grad_query is not None:
-        grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(2, 3)  # the kernel's weights are -2 v, for 4 v
+        grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(
+            2, 3
+        )  # the kernel's weights are -2 v, for 4 v
     grad_v = None if grad_v is None else grad_v.sum((0, 1, 4))[:, :dim]
     return (
         _like(grad_query, inputs.query),
@@ -200,7 +217,9 @@ def _keys_gradients(
     splits = num_splits(blocks, num_queries, tiles)
     shapes = (launch.units, num_keys), (num_keys, inputs.values.shape[-1])
     grad_keys, grad_values = sums = [
-        torch.zeros(splits, batch, key_heads, *shape, dtype=inputs.sum_dtype, device=inputs.keys.device)
+        torch.zeros(
+            splits, batch, key_heads, *shape, dtype=inputs.sum_dtype, device=inputs.keys.device
+        )
         if need
         else None
         for shape, need in zip(shapes, needs, strict=True)
@@ -212,7 +231,9 @@ def _keys_gradients(
     )  # fmt: skip
     if grad_keys is not None:
         grad_keys = -2.0 * grad_keys.sum(0)[:, :, :dim].transpose(2, 3)
-    return _like(grad_keys, inputs.keys), _like(None if grad_values is None else grad_values.sum(0), inputs.values)
+    return _like(grad_keys, inputs.keys), _like(
+        None if grad_values is None else grad_values.sum(0), inputs.values
+    )
 
 
 def _step_gradients(
@@ -223,12 +244,29 @@ def _step_gradients(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return all gradients for few queries, by programs that own keys."""
-    (batch, heads, num_queries, num_keys), key_heads, dim = inputs.sizes, inputs.keys.shape[1], inputs.query.shape[-1]
+    (batch, heads, num_queries, num_keys), key_heads, dim = (
+        inputs.sizes,
+        inputs.keys.shape[1],
+        inputs.query.shape[-1],
+    )
     tiles = tiles._replace(own=tiles.other).fit(num_keys, inputs.values.shape[-1])
     blocks = triton.cdiv(num_keys, tiles.own)
     row = blocks, batch, heads, num_queries, dim
-    shapes = row, row, _shape(inputs.keys), _shape(inputs.values), _shape(inputs.bias), _shape(inputs.diagonals)
-    is_needed = needs[0], needs[3], needs[1], needs[2], *(needs[i] and inputs[i + 3] is not None for i in (4, 5))
+    shapes = (
+        row,
+        row,
+        _shape(inputs.keys),
+        _shape(inputs.values),
+        _shape(inputs.bias),
+        _shape(inputs.diagonals),
+    )
+    is_needed = (
+        needs[0],
+        needs[3],
+        needs[1],
+        needs[2],
+        *(needs[i] and inputs[i + 3] is not None for i in (4, 5)),
+    )
     sums = [
         torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
         for shape, need in zip(shapes, is_needed, strict=True)
@@ -250,7 +288,8 @@ def _step_gradients(
 
 
 def _v_gradient(sums: Tensor | None, v: Tensor) -> Tensor | None:
-    """Return the gradient of v from sum_ij ds r, (head, dim), summed over heads if they share one v."""
+    """Return the gradient of v from sum_ij ds r, (head, dim), summed over heads if they share one
+    v."""
     if sums is None:
         return None
     return (-2.0 * (sums if v.shape[0] == sums.shape[0] else sums.sum(0, keepdim=True))).to(v.dtype)
@@ -273,13 +312,17 @@ def _shape(tensor: Tensor | None) -> tuple[int, ...]:
 
 
 def _like(gradient: Tensor | None, tensor: Tensor | None) -> Tensor | None:
-    """Return the gradient contiguous and in the dtype of its tensor, as the fake operator declares."""
-    return gradient if gradient is None or tensor is None else gradient.to(tensor.dtype).contiguous()
+    """Return the gradient contiguous and in the dtype of its tensor, as the fake operator
+    declares."""
+    return (
+        gradient if gradient is None or tensor is None else gradient.to(tensor.dtype).contiguous()
+    )
 
 
 def _require_gpu(query: Tensor) -> None:
     if not (query.is_cuda or is_interpreted()):
         raise ValueError(
-            f"query must be on a GPU for this kernel, got {query.device}; Triton's interpreter runs it on any device, "
+            f"query must be on a GPU for this kernel, got {query.device}; Triton's interpreter "
+            f"runs it on any device, "
             "slowly, if TRITON_INTERPRET=1 is set before triton is first imported"
         )

@@ -1,11 +1,12 @@
-"""Additive attention on a GPU, forward: one program per block of queries, keys in tiles, weights never stored.
+"""Additive attention on a GPU, forward: one program per block of queries, keys in tiles, weights
+never stored.
 
     m' = max(m, max_j s[j])    w[j] = e^(s[j] - m')    f = e^(m - m')
     l' = f l + sum_j w[j]      o' = f o + sum_j w[j] value[j]
 
-with s the scores of a tile (regard.native.additive.gpu.tiles); at the end out = o / l, and lse = m + log l for the
-gradient: the online softmax of milakov2018. For few queries, keys are split over several programs, and the caller
-merges their outputs.
+with s the scores of a tile (regard.native.additive.gpu.tiles); at the end out = o / l, and lse = m
++ log l for the gradient: the online softmax of milakov2018. For few queries, keys are split over
+several programs, and the caller merges their outputs.
 """
 
 from typing import no_type_check
@@ -29,16 +30,23 @@ def add_values(
     sums, out, scores, rescale, values, rows, cols, num_queries, num_keys, value_dim,
     VALUES: tl.constexpr, CHUNKED: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rescale the sums and add scores @ values: in registers, or in `out` if a value spans several chunks."""
+    """Rescale the sums and add scores @ values: in registers, or in `out` if a value spans several
+    chunks."""
     for at in range(0, value_dim, VALUES):
         lanes = at + tl.arange(0, VALUES)
         inside = (lanes < value_dim)[:, None] & (cols < num_keys)[None, :]
         source = values + cols.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-        part = product(tl.load(source, mask=inside, other=0.0), scores, DOT, PRECISION, WIDE)  # (value_dim, query)
+        part = product(
+            tl.load(source, mask=inside, other=0.0), scores, DOT, PRECISION, WIDE
+        )  # (value_dim, query)
         if CHUNKED:
             target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
             inside = (lanes < value_dim)[:, None] & (rows < num_queries)[None, :]
-            tl.store(target, tl.load(target, mask=inside, other=0.0) * rescale[None, :] + part, mask=inside)
+            tl.store(
+                target,
+                tl.load(target, mask=inside, other=0.0) * rescale[None, :] + part,
+                mask=inside,
+            )
         else:
             sums = sums * rescale[None, :] + part
     if CHUNKED:
@@ -48,8 +56,11 @@ def add_values(
 
 @triton.jit
 @no_type_check
-def finish(sums, out, top, norm, rows, num_queries, value_dim, VALUES: tl.constexpr, CHUNKED: tl.constexpr):
-    """Divide by the normalizer and store; return the log-sum-exp. A fully masked row gives 0 and -inf."""
+def finish(
+    sums, out, top, norm, rows, num_queries, value_dim, VALUES: tl.constexpr, CHUNKED: tl.constexpr
+):
+    """Divide by the normalizer and store; return the log-sum-exp. A fully masked row gives 0 and
+    -inf."""
     is_masked = norm == 0.0
     scale = 1.0 / tl.where(is_masked, 1.0, norm)
     for at in range(0, value_dim, VALUES):
@@ -71,10 +82,12 @@ def read_kernel(
     OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr, UNITS: tl.constexpr,
     SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Read one split of the keys for one block of `OWN` queries of one head; a single query if `fits` is None.
+    """Read one split of the keys for one block of `OWN` queries of one head; a single query if
+    `fits` is None.
 
-    Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). If a value has more than
-    `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must be initialized with zeros.
+    Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). If a
+    value has more than `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must be
+    initialized with zeros.
     """
     start, split, batch_head, num_slices = locate_program(num_queries, splits, OWN)
     batch, head = batch_head // heads, batch_head % heads
@@ -115,7 +128,9 @@ def read_kernel(
                     SHARED, FAST, WIDE,
                 )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
-            anchor = tl.where(new_top == float("-inf"), 0.0, new_top)  # no key yet: e^(-inf - 0) = 0, not NaN
+            anchor = tl.where(
+                new_top == float("-inf"), 0.0, new_top
+            )  # no key yet: e^(-inf - 0) = 0, not NaN
             scores, rescale = tl.exp(scores - anchor[None, :]), tl.exp(top - anchor)
             norm, top = norm * rescale + tl.sum(scores, 0), new_top
             sums = add_values(

@@ -1,8 +1,11 @@
-"""Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile sizes.
+"""Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile
+sizes.
 
-    A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] + max_j b[j,d] <= LIMIT
+    A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] +
+    max_j b[j,d] <= LIMIT
 
-so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see regard.native.additive.gpu.tiles.
+so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see
+regard.native.additive.gpu.tiles.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +20,8 @@ from torch.nn.functional import pad
 from regard.native.additive.gpu.tiles import CHUNK, LIMIT, product
 
 MAX_STEP_QUERIES = 4
-"""Up to this number of queries, as in step-by-step decoding, tanh is computed per pair and each query separately."""
+"""Up to this number of queries, as in step-by-step decoding, tanh is computed per pair and each
+query separately."""
 
 MAX_SPLITS = 16
 
@@ -48,11 +52,15 @@ class Tiles(NamedTuple):
     units: int = 64
     """Number of units computed at a time for few queries."""
     registers: int | None = 128
-    """Largest number of registers per thread, on NVIDIA: 128 allows 16 warps per multiprocessor, 255 allows 8."""
+    """Largest number of registers per thread, on NVIDIA: 128 allows 16 warps per multiprocessor,
+    255 allows 8."""
 
     def fit(self, own_len: int, value_dim: int) -> "Tiles":
         """Return tiles that are no larger than the problem."""
-        own, values = triton.next_power_of_2(max(own_len, 1)), triton.next_power_of_2(max(value_dim, 1))
+        own, values = (
+            triton.next_power_of_2(max(own_len, 1)),
+            triton.next_power_of_2(max(value_dim, 1)),
+        )
         return self._replace(own=min(self.own, own), values=min(self.values, values))
 
 
@@ -77,7 +85,8 @@ class AdditiveInputs(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """True for so few queries that the exponentials of all keys would cost more than they save."""
+        """True for so few queries that the exponentials of all keys would cost more than they
+        save."""
         return self.query.shape[2] <= MAX_STEP_QUERIES
 
     @property
@@ -98,13 +107,20 @@ class LaunchArguments(NamedTuple):
 
 
 def is_interpreted() -> bool:
-    """Return True if Triton runs kernels in its interpreter (TRITON_INTERPRET=1 at its import), on any device."""
+    """Return True if Triton runs kernels in its interpreter (TRITON_INTERPRET=1 at its import), on
+    any device."""
     return not isinstance(product, triton.JITFunction)
 
 
 def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
-    """Return the number of programs over which to split the other side: enough of them, each with a few tiles."""
-    return max(1, min(tiles.programs // programs, other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS))
+    """Return the number of programs over which to split the other side: enough of them, each with a
+    few tiles."""
+    return max(
+        1,
+        min(
+            tiles.programs // programs, other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS
+        ),
+    )
 
 
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -127,30 +143,46 @@ def compute_exponentials(
     query = query.to(sum_dtype).unflatten(1, (key_heads, group))
     keys = keys.to(sum_dtype)
     top = query.amax((2, 3))  # (batch, key_head, dim)
-    is_small = weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1) <= MAX_SHARED_WEIGHT  # (key_head,)
-    fits = (top + keys.amax(2) <= LIMIT) & is_small[:, None]  # (batch, key_head, dim); NaN does not fit
+    is_small = (
+        weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1) <= MAX_SHARED_WEIGHT
+    )  # (key_head,)
+    fits = (top + keys.amax(2) <= LIMIT) & is_small[
+        :, None
+    ]  # (batch, key_head, dim); NaN does not fit
     fits = pad(fits, (0, units - dim), value=True).unflatten(-1, (units // CHUNK, CHUNK)).all(-1)
     query_exp = (2.0 * (query - top[:, :, None, None])).exp().flatten(1, 2)
     keys_exp = (2.0 * (keys + top[:, :, None])).exp()
     extra = units - dim
-    query_exp = pad(query_exp.transpose(2, 3), (0, padded_length(num_queries) - num_queries, 0, extra)).contiguous()
-    keys_exp = pad(keys_exp.transpose(2, 3), (0, padded_length(num_keys) - num_keys, 0, extra)).contiguous()
+    query_exp = pad(
+        query_exp.transpose(2, 3), (0, padded_length(num_queries) - num_queries, 0, extra)
+    ).contiguous()
+    keys_exp = pad(
+        keys_exp.transpose(2, 3), (0, padded_length(num_keys) - num_keys, 0, extra)
+    ).contiguous()
     return query_exp, keys_exp, fits.to(torch.int32)
 
 
 def padded_length(length: int) -> int:
-    """Round a length up to whole tiles: kernels then load exponentials without masks, four numbers at a time."""
+    """Round a length up to whole tiles: kernels then load exponentials without masks, four numbers
+    at a time."""
     return triton.cdiv(length, LENGTH_MULTIPLE) * LENGTH_MULTIPLE
 
 
-def key_ranges(inputs: AdditiveInputs) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
-    """Return first and last clipped to 0 .. key; (key, 0) for an empty range, which widens no block's range."""
+def key_ranges(
+    inputs: AdditiveInputs,
+) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
+    """Return first and last clipped to 0 .. key; (key, 0) for an empty range, which widens no
+    block's range."""
     *rows, num_keys = inputs.sizes
     device = inputs.query.device
     first = (
-        torch.zeros((), dtype=torch.int64, device=device) if inputs.first is None else inputs.first.clamp(0, num_keys)
+        torch.zeros((), dtype=torch.int64, device=device)
+        if inputs.first is None
+        else inputs.first.clamp(0, num_keys)
     )
-    last = torch.full_like(first, num_keys) if inputs.last is None else inputs.last.clamp(0, num_keys)
+    last = (
+        torch.full_like(first, num_keys) if inputs.last is None else inputs.last.clamp(0, num_keys)
+    )
     is_open = first < last
     first, last = torch.where(is_open, first, num_keys), torch.where(is_open, last, 0)
     first, last = (bound.to(torch.int32).expand(rows).contiguous() for bound in (first, last))
@@ -160,11 +192,23 @@ def key_ranges(inputs: AdditiveInputs) -> tuple[Int[Tensor, "batch head query"],
 def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     """Return the arguments shared by all kernels."""
     batch, heads, num_queries, num_keys = inputs.sizes
-    dim, key_heads, value_dim = inputs.query.shape[-1], inputs.keys.shape[1], inputs.values.shape[-1]
+    dim, key_heads, value_dim = (
+        inputs.query.shape[-1],
+        inputs.keys.shape[1],
+        inputs.values.shape[-1],
+    )
     units = triton.cdiv(dim, CHUNK) * CHUNK
-    weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim)).expand(heads, units).contiguous()
+    weights = (
+        pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))
+        .expand(heads, units)
+        .contiguous()
+    )
     totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
-    exps = (None, None, None) if inputs.is_step else compute_exponentials(inputs.query, inputs.keys, weights)
+    exps = (
+        (None, None, None)
+        if inputs.is_step
+        else compute_exponentials(inputs.query, inputs.keys, weights)
+    )
     allowed = None if inputs.allowed is None else inputs.allowed.view(torch.uint8)
     diagonals = None if inputs.diagonals is None else inputs.diagonals.contiguous()
     diagonal_shape = batch, heads, num_queries + num_keys - 1
@@ -182,8 +226,11 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     flags = {
         "SHARED": tiles.shared,
         "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
-        "DOT": _dot_dtype(inputs.query.dtype) if min(tiles.own, tiles.other, tiles.values) >= 16 else None,
-        # Three products in tf32 are as accurate as float32; float64 and other vendors support only "ieee".
+        "DOT": _dot_dtype(inputs.query.dtype)
+        if min(tiles.own, tiles.other, tiles.values) >= 16
+        else None,
+        # Three products in tf32 are as accurate as float32; float64 and other vendors support only
+        # "ieee".
         "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
         "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,
         "num_warps": tiles.warps,
@@ -195,7 +242,8 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
 
 
 def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
-    """Return the dtype of tensor-core products; float32 in the interpreter, which multiplies bfloat16 as integers."""
+    """Return the dtype of tensor-core products; float32 in the interpreter, which multiplies
+    bfloat16 as integers."""
     if dtype == torch.float64:
         return tl.float64
     if is_interpreted():

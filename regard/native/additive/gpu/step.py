@@ -1,9 +1,9 @@
 """Additive attention on a GPU, backward for few queries, as in step-by-step decoding.
 
-The formulas are those of regard.native.additive.gpu.backward. With one query there are no sums over queries to share:
-each program owns a block of keys, processes one query after the other, and computes many units at a time. It writes the
-gradients of the queries to rows of its own, which the caller adds up; only the gradients of broadcast biases are added
-atomically.
+The formulas are those of regard.native.additive.gpu.backward. With one query there are no sums over
+queries to share: each program owns a block of keys, processes one query after the other, and
+computes many units at a time. It writes the gradients of the queries to rows of its own, which the
+caller adds up; only the gradients of broadcast biases are added atomically.
 """
 
 from typing import no_type_check
@@ -12,22 +12,39 @@ import triton
 import triton.language as tl
 
 from regard.native.additive.gpu.backward import add_at, add_bias_gradients
-from regard.native.additive.gpu.tiles import add_row_units, initial_scores, locate_program, row_residuals
+from regard.native.additive.gpu.tiles import (
+    add_row_units,
+    initial_scores,
+    locate_program,
+    row_residuals,
+)
 
 
 @triton.jit
 @no_type_check
 def step_score_gradients(
-    probs, delta, grad_values, grad_out, values, cols, num_keys, value_dim, VALUES: tl.constexpr, WIDE: tl.constexpr
+    probs,
+    delta,
+    grad_values,
+    grad_out,
+    values,
+    cols,
+    num_keys,
+    value_dim,
+    VALUES: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
-    """Return the gradients of the scores of one query, (key, 1), and add p grad_out to grad_values."""
+    """Return the gradients of the scores of one query, (key, 1), and add p grad_out to
+    grad_values."""
     slopes = tl.zeros_like(probs)
     for at in range(0, value_dim, VALUES):
         lanes = at + tl.arange(0, VALUES)
         inside = (cols < num_keys)[:, None] & (lanes < value_dim)[None, :]
         offsets = cols.to(tl.int64)[:, None] * value_dim + lanes[None, :]
         gradient = tl.load(grad_out + lanes, mask=lanes < value_dim, other=0.0).to(WIDE)[None, :]
-        slopes += tl.sum(tl.load(values + offsets, mask=inside, other=0.0).to(WIDE) * gradient, 1)[:, None]
+        slopes += tl.sum(tl.load(values + offsets, mask=inside, other=0.0).to(WIDE) * gradient, 1)[
+            :, None
+        ]
         if grad_values is not None:
             add_at(grad_values + offsets, probs * gradient, inside)
     return probs * (slopes - delta)
@@ -39,7 +56,8 @@ def step_unit_gradients(
     grad_query, grad_weights, grad_keys, slopes, query, keys, weights, cols, num_keys, dim,
     UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the unit gradients of one query: stored for the query and the weights, added for the keys."""
+    """Compute the unit gradients of one query: stored for the query and the weights, added for the
+    keys."""
     for unit in range(0, dim, UNITS):
         lanes = unit + tl.arange(0, UNITS)
         lanes_in = lanes < dim
@@ -63,11 +81,13 @@ def step_kernel(
     OWN: tl.constexpr, VALUES: tl.constexpr, UNITS: tl.constexpr, ATOMIC: tl.constexpr,
     SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of `OWN` keys of one key head for every query that reads it, in turn.
+    """Compute the gradients of one block of `OWN` keys of one key head for every query that reads
+    it, in turn.
 
-    All gradients are initialized with zeros and may be None: grad_query and grad_weights (blocks, batch, head,
-    query, dim), grad_keys (batch, key_head, key, dim), grad_values (batch, key_head, key, value_dim), grad_bias with
-    `bias_strides`, grad_diagonals with the strides of the diagonals.
+    All gradients are initialized with zeros and may be None: grad_query and grad_weights (blocks,
+    batch, head, query, dim), grad_keys (batch, key_head, key, dim), grad_values (batch, key_head,
+    key, value_dim), grad_bias with `bias_strides`, grad_diagonals with the strides of the
+    diagonals.
     """
     start, _, key_side, num_slices = locate_program(num_keys, 1, OWN)
     batch = key_side // key_heads
@@ -79,7 +99,9 @@ def step_kernel(
         grad_keys += key_side * num_keys * dim
     if grad_values is not None:
         grad_values += key_side * num_keys * value_dim
-    block = (start // OWN) * (num_slices * group * num_queries)  # its rows of grad_query and grad_weights
+    block = (start // OWN) * (
+        num_slices * group * num_queries
+    )  # its rows of grad_query and grad_weights
     for step in range(0, group * num_queries):
         head = key_side % key_heads * group + step // num_queries
         at = (batch * heads + head) * num_queries + step % num_queries

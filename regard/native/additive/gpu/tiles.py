@@ -1,19 +1,23 @@
-"""Shared parts of the GPU kernels of additive attention: one tile of scores, and the residuals of its gradient.
+"""Shared parts of the GPU kernels of additive attention: one tile of scores, and the residuals of
+its gradient.
 
-    score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])        (bahdanau2015, appendix A.1.2; a, b: query and key)
-    tanh(a + b) = 1 - 2 r     r = 1 / (1 + A B)     A = exp(2 (a - top))   B = exp(2 (b + top))     tanh' = 4 r (1 - r)
+    score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])        (bahdanau2015, appendix A.1.2; a, b: query
+    and key) tanh(a + b) = 1 - 2 r     r = 1 / (1 + A B)     A = exp(2 (a - top))   B = exp(2 (b +
+    top))     tanh' = 4 r (1 - r)
 
-A and B cost one exponential per number, not per pair; what remains per pair and unit is a multiply-add and a
-reciprocal. Reciprocals are slow on a GPU (special-function units: a sixteenth of a lane's rate), so several units share
-one division: v0/x0 + v1/x1 = (v0 x1 + v1 x0) / (x0 x1), and the same again for two of these.
+A and B cost one exponential per number, not per pair; what remains per pair and unit is a
+multiply-add and a reciprocal. Reciprocals are slow on a GPU (special-function units: a sixteenth of
+a lane's rate), so several units share one division: v0/x0 + v1/x1 = (v0 x1 + v1 x0) / (x0 x1), and
+the same again for two of these.
 
-Range: `top` is the largest a of the unit, so A is at most 1. If the largest a and b add up to `LIMIT` or less, x is at
-most 1 + e^20, the product of four is at most 6e34, and A underflows to 0 only for pairs whose tanh is -1 to the last
-bit: the sum is below LIMIT - 43. Otherwise the four units are computed separately from a and b themselves: tanh(a + b)
-with |a + b| clamped at 30. So every finite input is accurate; in float32 each tanh to about 2e-7.
+Range: `top` is the largest a of the unit, so A is at most 1. If the largest a and b add up to
+`LIMIT` or less, x is at most 1 + e^20, the product of four is at most 6e34, and A underflows to 0
+only for pairs whose tanh is -1 to the last bit: the sum is below LIMIT - 43. Otherwise the four
+units are computed separately from a and b themselves: tanh(a + b) with |a + b| clamped at 30. So
+every finite input is accurate; in float32 each tanh to about 2e-7.
 
-A tile has the `other` side in rows and the side that the program owns (`own`) in columns, along which Triton puts the
-lanes of a warp: sums over `other` then stay (almost) inside a thread.
+A tile has the `other` side in rows and the side that the program owns (`own`) in columns, along
+which Triton puts the lanes of a warp: sums over `other` then stay (almost) inside a thread.
 """
 
 from typing import no_type_check
@@ -25,23 +29,30 @@ CHUNK = 4
 """Units computed at a time; the unit axes are padded to a multiple of it."""
 
 LIMIT = 10.0
-"""Largest a + b with which units may share a division: (1 + exp(2 LIMIT)) ** CHUNK must be finite in float32."""
+"""Largest a + b with which units may share a division: (1 + exp(2 LIMIT)) ** CHUNK must be finite
+in float32."""
 
-# The shape checker of the tests would wrap the functions below, and Triton compiles the source of the wrapper:
-# no_type_check prevents that.
+# The shape checker of the tests would wrap the functions below, and Triton compiles the source of
+# the wrapper: no_type_check prevents that.
 
 
 @triton.jit
 @no_type_check
 def locate_program(own_len, splits, OWN: tl.constexpr):
-    """Return the work of this program: first index it owns, split, slice (batch and head), and number of slices.
+    """Return the work of this program: first index it owns, split, slice (batch and head), and
+    number of slices.
 
     The grid has one axis, as the others are limited to 65,535.
     """
     blocks = (own_len + OWN - 1) // OWN
     program = tl.program_id(0)
     num_slices = tl.num_programs(0) // blocks // splits
-    return program % blocks * OWN, program // blocks % splits, (program // blocks // splits).to(tl.int64), num_slices
+    return (
+        program % blocks * OWN,
+        program // blocks % splits,
+        (program // blocks // splits).to(tl.int64),
+        num_slices,
+    )
 
 
 @triton.jit
@@ -55,7 +66,8 @@ def split_range(other_len, split, splits, OTHER: tl.constexpr):
 @triton.jit
 @no_type_check
 def reciprocal(x, FAST: tl.constexpr):
-    """Return 1 / x: on NVIDIA one special-function instruction, accurate to one ulp, where `/` takes several."""
+    """Return 1 / x: on NVIDIA one special-function instruction, accurate to one ulp, where `/`
+    takes several."""
     if FAST:
         result = tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -68,7 +80,8 @@ def reciprocal(x, FAST: tl.constexpr):
 @triton.jit
 @no_type_check
 def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    """Return left @ right, on the tensor cores in the dtype `DOT`, or without them (None) for small tiles."""
+    """Return left @ right, on the tensor cores in the dtype `DOT`, or without them (None) for small
+    tiles."""
     if DOT is None:
         result = tl.sum(left.to(WIDE)[:, :, None] * right.to(WIDE)[None, :, :], axis=1)
     else:
@@ -79,9 +92,22 @@ def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.co
 @triton.jit
 @no_type_check
 def initial_scores(
-    rows, cols, first, last, batch, head, num_queries, num_keys, allowed, bias, diagonals, strides, WIDE: tl.constexpr
+    rows,
+    cols,
+    first,
+    last,
+    batch,
+    head,
+    num_queries,
+    num_keys,
+    allowed,
+    bias,
+    diagonals,
+    strides,
+    WIDE: tl.constexpr,
 ):
-    """Return the scores without any unit: the bias, or -inf for masked pairs. Adding units changes no -inf."""
+    """Return the scores without any unit: the bias, or -inf for masked pairs. Adding units changes
+    no -inf."""
     is_allowed = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
     rows_wide = rows.to(tl.int64)  # row * stride may pass 2**31
     if allowed is not None:
@@ -102,7 +128,8 @@ def initial_scores(
 def divisor(own_exp, other_exp, unit, own_at, other_at, own_padded, other_padded):
     """Return x = 1 + A B of one unit, relative to the pointers.
 
-    No mask on either side: rows are padded to whole tiles, and a mask would cost an instruction per number loaded.
+    No mask on either side: rows are padded to whole tiles, and a mask would cost an instruction per
+                            number loaded.
     """
     own = tl.load(own_exp + unit * own_padded + own_at)
     other = tl.load(other_exp + unit * other_padded + other_at)
@@ -112,12 +139,32 @@ def divisor(own_exp, other_exp, unit, own_at, other_at, own_padded, other_padded
 @triton.jit
 @no_type_check
 def exact_residual(
-    own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST: tl.constexpr, WIDE: tl.constexpr
+    own_raw,
+    other_raw,
+    unit,
+    own_at,
+    other_at,
+    own_len,
+    other_len,
+    dim,
+    FAST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
-    """Return r of one unit for every finite input: halves cannot overflow in the sum, and |a + b| is clamped at 30."""
+    """Return r of one unit for every finite input: halves cannot overflow in the sum, and |a + b|
+    is clamped at 30."""
     unit = tl.minimum(unit, dim - 1)  # padded units have weight 0, so any value may be loaded
-    own = tl.load(own_raw + own_at.to(tl.int64) * dim + unit, mask=own_at < own_len, other=0.0).to(WIDE) * 0.5
-    other = tl.load(other_raw + other_at.to(tl.int64) * dim + unit, mask=other_at < other_len, other=0.0).to(WIDE) * 0.5
+    own = (
+        tl.load(own_raw + own_at.to(tl.int64) * dim + unit, mask=own_at < own_len, other=0.0).to(
+            WIDE
+        )
+        * 0.5
+    )
+    other = (
+        tl.load(
+            other_raw + other_at.to(tl.int64) * dim + unit, mask=other_at < other_len, other=0.0
+        ).to(WIDE)
+        * 0.5
+    )
     half = other[:, None] + own[None, :]
     half = tl.where(half > 15.0, 15.0, half)  # not tl.minimum, which drops NaN
     half = tl.where(half < -15.0, -15.0, half)
@@ -131,7 +178,9 @@ def fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: t
     if SHARED == 4:
         left = x0 * x1
         right = x2 * x3
-        total = ((w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left) * reciprocal(left * right, FAST)
+        total = ((w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left) * reciprocal(
+            left * right, FAST
+        )
     elif SHARED == 2:
         total = (w0 * x1 + w1 * x0) * reciprocal(x0 * x1, FAST)
         total += (w2 * x3 + w3 * x2) * reciprocal(x2 * x3, FAST)
@@ -167,7 +216,9 @@ def add_units_exact(
 ):  # fmt: skip
     """Return scores + weights . r of four units from `unit` on; in a loop, to save registers."""
     for offset in range(0, 4):
-        r = exact_residual(own_raw, other_raw, unit + offset, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+        r = exact_residual(
+            own_raw, other_raw, unit + offset, own_at, other_at, own_len, other_len, dim, FAST, WIDE
+        )
         scores += tl.load(weights + offset) * r
     return scores
 
@@ -175,11 +226,17 @@ def add_units_exact(
 @triton.jit
 @no_type_check
 def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
-    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs as `exact_residual`."""
+    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs as
+    `exact_residual`."""
     lanes_in = lanes < dim
     inside = (cols < num_keys)[:, None] & lanes_in[None, :]
     own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
-    other = tl.load(keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :], mask=inside, other=0.0).to(WIDE) * 0.5
+    other = (
+        tl.load(
+            keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :], mask=inside, other=0.0
+        ).to(WIDE)
+        * 0.5
+    )
     half = other + own[None, :]
     half = tl.where(half > 15.0, 15.0, half)
     half = tl.where(half < -15.0, -15.0, half)
@@ -192,8 +249,8 @@ def add_row_units(
     scores, query, keys, cols, num_keys, weights, dim,
     UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return scores (key, 1) + sum_d weights[d] r[d] of the query at `query`, many units at a time, as there are too
-    few pairs to occupy a GPU with one unit after the other."""
+    """Return scores (key, 1) + sum_d weights[d] r[d] of the query at `query`, many units at a time,
+    as there are too few pairs to occupy a GPU with one unit after the other."""
     for unit in range(0, dim, UNITS):
         lanes = unit + tl.arange(0, UNITS)
         weight = tl.load(weights + lanes, mask=lanes < dim, other=0.0)
@@ -212,11 +269,31 @@ def add_all_units(
     for unit in range(0, units, 4):
         if tl.load(fits + unit // 4) != 0:
             scores = add_units_shared(
-                scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded, weights + unit, SHARED, FAST
+                scores,
+                own_exp,
+                other_exp,
+                own_at,
+                other_at,
+                own_padded,
+                other_padded,
+                weights + unit,
+                SHARED,
+                FAST,
             )
         else:
             scores = add_units_exact(
-                scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights + unit, unit, dim, FAST, WIDE
+                scores,
+                own_raw,
+                other_raw,
+                own_at,
+                other_at,
+                own_len,
+                other_len,
+                weights + unit,
+                unit,
+                dim,
+                FAST,
+                WIDE,
             )
         own_exp += 4 * own_padded
         other_exp += 4 * other_padded
@@ -229,7 +306,8 @@ def residuals(
     own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
     fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return r of units `unit` and `unit + 1`, which share a division; both values are needed, so pairs are optimal."""
+    """Return r of units `unit` and `unit + 1`, which share a division; both values are needed, so
+    pairs are optimal."""
     if tl.load(fits + unit // 4) != 0:
         x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_padded, other_padded)
         x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
@@ -237,8 +315,12 @@ def residuals(
         r0 = inverse * x1
         r1 = inverse * x0
     else:
-        r0 = exact_residual(own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
-        r1 = exact_residual(own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE)
+        r0 = exact_residual(
+            own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST, WIDE
+        )
+        r1 = exact_residual(
+            own_raw, other_raw, unit + 1, own_at, other_at, own_len, other_len, dim, FAST, WIDE
+        )
     return r0, r1
 
 
@@ -248,7 +330,8 @@ def score_gradients(
     weights, delta, own_side, other_side, own_at, other_at, own_len, other_len, value_dim,
     VALUES: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of the scores: weights (grad_out . value - delta). The sides are values and grad_out."""
+    """Return the gradient of the scores: weights (grad_out . value - delta). The sides are values
+    and grad_out."""
     grad_weights = tl.zeros_like(weights)
     own_wide = own_at.to(tl.int64)
     other_wide = other_at.to(tl.int64)
@@ -256,7 +339,13 @@ def score_gradients(
         lanes = at + tl.arange(0, VALUES)
         own_open = (own_at < own_len)[None, :] & (lanes < value_dim)[:, None]
         other_open = (other_at < other_len)[:, None] & (lanes < value_dim)[None, :]
-        own = tl.load(own_side + own_wide[None, :] * value_dim + lanes[:, None], mask=own_open, other=0.0)
-        other = tl.load(other_side + other_wide[:, None] * value_dim + lanes[None, :], mask=other_open, other=0.0)
+        own = tl.load(
+            own_side + own_wide[None, :] * value_dim + lanes[:, None], mask=own_open, other=0.0
+        )
+        other = tl.load(
+            other_side + other_wide[:, None] * value_dim + lanes[None, :],
+            mask=other_open,
+            other=0.0,
+        )
         grad_weights += product(other, own, DOT, PRECISION, WIDE)
     return weights * (grad_weights - delta)

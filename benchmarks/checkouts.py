@@ -25,7 +25,7 @@ from typing import Any
 VOCAB = 8000
 
 
-def reads() -> dict[str, Callable[[], object]]:
+def reader() -> dict[str, Callable[[], object]]:
     """Return reads of several kinds, some with gradients."""
     import torch  # noqa: PLC0415
 
@@ -185,7 +185,7 @@ def command_line() -> dict[str, Callable[[], object]]:
 
 
 PARTS = {
-    "read": reads,
+    "read": reader,
     "train": training,
     "decode": decoding,
     "predict": predicting,

@@ -44,8 +44,8 @@ def with_prefix(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
     state = model.start(source)
     tokens = torch.full((source.items.shape[0], 1), BOS)
     for _ in range(num_tokens):
-        hidden = model.core(model.writes.embed(tokens), state.core)
-        token = model.writes.answer(hidden[:, -1]).argmax(-1)
+        hidden = model.core(model.writer.embed(tokens), state.core)
+        token = model.writer.answer(hidden[:, -1]).argmax(-1)
         tokens = torch.cat((tokens, token[:, None]), 1)
     return tokens[:, 1:]
 
@@ -54,8 +54,8 @@ def with_model(model: Model, source: Padded, num_tokens: int) -> torch.Tensor:
     """Return the same tokens; each step runs the whole model again."""
     tokens = torch.full((source.items.shape[0], 1), BOS)
     for _ in range(num_tokens):
-        hidden = model.core(model.writes.embed(tokens), model.start(source).core)
-        token = model.writes.answer(hidden[:, -1]).argmax(-1)
+        hidden = model.core(model.writer.embed(tokens), model.start(source).core)
+        token = model.writer.answer(hidden[:, -1]).argmax(-1)
         tokens = torch.cat((tokens, token[:, None]), 1)
     return tokens[:, 1:]
 

@@ -230,7 +230,7 @@ def main() -> None:
     text = options.out.with_suffix(".txt")
     old = {row[:3]: row for row in _read_rows(text)}
     new = {
-        row[:3]: row for row in measure(options.reads, options.lengths, budget_s=options.seconds)
+        row[:3]: row for row in measure(options.reader, options.lengths, budget_s=options.seconds)
     }
     rows = sorted((old | new).values())
     exponents = [

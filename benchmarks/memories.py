@@ -208,16 +208,16 @@ def int8_table(rounds: int) -> None:
             exact = attend(query / (20 if uneven else 1), memory)
             error = attend(query / (20 if uneven else 1), small) - exact
             errors.append(float(error.abs().max() / exact.abs().max()))
-        reads = {
+        reader = {
             "Memory": functools.partial(attend, query, memory),
             "Quantized": functools.partial(attend, query, small),
             "once": lambda query=query, small=small: attend(
                 query, Memory(small.keys, small.values)
             ),
         }
-        times_by_name: dict[str, list[float]] = {name: [] for name in reads}
+        times_by_name: dict[str, list[float]] = {name: [] for name in reader}
         for _ in range(4 * rounds):
-            for name, read in reads.items():
+            for name, read in reader.items():
                 start = time.process_time()
                 read()
                 times_by_name[name].append((time.process_time() - start) * 1e3)

@@ -154,11 +154,11 @@ class TorchEncoder(nn.Module):
         dropout: float,
         *,
         inner_dropout: bool,
-        reads: nn.Module,
+        reader: nn.Module,
         classes: int,
     ):
         super().__init__()
-        self.reads = reads
+        self.reader = reader
         self.positions = nn.Parameter(torch.randn(1024, config.width) * 0.02)
         layer = nn.TransformerEncoderLayer(
             config.width,
@@ -181,13 +181,13 @@ class TorchEncoder(nn.Module):
 
     def mean_loss(self, batch: Text | Images) -> torch.Tensor:
         if isinstance(batch, Text):
-            items, targets = self.reads(batch.target.items[:, :-1]), batch.target.items[:, 1:]
+            items, targets = self.reader(batch.target.items[:, :-1]), batch.target.items[:, 1:]
             future = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
             hidden = self.core(
                 self.dropout(items + self.positions[: items.shape[1]]), mask=future, is_causal=True
             )
             return functional.cross_entropy(self.output(hidden).flatten(0, 1), targets.flatten())
-        items = self.reads(batch.source).flatten(2).mT
+        items = self.reader(batch.source).flatten(2).mT
         hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]))
         return functional.cross_entropy(self.output(hidden.mean(1)), batch.target)
 
@@ -240,7 +240,7 @@ def language(batches: int) -> Work:
     ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
     models: dict[str, Contestant] = {
         name: TorchEncoder(
-            config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65
+            config, 0.2, inner_dropout=inner, reader=nn.Embedding(65, 384), classes=65
         )
         for name, inner in {"torch": True, "torch-as-ours": False}.items()
     }
@@ -273,9 +273,9 @@ def images(batches: int) -> Work:
             lambda dim, pool: ClassWriter(dim, 10, pool=pool),
         )
     )
-    reads = nn.Conv2d(3, 192, 4, stride=4)
+    reader = nn.Conv2d(3, 192, 4, stride=4)
     models: dict[str, Contestant] = {
-        "torch": TorchEncoder(config, 0.0, inner_dropout=True, reads=reads, classes=10),
+        "torch": TorchEncoder(config, 0.0, inner_dropout=True, reader=reader, classes=10),
     }
     block = 12 * 192**2 + 2 * 64 * 192
     return Work(

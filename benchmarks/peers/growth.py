@@ -100,8 +100,8 @@ def build_model(model: str, width: int) -> Model:
     built_model = build(
         ModelConfig(core=core(model, width), dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB
     )
-    writes: Any = built_model.writes
-    writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    writer: Any = built_model.writer
+    writer.output_table.weight[[PAD, BOS, EOS]] = 0.0
     return built_model
 
 

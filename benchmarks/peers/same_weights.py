@@ -48,8 +48,8 @@ def our_translator(config: TransformerConfig, seed: int = 1) -> Model:
     torch.manual_seed(seed)
     sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
     model = build(ModelConfig(core=config, dropout=0.0), **sizes).eval()
-    writes: Any = model.writes
-    writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    writer: Any = model.writer
+    writer.output_table.weight[[PAD, BOS, EOS]] = 0.0
     for name, module in model.core.named_modules():
         if isinstance(module, nn.Linear):
             other = _CROSS_SCALE if ".cross." in name else _OTHER_SCALE
@@ -73,7 +73,7 @@ def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> Model:
 def as_marian(model: Any, config: TransformerConfig) -> Any:
     """Return Transformers' Marian with these weights."""
     marian_model = marian(config).eval()
-    marian_model.model.shared.weight.copy_(model.writes.output_table.weight)
+    marian_model.model.shared.weight.copy_(model.writer.output_table.weight)
     for side in (marian_model.model.encoder, marian_model.model.decoder):
         side.embed_tokens.weight = marian_model.model.shared.weight
         side.embed_positions.weight.copy_(
@@ -113,7 +113,7 @@ def as_gpt2(model: Any, sizes: Sizes) -> Any:
     settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
     gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
     body = gpt2.transformer
-    body.wte.weight.copy_(model.writes.output_table.weight)
+    body.wte.weight.copy_(model.writer.output_table.weight)
     body.wpe.weight.copy_(model.core.positions.weight[: sizes.context])
     for block, target in zip(model.core.decoder.children(), body.h, strict=True):
         _copy(target.ln_1, block.add_attention.norm)

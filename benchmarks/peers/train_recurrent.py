@@ -42,7 +42,7 @@ class PlainTranslator(nn.Module):
         super().__init__()
         self.table = nn.Embedding(VOCAB, SIZE, padding_idx=0)
         nn.init.normal_(self.table.weight, std=SIZE**-0.5)
-        self.reads = nn.GRU(SIZE, SIZE // 2, batch_first=True, bidirectional=True)
+        self.reader = nn.GRU(SIZE, SIZE // 2, batch_first=True, bidirectional=True)
         self.cell = nn.GRUCell(2 * SIZE, SIZE)
         self.bridge = nn.Linear(SIZE, SIZE)
         self.of_key, self.of_query, self.to_score = (
@@ -57,7 +57,7 @@ class PlainTranslator(nn.Module):
         packed = pack_padded_sequence(
             self._embed(source), lengths, batch_first=True, enforce_sorted=False
         )
-        states, last = self.reads(packed)
+        states, last = self.reader(packed)
         states = self.dropout(
             pad_packed_sequence(states, batch_first=True)[0]
         )  # (batch, source, SIZE)

@@ -74,9 +74,9 @@ def contestant(name: str, precision: str) -> Step:
         sizes = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feedforward": 4 * WIDTH}
         core = TransformerConfig(**sizes, activation="gelu", positions=NoPositionsConfig())
         config = ClassifierConfig(core=core, pool_heads=HEADS, dropout=0.0)
-        reads = ImageReader((3, SIDE, SIDE), WIDTH, patch=PATCH)
+        reader = ImageReader((3, SIDE, SIDE), WIDTH, patch=PATCH)
         model = build_classifier(
-            config, reads, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool)
+            config, reader, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool)
         )
         return our_step(model, precision)
     if name == "torch.nn.TransformerEncoder":

@@ -54,7 +54,7 @@ def limits_of(form: TextForm) -> Limits:
         if is_added
         else None
     )
-    target_ids = len(form.writes.output.weight)
+    target_ids = len(form.writer.output.weight)
     source_ids = target_ids if form.source is None else len(form.source.weight)
     return Limits(form.source is not None, source_ids, target_ids, form.max_positions, reason)
 

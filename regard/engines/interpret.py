@@ -57,7 +57,7 @@ def logits(
     Raises: ValueError or RuntimeError if sizes of the form do not match, or an item exceeds
             `largest`.
     """
-    core, writer = form.core, form.writes
+    core, writer = form.core, form.writer
     _require(
         len(writer.inputs.weight) == len(writer.output.weight),
         "its input and output tables have different numbers of ids",
@@ -88,7 +88,7 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
     lengths = [min(length, max_length) for length in _LENGTHS]
     steps = min(_STEPS, max_length)
     targets = torch.stack(
-        [_ids(len(form.writes.output.weight), steps, row) for row in range(len(lengths))]
+        [_ids(len(form.writer.output.weight), steps, row) for row in range(len(lengths))]
     )
     sources = None
     if form.source is not None:

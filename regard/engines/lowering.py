@@ -81,9 +81,9 @@ def lower(
         raise UnsupportedModelError(
             f"it is a {type(model).__name__}, not a model that generates text"
         )
-    if model.writes.part != "decoder":
+    if model.writer.part != "decoder":
         raise UnsupportedModelError(
-            f"its writes is a {type(model.writes).__name__}, which does not generate text"
+            f"the writer {type(model.writer).__name__}, which does not generate text"
         )
     if has_global_hooks():
         raise UnsupportedModelError("there are global module hooks")

@@ -103,8 +103,8 @@ def prefers_compiled(model: Any) -> bool:
 
 def _is_usual(model: Any) -> bool:
     """Return True for models of a kind that the compiled engine usually supports, on a CPU."""
-    core, reads = getattr(model, "core", None), getattr(model, "reads", None)
-    if not isinstance(reads, TokenReader | None):
+    core, reader = getattr(model, "core", None), getattr(model, "reader", None)
+    if not isinstance(reader, TokenReader | None):
         return False
     return isinstance(core, Transformer) and all(
         weight.device.type == "cpu" for weight in core.parameters()

@@ -54,11 +54,11 @@ class TorchEngine(Engine):
     @property
     def limits(self) -> Limits:
         """Inputs that the model accepts; positions are checked by the model itself."""
-        reads, writes = self._model.reads, self._model.writes
-        target_ids = _vocab_size(writes.inputs if isinstance(writes, TokenWriter) else None)
-        source_ids = target_ids if reads is None else _vocab_size(reads)
+        reader, writer = self._model.reader, self._model.writer
+        target_ids = _vocab_size(writer.inputs if isinstance(writer, TokenWriter) else None)
+        source_ids = target_ids if reader is None else _vocab_size(reader)
         return Limits(
-            reads is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal
+            reader is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal
         )
 
     def _search(

@@ -190,7 +190,7 @@ class TextForm:
     source: TableForm | None
     """Embedding of the source; None for a language model."""
     core: TransformerForm
-    writes: WriterForm
+    writer: WriterForm
 
     @property
     def max_positions(self) -> int | None:

@@ -105,9 +105,9 @@ def build(
     core = build_core(config.core, dropout=config.dropout)
     positions = None if grid is None else GridPositions(grid, config.core.width)
     return Model(
-        reads=_token_reader(TokenReader, config, source),
+        reader=_token_reader(TokenReader, config, source),
         core=core,
-        writes=TokenWriter(
+        writer=TokenWriter(
             _token_reader(TokenReader, config, target),
             output.table,
             output_projection=output.projection,
@@ -118,9 +118,9 @@ def build(
 
 
 def build_captioner(
-    config: ModelConfig, reads: Reader, *, vocab: int, label_smoothing: float = 0.0
+    config: ModelConfig, reader: Reader, *, vocab: int, label_smoothing: float = 0.0
 ) -> Model:
-    """Build a model that writes tokens of a vocabulary of this size about the input of `reads`.
+    """Build a model that writes tokens of a vocabulary of this size about the input of `reader`.
 
     Raises: ValueError if tie is all, as there are no source tokens.
     """
@@ -131,13 +131,13 @@ def build_captioner(
     core = build_core(config.core, dropout=config.dropout)
     inputs = _token_reader(TokenReader, config, target)
     settings = {"output_projection": output.projection, "label_smoothing": label_smoothing}
-    return Model(reads=reads, core=core, writes=TokenWriter(inputs, output.table, **settings))
+    return Model(reader=reader, core=core, writer=TokenWriter(inputs, output.table, **settings))
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
     """Build a causal language model, with tied input and output embeddings."""
     core = build_core(config.core, dropout=config.dropout, encodes=False)
-    return Model(reads=None, core=core, writes=TokenWriter(build_token_reader(config, vocab)))
+    return Model(reader=None, core=core, writer=TokenWriter(build_token_reader(config, vocab)))
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
@@ -147,16 +147,16 @@ def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) ->
         scenes = SceneTrackReader(observed, config.core.width)
         core = build_core(config.core, dropout=config.dropout, decodes=False)
         return Model(
-            reads=scenes,
+            reader=scenes,
             core=core,
-            writes=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout),
+            writer=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout),
         )
-    reads = TrackReader(observed, config.core.width)
+    reader = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     return Model(
-        reads=reads,
+        reader=reader,
         core=core,
-        writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout),
+        writer=TrackWriter(core.memory_dim, predicted, dropout=config.dropout),
     )
 
 
@@ -164,23 +164,23 @@ def build_tagger(
     config: TaggerConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0
 ) -> Model:
     """Build a tagger of tokens."""
-    reads = build_token_reader(config, vocab)
+    reader = build_token_reader(config, vocab)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    writes = TagWriter(
+    writer = TagWriter(
         core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing
     )
-    return Model(reads=reads, core=core, writes=writes)
+    return Model(reader=reader, core=core, writer=writer)
 
 
 def build_classifier(
-    config: ClassifierConfig, reads: Reader, writes: Callable[[int, nn.Module], VectorWriter]
+    config: ClassifierConfig, reader: Reader, writer: Callable[[int, nn.Module], VectorWriter]
 ) -> Model:
-    """Build a classifier or regressor of the input of `reads`.
+    """Build a classifier or regressor of the input of `reader`.
 
     writes: returns the writer, given the size of the vectors and the pool.
     """
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Model(reads=reads, core=core, writes=writes(core.memory_dim, build_pool(config, core)))
+    return Model(reader=reader, core=core, writer=writer(core.memory_dim, build_pool(config, core)))
 
 
 def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
@@ -212,16 +212,16 @@ def build_autoencoder(
     )
 
 
-def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, axes: int) -> Model:
-    """Build a detector of regions of `axes` axes in the input of `reads`.
+def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, axes: int) -> Model:
+    """Build a detector of regions of `axes` axes in the input of `reader`.
 
     Proposals need the places of the items: the buffer `centers` of the reader, or of each row
     (PointReader).
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
-    points = reads if isinstance(reads, PointReader) else None
-    centers = reads.get_buffer("centers") if points is None else "items"
-    writes = SetWriter(
+    points = reader if isinstance(reader, PointReader) else None
+    centers = reader.get_buffer("centers") if points is None else "items"
+    writer = SetWriter(
         core.width,
         num_classes,
         axes=axes,
@@ -232,7 +232,7 @@ def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, a
         nms_threshold=config.nms_threshold,
         margin=None if points is None else points.margin,
     )
-    return Model(reads=reads, core=core, writes=writes)
+    return Model(reader=reader, core=core, writer=writer)
 
 
 def build_token_reader(

@@ -57,7 +57,7 @@ def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
             or RMSNorm, or the terms do not sum to the logits, as with a hook or a subclass that
             changes them.
     """
-    core, writer = model.core, model.writes
+    core, writer = model.core, model.writer
     if not (
         isinstance(core, Transformer)
         and core.in_order

@@ -5,10 +5,10 @@
     queries, read h^Enc y~    = decoder(h^Dec)          the answer of the writer; in training, its
     loss
 
-    queries = writes.embed_target(y)                         decoder inputs, if the core decodes a
-    target h^Enc   = writes.encode(core, reads(x))
-    h^Dec   = writes.read(core, h^Enc, queries=queries)
-    loss    = writes.loss(h^Dec, y)        y~ = writes.answer(h^Dec)
+    queries = writer.embed_target(y)                         decoder inputs, if the core decodes a
+    target h^Enc   = writer.encode(core, reads(x))
+    h^Dec   = writer.read(core, h^Enc, queries=queries)
+    loss    = writer.loss(h^Dec, y)        y~ = writer.answer(h^Dec)
 
 Any reader can be combined with any core and any writer. Without a reader, the core is a decoder
 alone, and the model a causal language model:
@@ -94,16 +94,16 @@ class Model(nn.Module):
     Raises: TypeError or ValueError, naming the part, if the parts do not fit together.
     """
 
-    def __init__(self, *, reads: Reader | None, core: Core, writes: Writer):
+    def __init__(self, *, reader: Reader | None, core: Core, writer: Writer):
         super().__init__()
-        _check_parts(reads, core, writes)
+        _check_parts(reader, core, writer)
         # The order of registration is that of the parameters, in which the norm of the gradient is
         # summed: embeddings first, which without a reader are the writer's.
-        if reads is None:
-            self.writes = writes
-        self.reads = reads
+        if reader is None:
+            self.writer = writer
+        self.reader = reader
         self.core = core
-        self.writes = writes
+        self.writer = writer
         self.has_samples = bool(sampling_choices(self))
 
     def forward(self, source: Any = None, target: Any = None) -> Any:
@@ -117,29 +117,29 @@ class Model(nn.Module):
         If the core decodes targets in order: its state before the first target (CoreState), which
         holds h^Enc as keys and values. None for a model without a reader.
         """
-        if self.reads is None:
+        if self.reader is None:
             _check_no_source(source)
             return None
-        return self.writes.encode(self.core, self.reads(source))
+        return self.writer.encode(self.core, self.reader(source))
 
     def predictor(self, target: Any, encoded: Any, *, source: Any = None) -> Any:
         """Return h^Dec, the hidden vectors from which the writer predicts, given what `encoder`
         returned.
 
-        target: None if the core reads no target (`writes.part` is not decoder).
+        target: None if the core reads no target (`writer.part` is not decoder).
         source: what `encoder` was given; only for a writer that continues it (TrackWriter).
         """
-        return self._read(encoded, self.writes.embed_target(target), source)
+        return self._read(encoded, self.writer.embed_target(target), source)
 
     def decoder(self, hidden: Any) -> Any:
         """Return y~, the prediction of the writer from h^Dec."""
-        return self.writes.answer(hidden)
+        return self.writer.answer(hidden)
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
         """Return h^Dec, the hidden vectors that the writer reads from the core."""
-        if self.reads is None:
+        if self.reader is None:
             _check_no_source(source)
-        queries = self.writes.embed_target(
+        queries = self.writer.embed_target(
             target
         )  # before the source: dropout draws its seeds in this order
         return self._read(self.encoder(source), queries, source)
@@ -152,23 +152,23 @@ class Model(nn.Module):
         """
         if self.has_samples and self.training and torch.is_grad_enabled():
             return self._sampled_loss(batch)
-        total, nll = self.writes.loss(self.hidden(batch.source, batch.target), batch.target)
+        total, nll = self.writer.loss(self.hidden(batch.source, batch.target), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
     def _sampled_loss(self, batch: SourceTargetBatch) -> BatchLoss:
         """Return the loss plus the surrogate of the sampled keys, whose value is zero."""
         with reinforce(self) as samples:
             hidden = self.hidden(batch.source, batch.target)
-        total, nll = self.writes.loss(hidden, batch.target)
+        total, nll = self.writer.loss(hidden, batch.target)
         with torch.no_grad():
-            costs = self.writes.costs(hidden, batch.target)
+            costs = self.writer.costs(hidden, batch.target)
         return BatchLoss(
             total + surrogate(samples, costs, step_wise_choices(self)), nll, self.count(batch)
         )
 
     def count(self, batch: SourceTargetBatch) -> int:
         """Return the number of predictions of a batch, such as target tokens."""
-        return self.writes.count(batch.target)
+        return self.writer.count(batch.target)
 
     def blocks(self) -> list[nn.Module]:
         """Return the modules that may be sharded one by one (FSDP)."""
@@ -180,10 +180,10 @@ class Model(nn.Module):
         rows: number of rows of a model without a reader.
         """
         _warn_of_unused_hooks(self)
-        if self.reads is None:
+        if self.reader is None:
             _check_no_source(source)
             return ModelState(self.core.start(None, rows=rows))
-        return ModelState(self.core.start(self.reads(source)))
+        return ModelState(self.core.start(self.reader(source)))
 
     def step(
         self, tokens: Int[Tensor, " rows"], state: ModelState
@@ -192,9 +192,9 @@ class Model(nn.Module):
 
         Raises: TypeError if the writer does not decode targets in order.
         """
-        item = self.writes.embed(tokens.unsqueeze(1), state.position).squeeze(1)
+        item = self.writer.embed(tokens.unsqueeze(1), state.position).squeeze(1)
         hidden, core = self.core.step(item, state.core)
-        return self.writes.answer(hidden), ModelState(core, state.position + 1)
+        return self.writer.answer(hidden), ModelState(core, state.position + 1)
 
     def slide(self, state: ModelState, window: int) -> ModelState:
         """Return the state with the keys and values of the last `window` targets only, in later
@@ -211,23 +211,23 @@ class Model(nn.Module):
 
         Raises: TypeError if the model has a reader.
         """
-        if self.reads is not None:
+        if self.reader is not None:
             raise TypeError(
-                f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}"
+                f"`next_logits` needs a model without a reader, got a {type(self.reader).__name__}"
             )
-        hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
-        return self.writes.answer(hidden[:, -1])
+        hidden = self.core(self.writer.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
+        return self.writer.answer(hidden[:, -1])
 
     def _read(self, encoded: Any, queries: Tensor | None, source: Any) -> Any:
         if encoded is None and queries is not None:
             encoded = self.core.start(None, rows=queries.shape[0])
-        return self.writes.read(self.core, encoded, source=source, queries=queries)
+        return self.writer.read(self.core, encoded, source=source, queries=queries)
 
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
-        source = None if self.reads is None else form_of(self.reads, TableForm)
+        source = None if self.reader is None else form_of(self.reader, TableForm)
         return TextForm(
-            source, form_of(self.core, TransformerForm), form_of(self.writes, WriterForm)
+            source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
         )
 
 
@@ -256,50 +256,50 @@ def _warn_of_unused_hooks(model: Model) -> None:
         )
 
 
-def _check_parts(reads: Reader | None, core: Core, writes: Writer) -> None:
+def _check_parts(reader: Reader | None, core: Core, writer: Writer) -> None:
     """Raise TypeError or ValueError, naming the part, if a model cannot consist of these parts."""
     for name, part, kind in (
-        ("reads", reads, Reader),
+        ("reader", reader, Reader),
         ("core", core, Core),
-        ("writes", writes, Writer),
+        ("writer", writer, Writer),
     ):
-        if not isinstance(part, kind) and not (part is None and name == "reads"):
+        if not isinstance(part, kind) and not (part is None and name == "reader"):
             raise TypeError(f"`{name}` must be a {kind.__name__}, got {type(part).__name__}")
-    who, kind = type(core).__name__, type(writes).__name__
-    if reads is None and writes.part != "decoder":
-        raise ValueError(f"`reads` must be a Reader, since a {kind} needs a source, got None")
-    if core.encodes != (reads is not None):
+    who, kind = type(core).__name__, type(writer).__name__
+    if reader is None and writer.part != "decoder":
+        raise ValueError(f"`reader` must be a Reader, since a {kind} needs a source, got None")
+    if core.encodes != (reader is not None):
         reason = (
             "the model has no reader"
-            if reads is None
-            else f"a {type(reads).__name__} gives it a source"
+            if reader is None
+            else f"a {type(reader).__name__} gives it a source"
         )
         raise ValueError(
-            f"`core` must be built with encodes={reads is not None}, since {reason}, got {who}"
+            f"`core` must be built with encodes={reader is not None}, since {reason}, got {who}"
         )
-    if writes.part != "encoder" and not core.decodes:
+    if writer.part != "encoder" and not core.decodes:
         raise ValueError(
             f"`core` must be built with decodes=True, since a {kind} reads its decoder, got {who}"
         )
-    if writes.part != "encoder" and core.in_order != (writes.part == "decoder"):
-        what = "targets in order" if writes.part == "decoder" else "a set of queries"
+    if writer.part != "encoder" and core.in_order != (writer.part == "decoder"):
+        what = "targets in order" if writer.part == "decoder" else "a set of queries"
         raise ValueError(
             f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes "
             f"{what}, got {who}"
         )
-    if writes.part == "set" and writes.set_outputs not in (None, core.set_outputs):
+    if writer.part == "set" and writer.set_outputs not in (None, core.set_outputs):
         raise ValueError(
-            f"`writes` must be built with blocks={core.set_outputs}, the decoder blocks of the "
+            f"`writer` must be built with blocks={core.set_outputs}, the decoder blocks of the "
             f"core, got {kind} with "
-            f"{writes.set_outputs}"
+            f"{writer.set_outputs}"
         )
-    if reads is not None and reads.dim not in (None, core.width):
+    if reader is not None and reader.dim not in (None, core.width):
         raise ValueError(
-            f"`reads` must give items of the core's width, {core.width}, got dim={reads.dim}"
+            f"`reader` must give items of the core's width, {core.width}, got dim={reader.dim}"
         )
-    expected = core.memory_dim if writes.part == "encoder" else core.width
-    if writes.dim not in (None, expected):
-        name = "memory_dim" if writes.part == "encoder" else "width"
+    expected = core.memory_dim if writer.part == "encoder" else core.width
+    if writer.dim not in (None, expected):
+        name = "memory_dim" if writer.part == "encoder" else "width"
         raise ValueError(
-            f"`writes` must take vectors of the core's {name}, {expected}, got dim={writes.dim}"
+            f"`writer` must take vectors of the core's {name}, {expected}, got dim={writer.dim}"
         )

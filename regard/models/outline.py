@@ -92,43 +92,43 @@ def outline(model: nn.Module) -> Outline:
         return _outline_autoencoder(model)
     if not isinstance(model, Model):
         raise TypeError(f"`model` must be a Model or an autoencoder, got {type(model).__name__}")
-    reads, core, writes = model.reads, model.core, model.writes
+    reader, core, writer = model.reader, model.core, model.writer
     encoded: Shape = ()
     encoding: tuple[Stage, ...] = ()
-    if reads is not None:
-        source, items = _reader_shapes(reads)
+    if reader is not None:
+        source, items = _reader_shapes(reader)
         encoded = (*items[:-1], core.memory_dim)
         encoding = (
             Stage("input", "source", "", "x", source),
-            Stage("encoder", type(reads).__name__, _parameters([reads]), "", items),
+            Stage("encoder", type(reader).__name__, _parameters([reader]), "", items),
             Stage("encoder", type(core).__name__, _describe_encoder(core), "h^Enc", encoded),
         )
-    hidden, answer = _writer_shapes(writes, encoded)
+    hidden, answer = _writer_shapes(writer, encoded)
     predicting: list[Stage] = []
     counted: list[nn.Module] = []
-    if isinstance(writes, TokenWriter):
-        counted = [part for part in (writes.inputs, writes.positions) if part is not None]
+    if isinstance(writer, TokenWriter):
+        counted = [part for part in (writer.inputs, writer.positions) if part is not None]
         predicting += [
             Stage("input", "target, delayed by one", "", "y", ("batch", "target")),
-            Stage("predictor", type(writes.inputs).__name__, _parameters(counted), "", hidden),
+            Stage("predictor", type(writer.inputs).__name__, _parameters(counted), "", hidden),
         ]
-    elif writes.part == "decoder":
+    elif writer.part == "decoder":
         predicting.append(Stage("input", "target, delayed by one", "", "y", ("batch", "target")))
-    elif isinstance(writes, SetWriter):
-        kind = "queries of the best proposals" if writes.proposes else "learned queries"
+    elif isinstance(writer, SetWriter):
+        kind = "queries of the best proposals" if writer.proposes else "learned queries"
         predicting.append(Stage("input", kind, "", "", hidden))
-    if writes.part != "encoder":
+    if writer.part != "encoder":
         predicting.append(
             Stage("predictor", type(core).__name__, _describe_decoder(core), "h^Dec", hidden)
         )
-    elif isinstance(writes, VectorWriter):
-        pool = writes.pool
+    elif isinstance(writer, VectorWriter):
+        pool = writer.pool
         counted = [pool]
         predicting.append(
             Stage("predictor", type(pool).__name__, _parameters([pool]), "h^Dec", hidden)
         )
-    size = _parameters([writes], without=counted) or "its table is that of the embedding"
-    predicting.append(Stage("decoder", type(writes).__name__, size, "y~", answer))
+    size = _parameters([writer], without=counted) or "its table is that of the embedding"
+    predicting.append(Stage("decoder", type(writer).__name__, size, "y~", answer))
     return Outline(encoding, tuple(predicting))
 
 
@@ -169,42 +169,42 @@ def _layers_of(part: nn.Module) -> str:
     return "convolutions" if is_convolutional else "linear layers"
 
 
-def _reader_shapes(reads: Reader) -> tuple[Shape, Shape]:
+def _reader_shapes(reader: Reader) -> tuple[Shape, Shape]:
     """Return the shapes of the source and of the items."""
-    width = "model" if reads.dim is None else reads.dim
-    match reads:
+    width = "model" if reader.dim is None else reader.dim
+    match reader:
         case ImageReader():
-            return ("batch", *reads.shape), ("batch", reads.grid[0] * reads.grid[1], width)
+            return ("batch", *reader.shape), ("batch", reader.grid[0] * reader.grid[1], width)
         case FrameReader():
-            return ("batch", reads.samples), ("batch", len(reads.get_buffer("centers")), width)
+            return ("batch", reader.samples), ("batch", len(reader.get_buffer("centers")), width)
         case SeriesReader():
-            return ("batch", "time", reads.channels), ("batch", "windows", width)
+            return ("batch", "time", reader.channels), ("batch", "windows", width)
         case PointReader():
-            return ("batch", "points", reads.numbers), ("batch", "groups", width)
+            return ("batch", "points", reader.numbers), ("batch", "groups", width)
         case TrackReader():
-            return ("batch", "agents", reads.observed, 2), ("batch", "agents", width)
+            return ("batch", "agents", reader.observed, 2), ("batch", "agents", width)
     return ("batch", "source"), ("batch", "source", width)
 
 
-def _writer_shapes(writes: Writer, encoded: Shape) -> tuple[Shape, Shape]:
+def _writer_shapes(writer: Writer, encoded: Shape) -> tuple[Shape, Shape]:
     """Return the shapes of h^Dec and of the answer, given that of h^Enc."""
-    width = "model" if writes.dim is None else writes.dim
-    match writes:
+    width = "model" if writer.dim is None else writer.dim
+    match writer:
         case TokenWriter():
             return ("batch", "target", width), (
                 "batch",
                 "target",
-                writes.output_table.num_embeddings,
+                writer.output_table.num_embeddings,
             )
         case SetWriter():
-            queries: Shape = ("batch", writes.num_queries)
-            return (*queries, width), (*queries, f"{writes.num_classes} + {2 * writes.axes}")
+            queries: Shape = ("batch", writer.num_queries)
+            return (*queries, width), (*queries, f"{writer.num_classes} + {2 * writer.axes}")
         case TagWriter():
-            return encoded, (*encoded[:-1], writes.output.out_features)
+            return encoded, (*encoded[:-1], writer.output.out_features)
         case TrackWriter():
-            return ("batch", width), ("batch", writes.predicted, 2)
+            return ("batch", width), ("batch", writer.predicted, 2)
         case VectorWriter():
-            return ("batch", width), ("batch", writes.output.out_features)
+            return ("batch", width), ("batch", writer.output.out_features)
     return ("batch", "...", width), ("batch", "...")
 
 

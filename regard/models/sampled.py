@@ -30,8 +30,8 @@ _STEPS = {"output", "decoder input", INPUT_AFTER_STATE}
 
 def step_wise_choices(model: nn.Module) -> set[Choice]:
     """Return the choices of the reads whose queries are the steps of a decoder."""
-    reads = [module for module in model.modules() if isinstance(module, Read)]
-    return {read.choice for read in reads if read.role is not None and read.role.queries in _STEPS}
+    reader = [module for module in model.modules() if isinstance(module, Read)]
+    return {read.choice for read in reader if read.role is not None and read.role.queries in _STEPS}
 
 
 def advantages(costs: Padded) -> Tensor:

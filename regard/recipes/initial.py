@@ -27,7 +27,7 @@ from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, tensors_of
 
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
-_WRITER = "writes."
+_WRITER = "writer."
 
 
 def check_init(recipe: Recipe[Any]) -> None:
@@ -128,4 +128,4 @@ def _read_labels(folder: Path) -> list[str]:
 
 
 def _label_axes(model: nn.Module) -> dict[str, int]:
-    return model.writes.label_axes() if isinstance(model, Model) else {}
+    return model.writer.label_axes() if isinstance(model, Model) else {}

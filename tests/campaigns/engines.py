@@ -218,11 +218,11 @@ class BannedTokens(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.reads, self.core, self.writes = (
+        self.model, self.reader, self.core, self.writer = (
             model,
-            model.reads,
+            model.reader,
             model.core,
-            model.writes,
+            model.writer,
         )
 
     def start(self, source: Padded) -> Any:

@@ -146,13 +146,13 @@ class TextModel(nn.Module):
             layers=1, width=8, heads=2, feedforward=8, encodes=encodes, positions=positions
         )
         tokens = [regard.TokenReader(regard.embedding_table(9, 8)) for _ in range(2)]
-        reads, writes = tokens[0] if encodes else None, regard.TokenWriter(tokens[1])
-        self.model = regard.Model(reads=reads, core=core, writes=writes)
+        reader, writer = tokens[0] if encodes else None, regard.TokenWriter(tokens[1])
+        self.model = regard.Model(reader=reader, core=core, writer=writer)
 
     def forward(
         self, target: Tensor, target_lengths: Tensor, source: Tensor, lengths: Tensor
     ) -> Tensor:
-        given = regard.Padded(source, lengths) if self.model.reads is not None else None
+        given = regard.Padded(source, lengths) if self.model.reader is not None else None
         return self.model(given, regard.Padded(target, target_lengths))
 
 

@@ -477,7 +477,7 @@ def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not
     core = regard.Transformer(layers=1, width=16, heads=2, encodes=False, score=NotANumber)
     table = regard.embedding_table(9, 16)
     model = regard.Model(
-        reads=None, core=core, writes=regard.TokenWriter(regard.TokenReader(table))
+        reader=None, core=core, writer=regard.TokenWriter(regard.TokenReader(table))
     )
     with pytest.raises(ValueError, match=r"NotANumber\.compare must be finite, got nan"):
         model(target=regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4])))

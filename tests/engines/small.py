@@ -49,8 +49,8 @@ def perturb(model: Any) -> Any:
         elif core.decoder[-1].feedforward.contract.bias is not None:
             core.decoder[-1].feedforward.contract.bias[0] += 20
         else:
-            model.writes.inputs.table.weight[:, 0] += 4
-        output, projection = model.writes.output_table, model.writes.output_projection
+            model.writer.inputs.table.weight[:, 0] += 4
+        output, projection = model.writer.output_table, model.writer.output_projection
         row = torch.eye(output.embedding_dim)[0] if projection is None else projection.weight[0]
         output.weight[[PAD, BOS]] -= (
             6 * row / row.square().sum()

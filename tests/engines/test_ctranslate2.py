@@ -143,8 +143,8 @@ def test_every_search_ends_like_that_of_torch(
 def test_each_sentence_has_its_own_limit() -> None:
     model = encoder_decoder()
     with torch.no_grad():
-        model.writes.output_table.weight[EOS] = 0  # seldom ends
-        model.writes.output_table.weight[EOS, 0] = -1
+        model.writer.output_table.weight[EOS] = 0  # seldom ends
+        model.writer.output_table.weight[EOS, 0] = -1
     for beam in (1, 4):
         config = DecodeConfig(beam=beam, n_best=beam, max_ratio=1.0, max_extra=0)
         results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
@@ -269,7 +269,7 @@ def test_eos_that_is_not_banned_is_a_token_like_others() -> None:
     model = language_model()
     with torch.no_grad():
         model.core.decoder_norm.bias[0] = 5
-        model.writes.output_table.weight[EOS, 0] = 5
+        model.writer.output_table.weight[EOS, 0] = 5
     options: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
     config = SampleConfig(length=12, temperature=0)
     results = prepare("ctranslate2", model).generate([[5, 6]], config, **options)
@@ -354,7 +354,7 @@ def test_conversion_does_not_follow_changes_of_the_weights() -> None:
     config = DecodeConfig(beam=2)
     before = engine.search(sentences(), config=config, **SPECIAL)
     with torch.no_grad():
-        model.writes.output_table.weight.mul_(-1)
+        model.writer.output_table.weight.mul_(-1)
     assert engine.search(sentences(), config=config, **SPECIAL) == before
     results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))

@@ -227,7 +227,7 @@ def test_form_holds_copies_and_keeps_shared_tensors_shared() -> None:
     model = encoder_decoder(dataclasses.replace(SMALL, positions=RelativeConfig()), tie="all")
     form = lower(model, lambda form: None)
     assert form.source is not None
-    assert form.source.weight is form.writes.output.weight
+    assert form.source.weight is form.writer.output.weight
     biases = {id(block.attention.read.bias) for block in form.core.encoder}
     assert len(biases) == 1
     own = {weight.data_ptr() for weight in model.parameters()}
@@ -279,9 +279,9 @@ def test_parametrized_weights_are_refused() -> None:
 def test_replaced_methods_of_an_instance_are_refused() -> None:
     for path, name in (
         ("", "step"), ("", "start"), ("core", "step"), ("core", "encode"), ("core.decoder.0", "step"),
-        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writes", "answer"),
+        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writer", "answer"),
         ("core.encoder.0.attention.read.score", "map_query"), ("core.encoder.0.attention.read.choice", "weights"),
-        ("core.encoder.0.attention.read.choice", "scale_scores"), ("reads", "embed"), ("core", "form"),
+        ("core.encoder.0.attention.read.choice", "scale_scores"), ("reader", "embed"), ("core", "form"),
     ):  # fmt: skip
         model = encoder_decoder()
         module = model.get_submodule(path)

@@ -134,7 +134,7 @@ def test_steps_have_the_probability_of_each_token():
 @pytest.mark.parametrize("core", CORES)
 def test_model_is_not_changed(core):
     model = model_of(CORES[core])
-    model.reads.train()
+    model.reader.train()
     before, random = [part.training for part in model.modules()], torch.get_rng_state()
     with record(model, only=lambda name: "core" in name), torch.no_grad():
         model(source_of(SOURCES[0]), source_of([BOS, 7, 8]))

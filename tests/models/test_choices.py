@@ -377,22 +377,22 @@ def test_steps_of_a_decoder_are_told_from_the_queries_of_an_encoder():
 def objective(model: Model, pair: Any) -> tuple[Tensor, Tensor]:
     """Return the loss and the sum of the costs of a model that samples nothing."""
     hidden = model.hidden(pair.source, pair.target)
-    costs = model.writes.costs(hidden, pair.target)
-    return model.writes.loss(hidden, pair.target)[0], costs.items[: len(costs.lengths)].sum()
+    costs = model.writer.costs(hidden, pair.target)
+    return model.writer.loss(hidden, pair.target)[0], costs.items[: len(costs.lengths)].sum()
 
 
 def test_costs_of_every_writer_sum_to_its_loss():
     core = core_config("transformer")
     source = Padded(torch.randint(4, VOCAB, (3, 5)), torch.tensor([5, 2, 4]))
 
-    def reads() -> TokenReader:
+    def reader() -> TokenReader:
         return TokenReader(embedding_table(VOCAB, core.width))
 
     config = ClassifierConfig(core=core, pool_heads=2, dropout=0.0)
     classes = build_classifier(
-        config, reads(), lambda dim, pool: ClassWriter(dim, 4, pool=pool, label_smoothing=0.2)
+        config, reader(), lambda dim, pool: ClassWriter(dim, 4, pool=pool, label_smoothing=0.2)
     )
-    numbers = build_classifier(config, reads(), lambda dim, pool: NumberWriter(dim, pool=pool))
+    numbers = build_classifier(config, reader(), lambda dim, pool: NumberWriter(dim, pool=pool))
     tagger = build_tagger(
         TaggerConfig(core=core, dropout=0.0), vocab=VOCAB, num_tags=3, label_smoothing=0.1
     )
@@ -403,7 +403,7 @@ def test_costs_of_every_writer_sum_to_its_loss():
     ):
         loss, costs = objective(model.train(), Pair(source, target))
         close(loss, costs)
-        assert model.writes.costs(model.hidden(source), target).items.shape == (3, 1)
+        assert model.writer.costs(model.hidden(source), target).items.shape == (3, 1)
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -417,14 +417,14 @@ def test_pooling_query_trains_with_every_choice(estimator):
         pool_query=ChoiceConfig(choice="hard", hard=estimator),
         dropout=0.0,
     )
-    reads = TokenReader(embedding_table(VOCAB, 16))
+    reader = TokenReader(embedding_table(VOCAB, 16))
     model = build_classifier(
-        config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)
+        config, reader, lambda dim, pool: ClassWriter(dim, 3, pool=pool)
     ).train()
-    assert isinstance(model.writes.pool.attention.read.choice, Hard)
+    assert isinstance(model.writer.pool.attention.read.choice, Hard)
     losses = train(model, lambda: marked_items(32), steps=60, lr=5e-3)
     assert losses[-1] < 0.5 * losses[0]
-    weights = model.eval().writes.pool.attention.read.choice(torch.randn(2, 5))
+    weights = model.eval().writer.pool.attention.read.choice(torch.randn(2, 5))
     assert torch.equal(weights.sort().values, torch.tensor([[0.0, 0, 0, 0, 1]]).expand(2, -1))
 
 

@@ -38,9 +38,9 @@ def config(request: pytest.FixtureRequest) -> ClassifierConfig:
 
 def texts(config: ClassifierConfig) -> nn.Module:
     torch.manual_seed(1)
-    reads = TokenReader(embedding_table(11, config.core.width), dropout=config.dropout)
+    reader = TokenReader(embedding_table(11, config.core.width), dropout=config.dropout)
     return (
-        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool))
+        build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 3, pool=pool))
         .double()
         .eval()
     )
@@ -78,9 +78,9 @@ def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config
 
 def test_images_and_their_weights(config):
     torch.manual_seed(1)
-    reads = ImageReader((3, 9, 6), config.core.width)
+    reader = ImageReader((3, 9, 6), config.core.width)
     model = (
-        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+        build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
         .double()
         .eval()
     )
@@ -88,8 +88,8 @@ def test_images_and_their_weights(config):
     with record_weights(model) as recording:
         out = model(images)
     assert out.shape == (5, 4)
-    (name,) = [name for name in recording.names if name.startswith("writes.pool.")]
-    rows, columns = model.reads.grid
+    (name,) = [name for name in recording.names if name.startswith("writer.pool.")]
+    rows, columns = model.reader.grid
     assert (rows, columns) == (3, 2)
     assert recording[name][0].shape == (5, 2, 1, rows * columns)
     close(model(images[2:3]), out[2:3])
@@ -121,8 +121,8 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     is_forward = "rnn.weight_hh_l0" if core == "recurrent" else "forward_cells.1."
     assert all(is_forward in name for name in unused)
     assert bool(unused) == (pool == "first" and core != "transformer")
-    reads = [name for name, module in model.named_modules() if isinstance(module, Read)]
-    assert any(name.startswith("writes.pool") for name in reads) == (pool == "attention")
+    reader = [name for name, module in model.named_modules() if isinstance(module, Read)]
+    assert any(name.startswith("writer.pool") for name in reader) == (pool == "attention")
 
 
 @pytest.mark.parametrize("pool", POOLS[1:])
@@ -131,9 +131,9 @@ def test_predictions_are_those_of_the_formula(pool):
     torch."""
     for core in ("transformer", "recurrent"):
         model, ids = pooled_by(core, pool), [4, 5, 6, 7]
-        items = model.reads(pad([ids])).items[0]
+        items = model.reader(pad([ids])).items[0]
         if pool == "first":
-            items = torch.stack([model.writes.pool.token, *items])
+            items = torch.stack([model.writer.pool.token, *items])
         states = model.core.encode(Padded(items[None], torch.tensor([len(items)]))).items[0]
         expected = {"first": states[0], "mean": sum(states) / len(states), "last": states[-1]}[pool]
         if core == "recurrent" and pool == "last":
@@ -141,19 +141,19 @@ def test_predictions_are_those_of_the_formula(pool):
                 [states[-1][:7], states[0][7:]]
             )  # forward, and backward: 7 numbers each
         normal = (expected - expected.mean()) / (
-            expected.var(correction=0) + model.writes.norm.eps
+            expected.var(correction=0) + model.writer.norm.eps
         ).sqrt()
-        scores = model.writes.output.weight @ (
-            normal * model.writes.norm.weight + model.writes.norm.bias
+        scores = model.writer.output.weight @ (
+            normal * model.writer.norm.weight + model.writer.norm.bias
         )
-        close(model(pad([ids]))[0], torch.softmax(scores + model.writes.output.bias, 0))
+        close(model(pad([ids]))[0], torch.softmax(scores + model.writer.output.bias, 0))
 
 
 def test_class_token_of_images_is_one_more_item_before_the_patches():
     config = ClassifierConfig(core=CORES["transformer"], pool="first")
-    reads = ImageReader((1, 8, 12), 12, patch=4)
+    reader = ImageReader((1, 8, 12), 12, patch=4)
     model = (
-        build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+        build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
         .double()
         .eval()
     )

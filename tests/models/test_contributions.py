@@ -56,7 +56,7 @@ def model(pool: str, writer: str = "classes") -> Model:
         build_token_reader(config, 12),
         lambda dim, _pool: WRITERS[writer](dim, POOLS[pool](dim)),
     )
-    for parameter in classifier.writes.parameters():
+    for parameter in classifier.writer.parameters():
         nn.init.normal_(parameter, std=0.7)  # scales, shifts and biases that matter
     return classifier.double().eval()
 
@@ -66,9 +66,9 @@ def model(pool: str, writer: str = "classes") -> Model:
 def test_contributions_sum_to_the_scores(pool: str, writer: str):
     classifier = model(pool, writer)
     encoded = classifier.encoder(pad(TEXTS))
-    scores = classifier.writes.scores(classifier.writes.pool(encoded)).detach()
+    scores = classifier.writer.scores(classifier.writer.pool(encoded)).detach()
     weights = torch.randn(4, scores.shape[1], dtype=torch.float64)
-    found = classifier.writes.explain(classifier.core, encoded, weights)
+    found = classifier.writer.explain(classifier.core, encoded, weights)
     assert found.terms.shape == (3, 4, len(found.parts), encoded.items.shape[1])
     close(found.total.detach(), scores @ weights.T)
     for row, count in enumerate(encoded.lengths.tolist()):
@@ -78,9 +78,9 @@ def test_contributions_sum_to_the_scores(pool: str, writer: str):
 @pytest.mark.parametrize("pool", POOLS)
 def test_rows_are_independent_of_their_batch(pool: str):
     classifier, weights = model(pool), torch.eye(3, dtype=torch.float64)
-    together = classifier.writes.explain(classifier.core, classifier.encoder(pad(TEXTS)), weights)
+    together = classifier.writer.explain(classifier.core, classifier.encoder(pad(TEXTS)), weights)
     for row, ids in enumerate(TEXTS):
-        alone = classifier.writes.explain(classifier.core, classifier.encoder(pad([ids])), weights)
+        alone = classifier.writer.explain(classifier.core, classifier.encoder(pad([ids])), weights)
         close(together.terms[row, ..., : alone.terms.shape[-1]], alone.terms[0])
         close(together.bias[row], alone.bias[0])
 
@@ -90,7 +90,7 @@ def test_a_contribution_is_what_a_change_of_its_term_changes(pool: str):
     """At fixed statistics of the norm: the derivative in the factor of one term of the vector is
     its contribution."""
     classifier = model(pool)
-    writer, core = classifier.writes, classifier.core
+    writer, core = classifier.writer, classifier.core
     items = Padded(torch.randn(1, 5, writer.dim, dtype=torch.float64), torch.tensor([5]))
     found, pooled = (
         writer.explain(core, items, torch.eye(3, dtype=torch.float64)),

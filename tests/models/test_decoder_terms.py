@@ -24,9 +24,9 @@ def make(*, reads_source: bool = True, embedding: int = DIM, **fields: object) -
     config = LanguageModelConfig(
         core=TransformerConfig(width=DIM), embedding_dim=None if embedding == DIM else embedding
     )
-    reads = build_token_reader(config, VOCAB)
+    reader = build_token_reader(config, VOCAB)
     model = (
-        Model(reads=reads if reads_source else None, core=core, writes=TokenWriter(reads))
+        Model(reader=reader if reads_source else None, core=core, writer=TokenWriter(reader))
         .double()
         .eval()
     )
@@ -89,7 +89,7 @@ def test_last_parts_by_hand() -> None:
     found = explain_decoder(model, source, target)
     for handle in handles:
         handle.remove()
-    table = model.writes.output_table.weight
+    table = model.writer.output_table.weight
     direction = table[target.items[:, 1:]] - table.mean(0)
     term = normalized(outputs["feedforward"], core.decoder_norm, outputs["stream"])
     close(found.terms[:, -1], (term * direction).sum(-1))

@@ -126,7 +126,7 @@ def test_core_for_sets_rejects_a_window():
 
 def test_perfect_prediction_has_the_lowest_loss():
     torch.manual_seed(4)
-    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1)
+    writer = SetWriter(12, 3, axes=1, num_queries=4, blocks=1)
     target = LabeledRegions(
         torch.tensor([[2, 0], [1, -1]]),
         torch.tensor([[[0.3, 0.2], [0.7, 0.1]], [[0.5, 0.4], [0, 0]]]),
@@ -139,7 +139,7 @@ def test_perfect_prediction_has_the_lowest_loss():
             logits[row, query, label[i]] = sure
             regions[row, query] = torch.tensor([middle[i], (0.2, 0.1, 0.4)[i]])
         logits[1, 2, 1] = extra
-        return float(writes.matched_loss(SetPredictions(logits, regions), target))
+        return float(writer.matched_loss(SetPredictions(logits, regions), target))
 
     perfect = cost()
     assert perfect < 0.02
@@ -150,7 +150,7 @@ def test_perfect_prediction_has_the_lowest_loss():
     shuffled = LabeledRegions(target.labels[:, [1, 0]], target.regions[:, [1, 0]])
     logits, regions = torch.randn(2, 4, 3), torch.rand(2, 4, 2)
     predictions = SetPredictions(logits, regions)
-    close(writes.matched_loss(predictions, shuffled), writes.matched_loss(predictions, target))
+    close(writer.matched_loss(predictions, shuffled), writer.matched_loss(predictions, target))
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -176,7 +176,7 @@ def test_every_parameter_has_a_gradient(core, queries):
         expected = expected | {
             name
             for name, _ in model.named_parameters()
-            if name.startswith(("reads.", "core.encoder."))
+            if name.startswith(("reader.", "core.encoder."))
         }
     assert never == expected
 
@@ -225,10 +225,10 @@ def test_training_finds_the_elements(core):
 def test_padding_is_not_proposed():
     torch.manual_seed(7)
     model = detector("transformer")
-    proposed = model.writes.propose(
-        Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reads.centers
+    proposed = model.writer.propose(
+        Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reader.centers
     )
-    _, start = model.writes.select_queries(torch.randn(1, 8, 12), proposed)
+    _, start = model.writer.select_queries(torch.randn(1, 8, 12), proposed)
     assert (proposed.logits[0, 5:] < -50).all()
     assert start.regions.shape == (1, 4, 2)
 
@@ -247,7 +247,7 @@ def test_untrained_decoder_returns_the_distinct_proposals():
 
 def test_suppressed_proposals_give_queries_without_a_class():
     torch.manual_seed(9)
-    writes = SetWriter(
+    writer = SetWriter(
         12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1), nms_threshold=0.5
     )
     logits = torch.full((1, 5, 3), -9.0)
@@ -256,7 +256,7 @@ def test_suppressed_proposals_give_queries_without_a_class():
     proposals = SetPredictions(
         logits, torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None]
     )
-    _, start = writes.select_queries(torch.randn(1, 5, 12), proposals)
+    _, start = writer.select_queries(torch.randn(1, 5, 12), proposals)
     assert start.regions[0, :, 0].tolist() == pytest.approx([0.3, 0.8, 0.31, 0.32])
     assert start.logits[0, :2, 1].tolist() == [3.0, 1.0]
     assert (start.logits[0, 2:].sigmoid() <= 0.011).all()
@@ -274,6 +274,6 @@ def test_sampled_keys_get_a_gradient_from_the_loss_of_their_row():
         assert part.query.weight.grad.abs().max() > 0
     model.eval()
     hidden = model.hidden(batch.source, batch.target)
-    costs = model.writes.costs(hidden, batch.target)
+    costs = model.writer.costs(hidden, batch.target)
     assert costs.items.shape == (3, 1)
-    close(costs.items.sum(), model.writes.loss(hidden, batch.target)[0])
+    close(costs.items.sum(), model.writer.loss(hidden, batch.target)[0])

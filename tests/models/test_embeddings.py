@@ -96,16 +96,16 @@ def test_a_reader_refuses_a_scale_or_a_map_that_does_not_fit():
 def test_each_way_to_tie_tables_ties_their_maps(core, tie: Literal["all", "target", "none"]):
     config = ModelConfig(core=core, tie=tie, embedding_dim=DIM, dropout=0)
     model: Any = build(config, source_vocab=VOCAB, target_vocab=VOCAB).double()
-    reads, inputs, writes = model.reads, model.writes.inputs, model.writes
-    tables = [reads.table, inputs.table, writes.output_table]
-    maps = [reads.projection, inputs.projection, writes.output_projection]
+    reader, inputs, writer = model.reader, model.writer.inputs, model.writer
+    tables = [reader.table, inputs.table, writer.output_table]
+    maps = [reader.projection, inputs.projection, writer.output_projection]
     kinds = {"all": [0, 0, 0], "target": [0, 1, 1], "none": [0, 1, 2]}[tie]
     for parts in (tables, maps):
         assert [parts.index(part) for part in parts] == [kinds.index(kind) for kind in kinds]
     assert {tuple(table.weight.shape) for table in tables} == {(VOCAB, DIM)}
     assert {tuple(part.weight.shape) for part in maps} == {(WIDTH, DIM)}
     hidden = torch.randn(4, WIDTH, dtype=torch.float64)
-    close(writes.answer(hidden), hidden @ maps[2].weight @ tables[2].weight.T)
+    close(writer.answer(hidden), hidden @ maps[2].weight @ tables[2].weight.T)
     source, target = lengths_of(3, 5), lengths_of(4, 2)
     loss = model.loss(PairBatch(source, target, (0, 1)))
     log_p = model(source, target).log_softmax(-1)
@@ -127,13 +127,13 @@ def test_tied_maps_are_saved_and_loaded(core, tmp_path):
     load_weights(tmp_path / "model.safetensors", other)
     source, target = lengths_of(3, 5), lengths_of(4, 2)
     assert torch.equal(model(source, target), other(source, target))
-    assert other.reads.projection is other.writes.output_projection
+    assert other.reader.projection is other.writer.output_projection
 
 
 def test_steps_of_a_language_model_equal_forward(core):
     config = LanguageModelConfig(core=core, embedding_dim=DIM)
     model: Any = build_language_model(config, vocab=VOCAB).double().eval()
-    assert model.writes.output_projection is model.writes.inputs.projection
+    assert model.writer.output_projection is model.writer.inputs.projection
     tokens, state = torch.randint(VOCAB, (2, 6)), model.start(rows=2)
     expected = model(target=Unpadded.of(functional.pad(tokens, (0, 1))))
     for time in range(6):
@@ -148,9 +148,9 @@ def test_encoders_of_texts_have_a_map(core):
     classifier: Any = build_classifier(
         config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool)
     )
-    assert (tagger.reads.scale, classifier.reads.scale) == (math.sqrt(DIM), 1)
+    assert (tagger.reader.scale, classifier.reader.scale) == (math.sqrt(DIM), 1)
     for model in (tagger, classifier):
-        assert tuple(model.reads.projection.weight.shape) == (WIDTH, DIM)
+        assert tuple(model.reader.projection.weight.shape) == (WIDTH, DIM)
         assert len(model(lengths_of(3, 5))) == 2
 
 
@@ -164,13 +164,13 @@ def test_the_width_as_size_needs_no_map_and_draws_the_same_weights(core):
     assert default.keys() == explicit.keys()
     assert all(torch.equal(default[name], explicit[name]) for name in default)
     assert not any(
-        name.startswith(("reads.projection", "writes.output_projection")) for name in default
+        name.startswith(("reader.projection", "writer.output_projection")) for name in default
     )
 
 
 def test_scales_are_those_of_the_source_of_each_model():
     def scale(model: Any) -> float:
-        return model.writes.inputs.scale
+        return model.writer.inputs.scale
 
     sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
     for name, core in CORES.items():

@@ -123,44 +123,44 @@ def pool(core: Core) -> AttentionPooling:
     return AttentionPooling(core.memory_dim, num_heads=2)
 
 
-def write_tracks(reads: Reader, core: Core) -> TrackWriter:
-    if isinstance(reads, TrackReader):
+def write_tracks(reader: Reader, core: Core) -> TrackWriter:
+    if isinstance(reader, TrackReader):
         return TrackWriter(core.memory_dim, PREDICTED)
     return TrackWriter(core.memory_dim, PREDICTED, from_velocity=False, pool=pool(core))
 
 
 WRITERS = {
     "tokens": Writes(
-        lambda reads, core: TokenWriter(TokenReader(table()), table()),
+        lambda reader, core: TokenWriter(TokenReader(table()), table()),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 5, 2])),
     ),
     "grid": Writes(
-        lambda reads, core: TokenWriter(
+        lambda reader, core: TokenWriter(
             TokenReader(table()), positions=GridPositions((2, 2), WIDTH)
         ),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 6, 6])),
     ),
     "classes": Writes(
-        lambda reads, core: ClassWriter(core.memory_dim, 4, pool=pool(core)),
+        lambda reader, core: ClassWriter(core.memory_dim, 4, pool=pool(core)),
         lambda _: torch.tensor([0, 3, 1]),
     ),
     "labels": Writes(
-        lambda reads, core: LabelWriter(core.memory_dim, 4, pool=pool(core)),
+        lambda reader, core: LabelWriter(core.memory_dim, 4, pool=pool(core)),
         lambda _: torch.eye(4)[:ROWS],
     ),
     "numbers": Writes(
-        lambda reads, core: NumberWriter(
+        lambda reader, core: NumberWriter(
             core.memory_dim, means=(1.0, 50.0), deviations=(1.0, 9.0), pool=pool(core)
         ),
         lambda _: torch.tensor([[0.0, 40], [1, 50], [2, 70]]),
     ),
     "sets": Writes(
-        lambda reads, core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=core.set_outputs),
+        lambda reader, core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=core.set_outputs),
         lambda _: LabeledRegions(
             torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2
         ),
     ),
-    "tags": Writes(lambda reads, core: TagWriter(core.memory_dim, 3), tags),
+    "tags": Writes(lambda reader, core: TagWriter(core.memory_dim, 3), tags),
     "tracks": Writes(write_tracks, lambda _: torch.randn(ROWS, PREDICTED, 2)),
 }
 READS_PAST = ("cell.state_weight", "feedback_weight", "query_weight", "key_weight", "read.score.v")
@@ -172,7 +172,7 @@ IDLE = {
     },
 }
 """Each query of a set takes one step from zeros, before which nothing was read."""
-UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in IDLE.items()} | {
+UNUSED = {(reader, core, "sets"): names for reader in READERS for core, names in IDLE.items()} | {
     # The ego agent is the first item: the forward direction has no past there; only the backward
     # direction has read.
     ("tracks", "recurrent", "tracks"): {"core.encoder.rnn.weight_hh_l0"},
@@ -185,7 +185,7 @@ PARTS = {"reader", "writer", "vector", "matching", "regions"}
 """Modules of the folders without a reader or writer."""
 GRID = list(itertools.product(READERS, CORES, WRITERS))
 every_model = pytest.mark.parametrize(
-    ("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID]
+    ("reader", "core", "writer"), GRID, ids=["-".join(cell) for cell in GRID]
 )
 
 
@@ -195,30 +195,30 @@ class Example:
     target: Any
 
 
-def make_model(reads: str, core: str, writes: str) -> Model:
+def make_model(reader: str, core: str, writer: str) -> Model:
     torch.manual_seed(1)
-    write = WRITERS[writes]
-    part = "decoder" if writes in ("tokens", "grid") else "set" if writes == "sets" else "encoder"
+    write = WRITERS[writer]
+    part = "decoder" if writer in ("tokens", "grid") else "set" if writer == "sets" else "encoder"
     reader, built_core = (
-        READERS[reads].make(WIDTH),
+        READERS[reader].make(WIDTH),
         build_core(CORES[core], **PARTS_OF_A_CORE[part]),
     )
     writer = write.make(reader, built_core)
     assert writer.part == part
-    return Model(reads=reader, core=built_core, writes=writer)
+    return Model(reader=reader, core=built_core, writer=writer)
 
 
-def make_example(reads: str, writes: str) -> Example:
+def make_example(reader: str, writer: str) -> Example:
     torch.manual_seed(2)
-    return Example(READERS[reads].source(), WRITERS[writes].target(READERS[reads].lengths))
+    return Example(READERS[reader].source(), WRITERS[writer].target(READERS[reader].lengths))
 
 
 def predict(model: Model, example: Example) -> Tensor:
     """Return the predictions of a model; token by token where it decodes."""
-    if model.writes.part == "set":
+    if model.writer.part == "set":
         results = model(example.source)
         return torch.cat((results.logits, results.regions), -1)
-    if model.writes.part == "encoder":
+    if model.writer.part == "encoder":
         return model(example.source)
     state, results = model.start(example.source), []
     for i in range(example.target.items.shape[1] - 1):
@@ -239,8 +239,8 @@ def test_every_reader_core_and_writer_is_in_the_tables():
 
 @every_model
 @pytest.mark.usefixtures("in_float64")
-def test_every_parameter_has_a_gradient(reads, core, writes):
-    model, example = make_model(reads, core, writes).double().train(), make_example(reads, writes)
+def test_every_parameter_has_a_gradient(reader, core, writer):
+    model, example = make_model(reader, core, writer).double().train(), make_example(reader, writer)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(STEPS):
@@ -253,16 +253,16 @@ def test_every_parameter_has_a_gradient(reads, core, writes):
     assert losses[-1] < losses[0]
     # Softmax ignores what all keys add to all scores of a query.
     key_biases = {name for name, _ in model.named_parameters() if name.endswith(".key.bias")}
-    assert without_gradient(model) == UNUSED.get((reads, core, writes), set()) | key_biases
+    assert without_gradient(model) == UNUSED.get((reader, core, writer), set()) | key_biases
 
 
 @every_model
-def test_loaded_weights_give_the_same_predictions(reads, core, writes, tmp_path):
-    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+def test_loaded_weights_give_the_same_predictions(reader, core, writer, tmp_path):
+    model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     if not predict(model, example).any():  # outputs initialized to zero
-        nn.init.normal_(model.writes.output.weight)
+        nn.init.normal_(model.writer.output.weight)
     save_weights(tmp_path / "model.safetensors", model)
-    other = make_model(reads, core, writes).eval()
+    other = make_model(reader, core, writer).eval()
     for value in other.parameters():
         nn.init.normal_(value)
     load_weights(tmp_path / "model.safetensors", other)
@@ -273,9 +273,9 @@ def test_loaded_weights_give_the_same_predictions(reads, core, writes, tmp_path)
 
 @every_model
 @pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
-def test_rows_are_independent_of_their_batch(reads, core, writes):
-    model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
-    source, row, length = example.source, 1, READERS[reads].lengths[1]
+def test_rows_are_independent_of_their_batch(reader, core, writer):
+    model, example = make_model(reader, core, writer).double().eval(), make_example(reader, writer)
+    source, row, length = example.source, 1, READERS[reader].lengths[1]
     if isinstance(source, Padded):
         source = source._replace(
             items=source.items.double() if source.items.is_floating_point() else source.items
@@ -297,7 +297,7 @@ def test_rows_are_independent_of_their_batch(reads, core, writes):
         predict(model, Example(source, target))[row],
         predict(model, Example(alone, target))[0],
     )
-    if writes == "tags":
+    if writer == "tags":
         batched, single = batched[:length], single[:length]
     close(batched, single)
 
@@ -305,12 +305,12 @@ def test_rows_are_independent_of_their_batch(reads, core, writes):
 @every_model
 @pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
 @torch.no_grad()
-def test_encoder_predictor_and_decoder_compose_the_model(reads, core, writes):
-    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+def test_encoder_predictor_and_decoder_compose_the_model(reader, core, writer):
+    model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     encoded = model.encoder(example.source)
-    if model.writes.part != "decoder":
-        assert torch.equal(encoded.items, model.core.encode(model.reads(example.source)).items)
-    target = example.target if model.writes.part == "decoder" else None
+    if model.writer.part != "decoder":
+        assert torch.equal(encoded.items, model.core.encode(model.reader(example.source)).items)
+    target = example.target if model.writer.part == "decoder" else None
     composed = model.decoder(model.predictor(target, encoded, source=example.source))
     expected = model(example.source, target)
     for part, other in (
@@ -320,18 +320,18 @@ def test_encoder_predictor_and_decoder_compose_the_model(reads, core, writes):
     ):
         assert torch.equal(part, other)
     assert {name.split(".")[0] for name, _ in model.named_parameters()} <= {
-        "reads",
+        "reader",
         "core",
-        "writes",
+        "writer",
     }
 
 
 @every_model
 @pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
-def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
-    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+def test_attention_weights_are_recorded_and_sum_to_one(reader, core, writer):
+    model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     if not any(isinstance(module, Read) for module in model.modules()):
-        assert (core, writes) in {("recurrent", "tags")} | {("recurrent", "tracks")}
+        assert (core, writer) in {("recurrent", "tags")} | {("recurrent", "tracks")}
         return
     plain = predict(model, example)
     with record_weights(model) as recording:
@@ -345,13 +345,13 @@ def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
 
 @every_model
 @pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
-def test_steps_equal_all_positions(reads, core, writes):
-    model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
-    if model.writes.part != "decoder":
+def test_steps_equal_all_positions(reader, core, writer):
+    model, example = make_model(reader, core, writer).double().eval(), make_example(reader, writer)
+    if model.writer.part != "decoder":
         with pytest.raises(
-            TypeError, match=f"decodes targets in order, .* got {type(model.writes).__name__}"
+            TypeError, match=f"decodes targets in order, .* got {type(model.writer).__name__}"
         ):
-            model.writes.embed(torch.zeros(1, 1, dtype=torch.int64))
+            model.writer.embed(torch.zeros(1, 1, dtype=torch.int64))
         return
     source = example.source
     if isinstance(source, Padded):
@@ -365,7 +365,7 @@ def test_steps_equal_all_positions(reads, core, writes):
 
 def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
     chosen = {
-        "reads": READERS["tokens"].make(WIDTH),
+        "reader": READERS["tokens"].make(WIDTH),
         "core": build_core(CORES["recurrent"], **core),
     } | parts
     with without_checks(), pytest.raises((TypeError, ValueError), match=message):
@@ -373,10 +373,10 @@ def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
 
 
 def test_parts_that_do_not_fit_are_refused():
-    tokens, classes = {"writes": TokenWriter(TokenReader(table()))}, {"writes": ClassWriter(14, 4)}
-    queries = {"writes": SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1)}
-    refused("`writes` must be a Writer, got Linear", {"writes": nn.Linear(2, 3)})
-    refused("`reads` must be a Reader, got Identity", tokens | {"reads": nn.Identity()})
+    tokens, classes = {"writer": TokenWriter(TokenReader(table()))}, {"writer": ClassWriter(14, 4)}
+    queries = {"writer": SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1)}
+    refused("`writer` must be a Writer, got Linear", {"writer": nn.Linear(2, 3)})
+    refused("`reader` must be a Reader, got Identity", tokens | {"reader": nn.Identity()})
     refused("`core` must be a Core, got Identity", tokens | {"core": nn.Identity()})
     refused("`core` must be built with decodes=True, since a TokenWriter", tokens, decodes=False)
     refused("`core` must be built with in_order=True, since a TokenWriter", tokens, in_order=False)
@@ -384,22 +384,22 @@ def test_parts_that_do_not_fit_are_refused():
     refused("`core` must be built with encodes=True, since a TokenReader", tokens, encodes=False)
     refused(
         "`core` must be built with encodes=False, since the model has no reader",
-        tokens | {"reads": None},
+        tokens | {"reader": None},
     )
     refused(
-        "`reads` must be a Reader, since a ClassWriter needs",
-        classes | {"reads": None},
+        "`reader` must be a Reader, since a ClassWriter needs",
+        classes | {"reader": None},
         encodes=False,
     )
     wide, narrow = embedding_table(9, 14), READERS["tokens"].make(5)
     refused(
-        "`reads` must give items of the core's width, 12, got dim=5", tokens | {"reads": narrow}
+        "`reader` must give items of the core's width, 12, got dim=5", tokens | {"reader": narrow}
     )
     refused(
-        "`writes` must take vectors of the core's memory_dim, 14, got dim=12",
-        {"writes": ClassWriter(12, 4)},
+        "`writer` must take vectors of the core's memory_dim, 14, got dim=12",
+        {"writer": ClassWriter(12, 4)},
     )
     refused(
-        "`writes` must take .* the core's width, 12, got dim=14",
-        {"writes": TokenWriter(TokenReader(wide))},
+        "`writer` must take .* the core's width, 12, got dim=14",
+        {"writer": TokenWriter(TokenReader(wide))},
     )

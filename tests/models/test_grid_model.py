@@ -62,14 +62,14 @@ def test_positions_change_the_output_and_have_gradients(core):
     before = model(source, target).detach()
     model.loss(PairBatch(source, target, (0, 1))).total.backward()
     for value in (
-        model.writes.positions.rows,
-        model.writes.positions.columns,
-        model.writes.positions.end,
+        model.writer.positions.rows,
+        model.writer.positions.columns,
+        model.writer.positions.end,
     ):
         assert value.grad is not None
         assert float(value.grad.abs().sum()) > 0
     with torch.no_grad():
-        model.writes.positions.columns[2, :5] += 1.0  # not all equal, since norms would remove that
+        model.writer.positions.columns[2, :5] += 1.0  # not all equal, since norms would remove that
     after = model(source, target).detach()
     close(before[:, :2], after[:, :2])
     assert float((before[:, 2] - after[:, 2]).abs().max()) > 1e-3

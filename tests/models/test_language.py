@@ -79,7 +79,7 @@ def gpt(model: Any, tokens: Tensor, order: str) -> Tensor:
 
     h_0 = U W_e + W_p      h_l = block(h_{l-1})      P = softmax(h_n W_e^T)      U one-hot
     """
-    embedding, decoder = model.writes.inputs.table.weight, model.core.decoder
+    embedding, decoder = model.writer.inputs.table.weight, model.core.decoder
     time, is_later = tokens.shape[1], torch.ones(tokens.shape[1], tokens.shape[1]).triu(1).bool()
 
     def normalize(norm: Any, x: Tensor) -> Tensor:
@@ -252,10 +252,10 @@ def test_the_default_language_model_is_the_gpt_of_the_lectures_but_for_the_order
     assert isinstance(core.positions, LearnedConfig)
     assert core.norm_order == "pre"
     model: Any = build_language_model(LanguageModelConfig(), vocab=2000)
-    assert model.writes.inputs.scale == 1
-    assert model.writes.output_table is model.writes.inputs.table
+    assert model.writer.inputs.scale == 1
+    assert model.writer.output_table is model.writer.inputs.table
     # N(0, 0.02), as published: five standard deviations of the estimate.
-    assert abs(model.writes.inputs.table.weight.std() - 0.02) < 5 * 0.02 / math.sqrt(2 * 2000 * 128)
+    assert abs(model.writer.inputs.table.weight.std() - 0.02) < 5 * 0.02 / math.sqrt(2 * 2000 * 128)
 
 
 def test_steps_equal_forward(model):

@@ -89,7 +89,7 @@ class Manhattan(regard.Score):
 def test_own_reader_and_writer_make_a_model_with_every_core(core: str) -> None:
     torch.manual_seed(1)
     built = getattr(regard, core)(**CORES[core][1], decodes=False)
-    model = regard.Model(reads=PointReader(12), core=built, writes=MeanWriter()).double()
+    model = regard.Model(reader=PointReader(12), core=built, writer=MeanWriter()).double()
     points, target = torch.randn(3, 4, 3).double(), torch.randn(3, built.memory_dim).double()
 
     class Batch:
@@ -100,14 +100,16 @@ def test_own_reader_and_writer_make_a_model_with_every_core(core: str) -> None:
     close(loss.total.detach(), (model(points) - target).square().sum().detach())
     assert loss.count == model.count(Batch()) == 3
     loss.total.backward()
-    assert all(weight.grad is not None and weight.grad.any() for weight in model.reads.parameters())
+    assert all(
+        weight.grad is not None and weight.grad.any() for weight in model.reader.parameters()
+    )
 
 
 def test_own_score_decodes_as_it_reads_all_positions() -> None:
     torch.manual_seed(1)
     core = regard.Transformer(width=12, heads=3, layers=2, score=Manhattan, encodes=False)
-    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
-    model = regard.Model(reads=None, core=core, writes=writes).double().eval()
+    writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    model = regard.Model(reader=None, core=core, writer=writer).double().eval()
     tokens = torch.randint(9, (2, 6))
     expected, state = model(target=Unpadded.of(tokens)), model.start(rows=2)
     for time in range(5):
@@ -115,13 +117,13 @@ def test_own_score_decodes_as_it_reads_all_positions() -> None:
         close(logits, expected[:, time])
     dot = regard.Transformer(width=12, heads=3, layers=2, encodes=False).double().eval()
     dot.load_state_dict(core.state_dict())
-    other = regard.Model(reads=None, core=dot, writes=writes).double().eval()
+    other = regard.Model(reader=None, core=dot, writer=writer).double().eval()
     assert (other(target=Unpadded.of(tokens)) - expected).abs().max() > 1e-3  # the score is used
 
 
 def test_source_of_a_track_writer_must_be_tracks() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decodes=False)
-    model = regard.Model(reads=PointReader(12), core=core, writes=regard.TrackWriter(12, 2))
+    model = regard.Model(reader=PointReader(12), core=core, writer=regard.TrackWriter(12, 2))
     with (
         without_checks(),
         pytest.raises(ValueError, match=r"`source` must be tracks .* from_velocity=False"),
@@ -131,23 +133,23 @@ def test_source_of_a_track_writer_must_be_tracks() -> None:
 
 def test_target_is_needed_for_all_positions() -> None:
     core = regard.Recurrent(width=12, hidden=8, encodes=False)
-    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
-    model = regard.Model(reads=None, core=core, writes=writes)
+    writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    model = regard.Model(reader=None, core=core, writer=writer)
     with pytest.raises(TypeError, match=r"`target` must be token ids .* use `start` and `step`"):
         model()
 
 
 def language_model() -> regard.Model:
     core = regard.Transformer(width=12, heads=3, layers=2, encodes=False)
-    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
-    return regard.Model(reads=None, core=core, writes=writes).eval()
+    writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    return regard.Model(reader=None, core=core, writer=writer).eval()
 
 
 def test_token_ids_without_lengths_are_refused() -> None:
     ids = torch.randint(4, 9, (2, 3))
     core = regard.Recurrent(width=12, hidden=8)
     table = regard.TokenReader(regard.embedding_table(9, 12))
-    model = regard.Model(reads=table, core=core, writes=regard.TokenWriter(table))
+    model = regard.Model(reader=table, core=core, writer=regard.TokenWriter(table))
     padded = regard.Padded(ids, torch.tensor([3, 2]))
     for name, source, target in (
         ("source", ids, padded),
@@ -174,12 +176,12 @@ def test_source_is_refused_by_a_model_without_a_reader() -> None:
 def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decoder_layers=2, in_order=False)
     with pytest.raises(
-        ValueError, match=r"`writes` must be built with blocks=2, .* got SetWriter with 1"
+        ValueError, match=r"`writer` must be built with blocks=2, .* got SetWriter with 1"
     ):
         regard.Model(
-            reads=PointReader(12),
+            reader=PointReader(12),
             core=core,
-            writes=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1),
+            writer=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1),
         )
 
 
@@ -197,15 +199,15 @@ def test_hooks_that_decoding_does_not_call_are_reported() -> None:
 
 def test_embeddings_are_the_first_parameters() -> None:
     """The norm of the gradient is a sum in this order, on which its last bits depend."""
-    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
-    reads = regard.TokenReader(regard.embedding_table(7, 12))
+    writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    reader = regard.TokenReader(regard.embedding_table(7, 12))
     of_text = regard.Model(
-        reads=None, core=regard.Recurrent(width=12, hidden=8, encodes=False), writes=writes
+        reader=None, core=regard.Recurrent(width=12, hidden=8, encodes=False), writer=writer
     )
-    of_pairs = regard.Model(reads=reads, core=regard.Recurrent(width=12, hidden=8), writes=writes)
-    assert next(of_text.named_parameters())[0] == "writes.inputs.table.weight"
+    of_pairs = regard.Model(reader=reader, core=regard.Recurrent(width=12, hidden=8), writer=writer)
+    assert next(of_text.named_parameters())[0] == "writer.inputs.table.weight"
     names = [name for name, _ in of_pairs.named_parameters()]
-    assert (names[0], names[-1]) == ("reads.table.weight", "writes.inputs.table.weight")
+    assert (names[0], names[-1]) == ("reader.table.weight", "writer.inputs.table.weight")
 
 
 def test_pool_comes_before_the_output_and_grid_positions_last() -> None:
@@ -214,8 +216,8 @@ def test_pool_comes_before_the_output_and_grid_positions_last() -> None:
         "output"
     ] * 2
     inputs = regard.TokenReader(regard.embedding_table(9, 12))
-    writes = regard.TokenWriter(inputs, positions=regard.GridPositions((2, 3), 12))
-    assert [name for name, _ in writes.named_parameters()][-3:] == [
+    writer = regard.TokenWriter(inputs, positions=regard.GridPositions((2, 3), 12))
+    assert [name for name, _ in writer.named_parameters()][-3:] == [
         "positions.rows",
         "positions.columns",
         "positions.end",

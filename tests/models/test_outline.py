@@ -28,10 +28,10 @@ from tests.campaigns.options_data import BASE
 from tests.models.test_grid import CORES, READERS, WRITERS, make_example, make_model
 
 PAIRS = [
-    *((reads, "transformer", "classes") for reads in READERS),
+    *((reader, "transformer", "classes") for reader in READERS),
     *(("tokens", core, "tokens") for core in CORES),
 ]
-PAIRS += [("tracks", "recurrent", writes) for writes in WRITERS]
+PAIRS += [("tracks", "recurrent", writer) for writer in WRITERS]
 
 
 def fits(shape: Shape, tensor: Tensor, named: dict[str, int]) -> None:
@@ -51,26 +51,26 @@ def items_of(value: Any) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("reads", "core", "writes"), PAIRS, ids=["-".join(names) for names in PAIRS]
+    ("reader", "core", "writer"), PAIRS, ids=["-".join(names) for names in PAIRS]
 )
 @torch.no_grad()
-def test_shapes_are_those_of_the_tensors(reads, core, writes):
-    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+def test_shapes_are_those_of_the_tensors(reader, core, writer):
+    model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     encoding, predicting = outline(model)
     named: dict[str, int] = {}
     fits(encoding[0].shape, items_of(example.source), named)
-    items = model.reads(example.source)
+    items = model.reader(example.source)
     fits(encoding[1].shape, items.items, named)
     fits(encoding[2].shape, model.core.encode(items).items, named)
-    target = example.target if model.writes.part == "decoder" else None
+    target = example.target if model.writer.part == "decoder" else None
     if target is not None:
         target = target._replace(items=target.items[:, :-1])
         fits(predicting[0].shape, target.items, named)
-        fits(predicting[1].shape, model.writes.embed(target.items), named)
+        fits(predicting[1].shape, model.writer.embed(target.items), named)
     hidden = model.hidden(example.source, example.target)
     answer = model(example.source, example.target)
-    if model.writes.part == "set":
-        assert predicting[0].shape[1:] == model.writes.queries.shape
+    if model.writer.part == "set":
+        assert predicting[0].shape[1:] == model.writer.queries.shape
         answer = torch.cat(answer, -1)
     else:
         fits(

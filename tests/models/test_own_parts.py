@@ -109,9 +109,9 @@ def make_model(parts: dict) -> Model:
     torch.manual_seed(2)
     table = embedding_table(9, 12)
     return Model(
-        reads=TokenReader(table),
+        reader=TokenReader(table),
         core=Transformer(CONFIG, **parts),
-        writes=TokenWriter(TokenReader(table)),
+        writer=TokenWriter(TokenReader(table)),
     )
 
 
@@ -255,9 +255,9 @@ def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice
     own = Transformer(CONFIG, choice=Doubled).double()
     torch.manual_seed(0)
     named = Transformer(replace(CONFIG, beta=2.0)).double()
-    reads = [part for part in own.modules() if isinstance(part, Read)]
-    assert [type(read.choice) for read in reads] == [Doubled] * 6
-    assert len({id(read.choice) for read in reads}) == 6
+    reader = [part for part in own.modules() if isinstance(part, Read)]
+    assert [type(read.choice) for read in reader] == [Doubled] * 6
+    assert len({id(read.choice) for read in reader}) == 6
     source = Padded(torch.randn(2, 5, 12).double(), torch.tensor([5, 3]))
     targets = torch.randn(2, 4, 12).double()
     close(

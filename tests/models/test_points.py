@@ -190,10 +190,10 @@ def test_every_parameter_learns_from_proposals():
 
 def test_padding_is_never_proposed():
     clouds, model = make_clouds(), make_detector("transformer").eval()
-    placed = model.reads(clouds)
+    placed = model.reader(clouds)
     assert isinstance(placed, Placed)
     encoded = model.core.encode(placed)
-    proposed = model.writes.propose(encoded, placed.centers)
+    proposed = model.writer.propose(encoded, placed.centers)
     assert (proposed.logits[1, 3:] == -100).all()
     targets = torch.rand(3, 2, 6)
     assigned, _ = task_aligned_assignment(
@@ -210,17 +210,17 @@ def test_padding_is_never_proposed():
 def test_centers_just_outside_a_box_are_assigned_to_it():
     clouds, model = make_clouds(), make_detector("transformer").eval()
     torch.testing.assert_close(
-        model.writes.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)])
+        model.writer.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)])
     )
-    hidden = model.writes.read(model.core, model.core.encode(model.reads(clouds)))
+    hidden = model.writer.read(model.core, model.core.encode(model.reader(clouds)))
     center = hidden.centers[
         0, 0
     ]  # 0.02 from the lower corner of the box, and not the nearest to its middle
     box = torch.cat((center + 0.02 + 0.4, torch.full((3,), 0.8)))
     target = LabeledRegions(torch.tensor([[0], [-1], [-1]]), box.expand(3, 1, 6))
-    near = model.writes.proposal_loss(hidden.proposed, hidden.centers, target)
-    model.writes.margin.zero_()
-    assert model.writes.proposal_loss(hidden.proposed, hidden.centers, target) != near
+    near = model.writer.proposal_loss(hidden.proposed, hidden.centers, target)
+    model.writer.margin.zero_()
+    assert model.writer.proposal_loss(hidden.proposed, hidden.centers, target) != near
 
 
 def test_centers_of_a_batch_equal_those_of_all_rows():
@@ -248,7 +248,7 @@ def test_outline_names_points_groups_and_queries():
 
 def test_learned_queries_need_no_places():
     model = make_detector("transformer", queries="learned").eval()
-    assert not model.writes.proposes
+    assert not model.writer.proposes
     assert model(make_clouds()).regions.shape == (3, 5, 6)
 
 
@@ -264,9 +264,9 @@ def test_parts_that_do_not_fit_are_refused():
             make_reader(**{name: value})
     with pytest.raises(ValueError, match="extent must be three sides, got 2"):
         make_reader(extent=(1.0, 2.0))
-    writes = SetWriter(12, 3, axes=3, num_queries=4, blocks=1, centers="items")
+    writer = SetWriter(12, 3, axes=3, num_queries=4, blocks=1, centers="items")
     core = make_detector("transformer").core
     with pytest.raises(
         TypeError, match=r'`encoded` must be Placed with centers="items", .* got Unpadded'
     ):
-        writes.read(core, Unpadded.of(torch.zeros(1, 5, 12)))
+        writer.read(core, Unpadded.of(torch.zeros(1, 5, 12)))

@@ -1,4 +1,4 @@
-"""Self-attentive core: layers and a readout, the initial past, and both kinds of reads."""
+"""Self-attentive core: layers and a readout, the initial past, and both kinds of reader."""
 
 import pytest
 import torch

@@ -10,23 +10,23 @@ from tests.helpers import close
 
 
 def test_windows_by_hand():
-    reads = SeriesReader(2, 6, window=3)
+    reader = SeriesReader(2, 6, window=3)
     series = torch.randn(2, 7, 2)
-    out = reads(Padded(series, torch.tensor([7, 4])))
+    out = reader(Padded(series, torch.tensor([7, 4])))
     assert out.lengths.tolist() == [3, 2]
-    full_window = series[0, 3:6].flatten() @ reads.embed.weight.T + reads.embed.bias
+    full_window = series[0, 3:6].flatten() @ reader.embed.weight.T + reader.embed.bias
     close(out.items[0, 1], full_window + sinusoids(1, 1, 6)[0])
-    cut = torch.cat((series[1, 3], torch.zeros(4))) @ reads.embed.weight.T + reads.embed.bias
+    cut = torch.cat((series[1, 3], torch.zeros(4))) @ reader.embed.weight.T + reader.embed.bias
     close(out.items[1, 1], cut + sinusoids(1, 1, 6)[0])
 
 
 def test_padding_has_no_effect():
-    reads, series = SeriesReader(2, 6, window=3), torch.randn(1, 9, 2)
+    reader, series = SeriesReader(2, 6, window=3), torch.randn(1, 9, 2)
     other = series.clone()
     other[:, 5:] = 7.0
-    first, second = (reads(Padded(items, torch.tensor([5]))) for items in (series, other))
+    first, second = (reader(Padded(items, torch.tensor([5]))) for items in (series, other))
     close(first.items[:, :2], second.items[:, :2])
-    close(reads(Padded(series[:, :5], torch.tensor([5]))).items, first.items[:, :2])
+    close(reader(Padded(series[:, :5], torch.tensor([5]))).items, first.items[:, :2])
 
 
 def test_window_below_one_raises():

@@ -47,11 +47,11 @@ def test_spectrogram_does_not_depend_on_loudness():
 
 
 def test_items_are_centered_on_their_frames():
-    reads = FrameReader(8000, 16, sample_rate=8000, bands=20, channels=16, downsampling_layers=2)
-    items = reads(torch.randn(3, 8000))
+    reader = FrameReader(8000, 16, sample_rate=8000, bands=20, channels=16, downsampling_layers=2)
+    items = reader(torch.randn(3, 8000))
     assert items.items.shape == (3, 25, 16)
     # Frames 0 .. 3 are centered on 0, 10, 20, 30 ms.
-    close(reads.centers[:2, 0], torch.tensor([0.015, 0.055]))
+    close(reader.centers[:2, 0], torch.tensor([0.015, 0.055]))
 
 
 def test_stem_halves_the_sides_the_given_number_of_times():
@@ -89,7 +89,7 @@ def test_adjacent_bands_are_masked_in_training_only():
     assert rows.any(0).all()
     assert rows.any(1).float().mean() > 0.8
     assert ((rows[:, 1:] != rows[:, :-1]).sum(1) <= 4).all()  # at most two ranges
-    reads = FrameReader(800, 8, sample_rate=2000, bands=8, channels=8, hidden=4)
+    reader = FrameReader(800, 8, sample_rate=2000, bands=8, channels=8, hidden=4)
     sound = torch.randn(2, 800)
-    assert (reads(sound).items != reads(sound).items).any()
-    close(reads.eval()(sound).items, reads(sound).items)
+    assert (reader(sound).items != reader(sound).items).any()
+    close(reader.eval()(sound).items, reader(sound).items)

@@ -41,10 +41,10 @@ def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:
     for side, blocks in (("encoder", core.encoder), ("decoder", core.decoder)):
         for i, block in enumerate(blocks):
             at = f"{side}.layers.{i}."
-            reads = {"self_attn": block.attention} | (
+            reader = {"self_attn": block.attention} | (
                 {"multihead_attn": block.cross} if side == "decoder" else {}
             )
-            for name, part in reads.items():
+            for name, part in reader.items():
                 three = (part.query, part.key, part.value)
                 state[f"{at}{name}.in_proj_weight"] = torch.cat([linear.weight for linear in three])
                 state[f"{at}{name}.in_proj_bias"] = torch.cat([linear.bias for linear in three])

@@ -255,11 +255,11 @@ def test_options_of_the_embeddings_have_their_effect():
         config = ModelConfig(core=core, tie=tie, embedding_dim=7, embedding_scale=scale)
         model = build_captioner(config, ImageReader((3, 8, 8), 12), vocab=9).eval()
         ids = torch.tensor([[4, 8]])
-        expected = model.writes.inputs.table.weight[ids] * (7**0.5 if scale == "root" else 1)
+        expected = model.writer.inputs.table.weight[ids] * (7**0.5 if scale == "root" else 1)
         torch.testing.assert_close(
-            model.writes.embed(ids), expected @ model.writes.inputs.projection.weight.T
+            model.writer.embed(ids), expected @ model.writer.inputs.projection.weight.T
         )
-        assert (model.writes.output_table is model.writes.inputs.table) == (tie == "target")
+        assert (model.writer.output_table is model.writer.inputs.table) == (tie == "target")
         assert model(torch.rand(1, 3, 8, 8), pad([[BOS, 4, EOS]])).shape == (1, 2, 9)
 
 

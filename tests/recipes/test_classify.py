@@ -466,7 +466,7 @@ def test_contributions_sum_to_the_scores_of_the_answer(
 def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews: Path) -> None:
     notes: list[str] = []
     run = load(reviews, notify=notes.append)
-    run.model.writes.norm = torch.nn.Identity()
+    run.model.writer.norm = torch.nn.Identity()
     assert not run.look(["a lovely film"])[0].find(measure="contribution")
     reason = "the output layer is Identity and Linear, and not LayerNorm and Linear"
     assert notes == [f"contributions to the score are not shown: {reason}"]

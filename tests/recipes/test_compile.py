@@ -74,7 +74,7 @@ def append_block(model: Any) -> None:
 
 def take_fused_step(model: Any) -> None:
     """Take a step of a fused optimizer, which torch does not count as a change of the tensor."""
-    weight = model.reads.table.weight
+    weight = model.reader.table.weight
     optimizer = torch.optim.AdamW([weight], lr=0.6, weight_decay=0.0, fused=True)
     weight.grad = torch.zeros_like(weight)
     weight.grad[5:9] = torch.randn(4, weight.shape[1])
@@ -116,7 +116,7 @@ def replace_norm(model: Any) -> None:
 
 
 def write_to_data(model: Any) -> None:
-    model.reads.table.weight.data[5:9].zero_()
+    model.reader.table.weight.data[5:9].zero_()
 
 
 CHANGES: dict[str, tuple[Callable[[Any], None], str, bool]] = {
@@ -185,7 +185,7 @@ def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
         run.look(TEXTS[:1])[0].maps[0].weights.clone(),
     )
     zero_weights(module)
-    module.writes.output_table.weight.data.mul_(0.5)
+    module.writer.output_table.weight.data.mul_(0.5)
     with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
         run.predict(TEXTS)
     assert scores(run) == expected
@@ -208,9 +208,11 @@ REPORTED: dict[str, Callable[[Any], Any]] = {
     "attribute of a norm": lambda module: setattr(
         next(m for m in module.modules() if hasattr(m, "eps")), "eps", 0.1
     ),
-    "hook": lambda module: module.writes.register_forward_hook(lambda *_: None),
+    "hook": lambda module: module.writer.register_forward_hook(lambda *_: None),
     "hook before": lambda module: module.core.register_forward_pre_hook(lambda *_: None),
-    "forward of one module": lambda module: setattr(module.reads, "forward", module.reads.forward),
+    "forward of one module": lambda module: setattr(
+        module.reader, "forward", module.reader.forward
+    ),
     "a buffer": lambda module: module.register_buffer("other", torch.zeros(1)),
     "a module": lambda module: setattr(module, "probe", nn.Linear(1, 1)),
     "a parameter in place": lambda module: nn.init.zeros_(next(module.parameters())),

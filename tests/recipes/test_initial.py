@@ -113,7 +113,7 @@ def test_output_of_other_labels_starts_anew(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert start_from(first, tmp_path, "left right left") == 0
-    assert "new: writes.output.weight, writes.output.bias" in capsys.readouterr().err
+    assert "new: writer.output.weight, writer.output.bias" in capsys.readouterr().err
     own, given = (
         read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
     )
@@ -122,7 +122,7 @@ def test_output_of_other_labels_starts_anew(
         for n in own
         if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)
     ]
-    assert sorted(changed) == ["writes.output.bias", "writes.output.weight"]
+    assert sorted(changed) == ["writer.output.bias", "writer.output.weight"]
 
 
 def test_output_of_the_labels_of_both_runs_is_copied(
@@ -138,7 +138,7 @@ def test_output_of_the_labels_of_both_runs_is_copied(
     names, known = (
         json.loads((f / "labels.json").read_text())["names"] for f in (tmp_path / "run", first)
     )
-    output = "writes.output.weight"
+    output = "writer.output.weight"
     for label in ("good", "bad"):
         assert torch.allclose(
             own[output][names.index(label)], given[output][known.index(label)], atol=1e-6
@@ -153,11 +153,11 @@ def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
     (folder / "labels.json").write_text(json.dumps({"names": names.split()}))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        reads = regard.ImageReader((1, 8, 8), 8, patch=4)
+        reader = regard.ImageReader((1, 8, 8), 8, patch=4)
         config = DetectorConfig(
             core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2
         )
-        model = build_detector(config, reads, num_classes=len(names.split()), axes=2)
+        model = build_detector(config, reader, num_classes=len(names.split()), axes=2)
         for value in model.parameters():
             nn.init.normal_(value)
     return model
@@ -174,20 +174,20 @@ def test_a_writer_that_does_not_name_its_labels_takes_none_of_their_parts(
     monkeypatch.setattr(regard.SetWriter, "label_axes", regard.Writer.label_axes)
     init = start_of(tmp_path / "before", make_detector(tmp_path / "before", "cat dog owl", 1))
     model = make_detector(tmp_path / "now", "owl cat dog", 2)
-    fresh = model.get_parameter("writes.class_heads.0.weight").clone()
-    assert "new: writes.class_heads.0.weight" in copy_parameters(model, init, tmp_path / "now")
-    assert torch.equal(model.get_parameter("writes.class_heads.0.weight"), fresh)
+    fresh = model.get_parameter("writer.class_heads.0.weight").clone()
+    assert "new: writer.class_heads.0.weight" in copy_parameters(model, init, tmp_path / "now")
+    assert torch.equal(model.get_parameter("writer.class_heads.0.weight"), fresh)
 
 
 def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
     before = make_detector(tmp_path / "before", "cat dog owl", 1)
     init = start_of(tmp_path / "before", before)
     labels = {
-        "writes.class_heads.0.weight": 0,
-        "writes.class_heads.0.bias": 0,
-        "writes.class_embedding.weight": 1,
+        "writer.class_heads.0.weight": 0,
+        "writer.class_heads.0.bias": 0,
+        "writer.class_embedding.weight": 1,
     }
-    labels |= {"writes.proposal_class_head.weight": 0, "writes.proposal_class_head.bias": 0}
+    labels |= {"writer.proposal_class_head.weight": 0, "writer.proposal_class_head.bias": 0}
     given, known = dict(before.named_parameters()), ["cat", "dog", "owl"]
     for number, names in enumerate(("owl cat dog", "ant owl", "ant bee owl cat dog")):
         model = make_detector(tmp_path / str(number), names, 2)

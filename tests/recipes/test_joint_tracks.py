@@ -40,7 +40,7 @@ def make_model(core: str = "transformer"):
 
 def random_model(core: str = "transformer"):
     model = make_model(core)
-    torch.nn.init.normal_(model.writes.output.weight)
+    torch.nn.init.normal_(model.writer.output.weight)
     return model
 
 
@@ -61,7 +61,7 @@ def test_initially_every_agent_keeps_its_velocity(core):
 def test_each_path_is_the_formula_of_its_own_item():
     """The change of each agent is turned by its own heading, computed with angles."""
     model, scenes = random_model(), make_scenes()
-    items = model.core.encode(model.reads(scenes)).items
+    items = model.core.encode(model.reader(scenes)).items
     out = model(scenes)
     for agent in range(5):
         track = scenes.items[0, agent]
@@ -69,7 +69,7 @@ def test_each_path_is_the_formula_of_its_own_item():
         turn = torch.stack(
             (torch.stack((angle.cos(), -angle.sin())), torch.stack((angle.sin(), angle.cos())))
         )
-        change = (model.writes.output.weight @ items[0, agent] + model.writes.output.bias).reshape(
+        change = (model.writer.output.weight @ items[0, agent] + model.writer.output.bias).reshape(
             PREDICTED, 2
         )
         ahead = torch.arange(1, PREDICTED + 1)[:, None] * (track[-1] - track[-2])
@@ -154,7 +154,7 @@ def test_other_sources_are_refused():
     model = make_model()
     with pytest.raises(ValueError, match=r"`source` must be tracks \(batch, agents, observed, 2\)"):
         SceneTrackWriter(12, 3).read(
-            model.core, model.reads(make_scenes()), source=torch.zeros(2, 5)
+            model.core, model.reader(make_scenes()), source=torch.zeros(2, 5)
         )
 
 

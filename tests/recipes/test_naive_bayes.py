@@ -37,7 +37,7 @@ def run(files: Path, name: str, more: str) -> Path:
 def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_path):
     folder = run(files, "run", "--train.steps 1 --train.validate-every 1 --naive-bayes prefixes")
     trained = load(folder)
-    assert isinstance(trained.model.writes, NaiveBayesWriter)
+    assert isinstance(trained.model.writer, NaiveBayesWriter)
     assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
@@ -56,7 +56,7 @@ def test_missing_log_count_ratios_are_named(files):
 def test_no_log_count_ratios_by_default(files):
     folder = run(files, "default", "--train.steps 1 --train.validate-every 1")
     assert not (folder / "naive_bayes.npz").exists()
-    assert not isinstance(load(folder).model.writes, NaiveBayesWriter)
+    assert not isinstance(load(folder).model.writer, NaiveBayesWriter)
 
 
 def test_log_count_ratios_of_other_targets_are_refused(files, capsys):

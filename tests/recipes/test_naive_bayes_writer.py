@@ -23,10 +23,10 @@ RATIOS = [
 
 def model() -> Model:
     torch.manual_seed(1)
-    reads = RatioTextReader(embedding_table(11, CONFIG.core.width))
+    reader = RatioTextReader(embedding_table(11, CONFIG.core.width))
     classifier = build_classifier(
         CONFIG,
-        reads,
+        reader,
         lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=("word", "bigram"), pool=pool),
     )
     return classifier.double().eval()
@@ -34,7 +34,7 @@ def model() -> Model:
 
 def test_untrained_classifier_gives_the_sum_of_ratios():
     untrained = model()
-    torch.nn.init.ones_(untrained.writes.ratio_scores.scale)
+    torch.nn.init.ones_(untrained.writer.ratio_scores.scale)
     expected = torch.stack(
         [torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]
     ).softmax(-1)
@@ -44,7 +44,7 @@ def test_untrained_classifier_gives_the_sum_of_ratios():
 def test_rows_are_independent_of_their_batch():
     classifier = model()
     torch.nn.init.normal_(
-        classifier.writes.ratio_scores.query
+        classifier.writer.ratio_scores.query
     )  # the subwords now have different weights
     batched = classifier(attach_ratios(pad(ROWS), RATIOS))
     for row, (ids, rows) in enumerate(zip(ROWS, RATIOS, strict=True)):
@@ -52,7 +52,7 @@ def test_rows_are_independent_of_their_batch():
 
 
 def test_attention_weights_the_ratios():
-    scores = model().writes.ratio_scores
+    scores = model().writer.ratio_scores
     with torch.no_grad():
         scores.scale.fill_(1)
         scores.query.normal_(std=9)
@@ -66,7 +66,7 @@ def test_attention_weights_the_ratios():
 def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero():
     classifier = model()
     torch.nn.init.normal_(
-        classifier.writes.output.weight
+        classifier.writer.output.weight
     )  # layers before it have no gradient while it is zero
     batch = LabeledBatch(attach_ratios(pad(ROWS), RATIOS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = classifier.loss(batch)
@@ -75,22 +75,22 @@ def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero(
     loss.total.backward()
     # The bias of the keys adds the same number to all scores.
     assert without_gradient(classifier) == {
-        "writes.ratio_scores.key.weight",
-        "writes.pool.attention.key.bias",
+        "writer.ratio_scores.key.weight",
+        "writer.pool.attention.key.bias",
     }
 
 
 def test_contributions_sum_to_the_scores_with_those_of_the_counts():
     classifier = model()
-    for parameter in classifier.writes.parameters():
+    for parameter in classifier.writer.parameters():
         torch.nn.init.normal_(parameter)
     source = attach_ratios(pad(ROWS), RATIOS)
     encoded = classifier.encoder(source)
-    found = classifier.writes.explain(
+    found = classifier.writer.explain(
         classifier.core, encoded, torch.eye(3, dtype=torch.float64), source=source
     )
-    hidden = classifier.writes.read(classifier.core, encoded, source=source)
-    close(found.total, classifier.writes.scores(hidden))
+    hidden = classifier.writer.read(classifier.core, encoded, source=source)
+    close(found.total, classifier.writer.scores(hidden))
     assert found.parts == ("counts: word", "counts: bigram", "head 1", "head 2")
     close(found.terms[:, :, :2].sum((2, 3)), hidden.scores)
     for row, ids in enumerate(ROWS):

@@ -336,13 +336,13 @@ def test_weights_and_boxes_follow_the_order_of_the_queries(boxes, monkeypatch):
     """Queries in another order give the same boxes, which name the new indices of their queries."""
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     (maps_before,) = trained.look([path])
-    order, select_queries = torch.tensor([2, 0, 3, 1]), trained.model.writes.select_queries
+    order, select_queries = torch.tensor([2, 0, 3, 1]), trained.model.writer.select_queries
 
     def permute_queries(items, proposed):
         queries, start = select_queries(items, proposed)
         return queries[:, order], SetPredictions(start.logits[:, order], start.regions[:, order])
 
-    monkeypatch.setattr(trained.model.writes, "select_queries", permute_queries)
+    monkeypatch.setattr(trained.model.writer, "select_queries", permute_queries)
     (maps_after,) = check_capture(trained, [path])
     new = {int(old): number for number, old in enumerate(order)}
     boxes_before, boxes_after = (

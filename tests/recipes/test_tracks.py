@@ -44,7 +44,7 @@ def test_neighbors_are_a_set_and_padding_is_ignored():
         .double()
         .eval()
     )
-    torch.nn.init.normal_(model.writes.output.weight)
+    torch.nn.init.normal_(model.writer.output.weight)
     tracks = torch.randn(1, 5, 4, 2, dtype=torch.float64)
     out = model(Padded(tracks, torch.tensor([4])))
     close(model(Padded(tracks[:, [0, 3, 1, 2, 4]], torch.tensor([4]))), out)

@@ -33,7 +33,7 @@ class ScaleNorm(nn.Module):
 def build() -> Model:
     core = Transformer(layers=1, width=16, heads=2, feedforward=32, norm=ScaleNorm)
     source, target = embedding_table(8, 16), embedding_table(9, 16)  # 8 begins a target
-    return Model(reads=TokenReader(source), core=core, writes=TokenWriter(TokenReader(target)))
+    return Model(reader=TokenReader(source), core=core, writer=TokenWriter(TokenReader(target)))
 
 
 def batch(rows: int = 16) -> Batch[Padded, Padded]:

@@ -47,7 +47,7 @@ def build() -> Model:
     core = Transformer(
         layers=2, width=16, heads=2, feedforward=32, positions=LearnedRates(8), encodes=False
     )
-    return Model(reads=None, core=core, writes=TokenWriter(TokenReader(embedding_table(8, 16))))
+    return Model(reader=None, core=core, writer=TokenWriter(TokenReader(embedding_table(8, 16))))
 
 
 def batch(rows: int = 16) -> Batch[None, Padded]:

@@ -37,7 +37,7 @@ def build() -> Model:
         layers=1, width=16, heads=2, feedforward=32, positions=NoPositions(), decodes=False
     )
     return Model(
-        reads=PointReader(16), core=core, writes=ClassWriter(core.memory_dim, num_classes=4)
+        reader=PointReader(16), core=core, writer=ClassWriter(core.memory_dim, num_classes=4)
     )
 
 

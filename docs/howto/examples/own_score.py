@@ -41,7 +41,7 @@ class Manhattan(Score):
 
 def build() -> Model:
     core = Transformer(layers=2, width=16, heads=2, feedforward=32, score=Manhattan, encodes=False)
-    return Model(reads=None, core=core, writes=TokenWriter(TokenReader(embedding_table(8, 16))))
+    return Model(reader=None, core=core, writer=TokenWriter(TokenReader(embedding_table(8, 16))))
 
 
 def batch(rows: int = 16) -> Batch[None, Padded]:

@@ -56,7 +56,7 @@ class CountWriter(Writer):
 def build() -> Model:
     core = Recurrent(width=16, hidden=16, decodes=False)
     return Model(
-        reads=TokenReader(embedding_table(3, 16)), core=core, writes=CountWriter(core.memory_dim)
+        reader=TokenReader(embedding_table(3, 16)), core=core, writer=CountWriter(core.memory_dim)
     )
 
 

@@ -121,11 +121,11 @@ class PackedTransformer:
         self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
         self.limits = limits_of(form)
         self.reads_source = form.source is not None
-        output = form.writes.output.matrix
+        output = form.writer.output.matrix
         self.width = output.shape[1]
-        self.target = _embeddings(form.writes.inputs)
+        self.target = _embeddings(form.writer.inputs)
         self.source = self.target
-        if form.source is not None and not _is_same(form.source, form.writes.inputs):
+        if form.source is not None and not _is_same(form.source, form.writer.inputs):
             self.source = _embeddings(form.source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = _head_sizes(attention)

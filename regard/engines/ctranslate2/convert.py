@@ -43,7 +43,7 @@ _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu":
 
 def unsupported_reason(form: TextForm) -> str | None:
     """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
-    attentions, width = attention_forms(form), form.writes.output.matrix.shape[1]
+    attentions, width = attention_forms(form), form.writer.output.matrix.shape[1]
     in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
     return next(
         chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions)), None
@@ -75,7 +75,7 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
         "rms_norm": block.add_attention.norm.is_rms,
     }
     heads = block.attention.num_heads
-    vocabulary = [str(i) for i in range(len(form.writes.output.weight))]
+    vocabulary = [str(i) for i in range(len(form.writer.output.weight))]
     if form.source is None:
         options["alibi"] = block.attention.read.bias is not None
         if block.attention.key_heads != heads:
@@ -100,8 +100,8 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
     for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
         setattr(spec.config, f"{name}_token", str(token))
     spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
-    _set_table(spec.decoder, spec.decoder.embeddings, form.writes.inputs)
-    spec.decoder.projection.weight = _array(form.writes.output.matrix)
+    _set_table(spec.decoder, spec.decoder.embeddings, form.writer.inputs)
+    spec.decoder.projection.weight = _array(form.writer.output.matrix)
     _set_stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, num_positions))
     spec.validate()
     spec.optimize()

@@ -423,7 +423,7 @@ def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
         raise ValueError(
             f"core.choice must be soft, without options, since {part} of core {core.name} reads "
             f"nothing, got "
-            f"{core.describe_choice()}; core transformer and core self-attentive have reads"
+            f"{core.describe_choice()}; core transformer and core self-attentive have reader"
         )
 
 

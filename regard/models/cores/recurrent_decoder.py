@@ -62,7 +62,7 @@ AnyConfig = RecurrentConfig | SelfAttentiveConfig
 
 @dataclass(frozen=True, eq=False)
 class RecurrentDecoderState:
-    """State of the decoder between two steps, and the memory it reads."""
+    """State of the decoder between two steps, and the memory it reader."""
 
     cells: tuple[CellState | Past, ...]
     """State of each decoder layer, its output first; the output of the top layer is s_j."""
@@ -97,7 +97,7 @@ class RecurrentDecoderCore(Core, ABC):
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
     score:    score of the encoder's states; that of the config if not given.
     Raises:   ValueError for a score without states to compare, or a map of values that nothing
-              reads.
+              reader.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class RecurrentDecoderCore(Core, ABC):
         return replace(state, cells=tuple(cells), context=context)
 
     def _context(self, cells: Sequence[CellState | Past], memory: Memory) -> Tensor:
-        """Return the context vector that the top layer's state reads."""
+        """Return the context vector that the top layer's state reader."""
         assert self.read is not None
         return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, context_dim)
 

@@ -45,15 +45,15 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
     return Image(pixels=pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
-def patch_axis(reads: ImageReader) -> Axis:
+def patch_axis(reader: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
-    axis = Axis.grid(*reads.grid, picture="image")
+    axis = Axis.grid(*reader.grid, picture="image")
     # The center of the first item is half an item from the edges; the last items may extend beyond
     # the image.
-    width, height = (2 * reads.get_buffer("centers")[0].double()).tolist()
+    width, height = (2 * reader.get_buffer("centers")[0].double()).tolist()
     places = []
     for number in range(len(axis)):
-        row, column = divmod(number, reads.grid[1])
+        row, column = divmod(number, reader.grid[1])
         left, top = column * width, row * height
         places.append((left, top, min(width, 1 - left), min(height, 1 - top)))
     return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))

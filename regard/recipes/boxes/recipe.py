@@ -101,13 +101,13 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         """Return a detector for this image size and these labels."""
         data, config = self.config.data, self.config.model
         shape = (3, data.height, data.width)
-        reads = ImageReader(
+        reader = ImageReader(
             shape,
             config.core.width,
             downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
         )
-        return build_detector(config, reads, num_classes=len(self.labels), axes=2)
+        return build_detector(config, reader, num_classes=len(self.labels), axes=2)
 
     def describe(self) -> str:
         """Return the input size and the number of classes."""
@@ -197,6 +197,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         }
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
-            axes={"source": patch_axis(inference.model.reads), "queries": query_axis(regions)},
+            axes={"source": patch_axis(inference.model.reader), "queries": query_axis(regions)},
             pictures={"image": Picture(pixels=array, **shown)},
         )

@@ -122,7 +122,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def model(self) -> Model:
         """Return an encoder-decoder from images of this size to this vocabulary."""
         config, data = self.config.model, self.config.data
-        reads = ImageReader(
+        reader = ImageReader(
             (3, data.height, data.width),
             config.core.width,
             patch=self.config.patch,
@@ -130,7 +130,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             dropout=config.dropout,
         )
         smoothing = self.config.train.label_smoothing
-        return build_captioner(config, reads, vocab=len(self.tokenizer), label_smoothing=smoothing)
+        return build_captioner(config, reader, vocab=len(self.tokenizer), label_smoothing=smoothing)
 
     def describe(self) -> str:
         """Return the input size and the size of the vocabulary."""
@@ -236,7 +236,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         """Return the model's input image; the tokens of the caption are recorded by the search."""
         return Sample(
             title=prepared.name_of(row),
-            axes={"source": patch_axis(inference.model.reads)},
+            axes={"source": patch_axis(inference.model.reader)},
             pictures={"image": Image(pixels=prepared.rows[row])},
             tokens=self.tokenizer.tokens,
             text=self.tokenizer.decode,

@@ -39,18 +39,18 @@ class ConvolutionalClassifier(nn.Module):
             before, height, width = after, -(-height // 2), -(-width // 2)
         self.stages = nn.Sequential(*stages, nn.Flatten())
         settings = {"pool": nn.Identity(), "dropout": 0.3, "label_smoothing": label_smoothing}
-        self.writes = ClassWriter(before * height * width, num_classes, **settings)
+        self.writer = ClassWriter(before * height * width, num_classes, **settings)
 
     def forward(
         self, source: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of the classes."""
-        return self.writes.answer(self.stages(source - 0.5))
+        return self.writer.answer(self.stages(source - 0.5))
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
         """Return the loss of a batch, summed over its rows."""
         assert isinstance(batch.source, Tensor)
-        total, nll = self.writes.loss(self.stages(batch.source - 0.5), batch.target)
+        total, nll = self.writer.loss(self.stages(batch.source - 0.5), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
     def count(self, batch: SourceTargetBatch) -> int:

@@ -205,7 +205,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def model(self) -> Model:
         """Return a detector for this length of sounds and these labels."""
         data, config = self.config.data, self.config.model
-        reads = FrameReader(
+        reader = FrameReader(
             round(data.seconds * data.sample_rate),
             config.core.width,
             sample_rate=data.sample_rate,
@@ -216,7 +216,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             dropout=config.dropout,
             hidden=data.bands // 5 if self.config.augment else 0,
         )
-        return build_detector(config, reads, num_classes=len(self.labels), axes=1)
+        return build_detector(config, reader, num_classes=len(self.labels), axes=1)
 
     def describe(self) -> str:
         """Return the input size and the number of classes."""
@@ -383,19 +383,19 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     ) -> Sample:
         """Return the spectrogram of a segment with the predictions of all queries."""
         segment, (predictions, own) = prepared.rows[row], answers[row]
-        seconds, reads, rate = (
+        seconds, reader, rate = (
             self.config.data.seconds,
-            inference.model.reads,
+            inference.model.reader,
             self.config.data.sample_rate,
         )
         with torch.no_grad():
             bands = (
-                reads.spectrum(_source([segment]).to(device_of(inference.model)))[0]
+                reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
                 .float()
                 .cpu()
                 .numpy()
             )
-        middles = reads.centers[:, 0].double().tolist()
+        middles = reader.centers[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = tuple(
             (seconds * max(0.0, middle - half), seconds * min(1.0, middle + half))

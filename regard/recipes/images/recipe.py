@@ -88,11 +88,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def model(self) -> Model:
         """Return a classifier for this image size and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
-        reads = ImageReader(
+        reader = ImageReader(
             self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
         )
         return build_classifier(
-            config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
+            config, reader, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
         )
 
     def describe(self) -> str:
@@ -127,7 +127,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
         """Return the image and its patches."""
-        axes = {"source": patch_axis(inference.model.reads)}
+        axes = {"source": patch_axis(inference.model.reader)}
         return Sample(
             title=prepared.name_of(row),
             axes=axes,

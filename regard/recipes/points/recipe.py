@@ -125,7 +125,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def model(self) -> Model:
         """Return a detector for these labels and this extent."""
         config = self.config
-        reads = PointReader(
+        reader = PointReader(
             config.model.core.width,
             extent=self.scale.extent,
             features=len(config.data.features),
@@ -134,7 +134,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
             radius=config.radius,
             dropout=config.model.dropout,
         )
-        return build_detector(config.model, reads, num_classes=len(self.labels), axes=3)
+        return build_detector(config.model, reader, num_classes=len(self.labels), axes=3)
 
     def describe(self) -> str:
         """Return the extent and the number of classes."""
@@ -220,7 +220,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         ]
         regions = self.regions(found, places)
         with torch.no_grad():
-            placed = inference.model.reads(
+            placed = inference.model.reader(
                 pad_clouds([cloud.points]).to(device_of(inference.model))
             )
         centers = placed.centers[0, : int(placed.lengths[0])].double().cpu().numpy()

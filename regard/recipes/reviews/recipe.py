@@ -201,10 +201,10 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         config, smoothing = self.config.model, self.config.train.label_smoothing
         vocab = len(self.tokenizer)
         if self.feature_kinds is None:
-            reads = build_token_reader(config, vocab)
+            reader = build_token_reader(config, vocab)
             return build_classifier(
                 config,
-                reads,
+                reader,
                 lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool),
             )
         target, kinds = self.target, KINDS[self.feature_kinds]

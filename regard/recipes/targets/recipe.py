@@ -172,7 +172,7 @@ class TargetRecipe(Recipe[ConfigT]):
             self.input_sample(inference, prepared, row),
         )
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
-        if isinstance(inference.model.writes.pool, ClassToken):
+        if isinstance(inference.model.writer.pool, ClassToken):
             axes["source"] = axes["source"].prepend("[class]")
         return replace(
             sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes
@@ -187,7 +187,7 @@ class TargetRecipe(Recipe[ConfigT]):
         source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
         encoded = model.encoder(source)
         try:
-            found = model.writes.explain(
+            found = model.writer.explain(
                 model.core, encoded, weights.rows.to(encoded.items), source=source
             )
         except NoTermsError as error:

@@ -172,7 +172,7 @@ def test_all_tokens_banned_raises():
 def test_nan_scores_raise():
     model = make_model(SMALL)
     with torch.no_grad():
-        model.core.decoder_norm.weight[2], model.writes.output_table.weight[:, 2] = 3e38, 3e38
+        model.core.decoder_norm.weight[2], model.writer.output_table.weight[:, 2] = 3e38, 3e38
     with pytest.raises(ValueError, match="logits must not hold NaN"):
         prepare("compiled", model).generate(
             [[4]], SampleConfig(length=3, temperature=0), window=8, seeds=[0], banned=[]

@@ -109,7 +109,7 @@ def test_search_equals_torch(config, beam, n_best):
 def test_finished_hypotheses_are_scored_and_ranked_as_in_torch(alpha, likelier):
     model = make_model(KINDS["post"])
     with torch.no_grad():
-        model.writes.output_table.weight[EOS] *= likelier  # so that many finish, early and late
+        model.writer.output_table.weight[EOS] *= likelier  # so that many finish, early and late
     decode = DecodeConfig(beam=5, n_best=5, max_length=12, length_penalty=alpha)
     actual = prepare("compiled", model).search(make_sentences(40), config=decode, **IDS)
     expected = TorchEngine(model).search(make_sentences(40), config=decode, **IDS)
@@ -152,7 +152,7 @@ def test_ties_are_broken_by_the_lower_token(beam, twin_distance):
         twin[twin_distance:] = twin[:twin_distance]
         twin[twin_distance : twin_distance + 3] = 4  # PAD, BOS and EOS have none
     with torch.no_grad():
-        for table in (model.writes.inputs.table.weight, model.writes.output_table.weight):
+        for table in (model.writer.inputs.table.weight, model.writer.output_table.weight):
             table.copy_(table[twin])
     decode, ties = DecodeConfig(beam=beam, n_best=beam, max_length=3), 0
     for actual in prepare("compiled", model).search(make_sentences(), config=decode, **IDS):
@@ -207,7 +207,7 @@ def test_overflow_raises_only_for_the_inputs_that_cause_it(compute_type):
     """1 / sqrt(variance) would be zero where the variance is infinite, which hides it."""
     model = make_model(SMALL)
     with torch.no_grad():
-        model.reads.table.weight[5] *= 1e30
+        model.reader.table.weight[5] *= 1e30
     engine, decode = (
         prepare("compiled", model, compute_type=compute_type),
         DecodeConfig(max_length=1),
@@ -249,7 +249,7 @@ def search_or_error(
 def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
     model = make_model(dataclasses.replace(SMALL, positions=LearnedConfig(max_length=10)))
     with torch.no_grad():
-        model.writes.output_table.weight[EOS] *= 12
+        model.writer.output_table.weight[EOS] *= 12
     decode, outcomes = DecodeConfig(beam=beam, max_length=30), set()
     for sentence in make_sentences(40, longest=12):
         expected = search_or_error(TorchEngine(model), sentence, decode)

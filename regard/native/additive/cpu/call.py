@@ -116,7 +116,7 @@ def backward(
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
     slots = threads if in_order else 0
     fields = (slots, parts, *sizes, threads, has_exps, strides, *inputs)
-    job = AdditiveJob._make(fields)
+    job = AdditiveJob(*fields)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
     run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     grad_v = grad_v.sum((0, 1))
     inputs = query, keys, values, v, bias, diagonals

@@ -243,7 +243,6 @@ class OtherPairs(PairsReading, OtherData):
             )
 
     def split(self) -> list[Any]:
-        """Return the options for each file, with its target side."""
         targets = [(target,) for target in self.test_target] or [()] * len(self.test)
         pairs = zip(self.test, targets, strict=True)
         return [

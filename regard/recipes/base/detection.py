@@ -101,7 +101,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return batches of the data, in its order unless they are for training."""
 
     def read(self, split: str, other: Any = None) -> Examples[AnnotatedDataset[Any]]:
-        """Return the examples of a split, or of other data."""
         files: Any = self._config.data
         if other is not None:
             data = self.read_other(other)
@@ -142,7 +141,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         return self.config
 
     def check_examples(self, split: str, examples: Examples[AnnotatedDataset[Any]]) -> None:
-        """Check that all labels are known, and that the model can detect as many boxes."""
         labels, most = self.train.data.labels, self._config.model.num_queries
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no boxes to learn from.")
@@ -159,19 +157,15 @@ class DetectionRecipe(Recipe[ConfigT]):
             )
 
     def usable(self, examples: Examples[AnnotatedDataset[Any]]) -> Examples[AnnotatedDataset[Any]]:
-        """Return the examples with their batches."""
         return replace(examples, targets=self.make_batches(examples.data, self.labels))
 
     def learn(self, folder: Path) -> None:
-        """Save the labels of the training data."""
         self.train.data.labels.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
-        """Load the labels."""
         self.labels = Labels.load(folder / _LABELS)
 
     def batches(self) -> Any:
-        """Return batches of the training data, augmented differently in each epoch."""
         config = self._config
         return self.make_batches(
             self.train.data, self.labels, rows=config.batch, is_fixed=False, augment=config.augment
@@ -201,7 +195,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         return detections
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of rows."""
         return plan_by_count(rows, ROWS)
 
     def answer(
@@ -211,8 +204,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         options: DetectionOptions,
         trace: Trace | None = None,
     ) -> list[Detected]:
-        """Return the boxes of each row with a score of at least the threshold, highest score
-        first."""
         source = self.source([array for array, _ in rows])
         return [
             Detected(
@@ -227,11 +218,9 @@ class DetectionRecipe(Recipe[ConfigT]):
         ]
 
     def values(self, answers: list[Detected]) -> list[list[Any]]:
-        """Return the boxes of each input."""
         return [answer.boxes for answer in answers]
 
     def lines(self, answer: Detected) -> list[str]:
-        """Return label, score and numbers of each box, separated by tabs."""
         return [
             "\t".join(
                 (
@@ -244,11 +233,9 @@ class DetectionRecipe(Recipe[ConfigT]):
         ]
 
     def json(self, answer: Detected) -> BoxesAnswer:
-        """Return the boxes."""
         return {"boxes": [box._asdict() for box in answer.boxes]}
 
     def title(self, answer: Detected) -> str:
-        """Return the number of boxes per label."""
         return count_labels([box.label for box in answer.boxes])
 
     def regions(
@@ -266,7 +253,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         ]
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Detected) -> Tensor:
-        """Return the sum of log p of the detected boxes."""
         found, count = answer.detections, len(answer.boxes)
         assert found.queries is not None
         pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)

@@ -89,7 +89,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return self.train.origin
 
     def usable(self, examples: Examples[Any]) -> Examples[Any]:
-        """Return the pairs that are not too long, with their ids."""
         if isinstance(examples.data, Texts):  # generated, within the limit
             references = examples.data.targets.__getitem__
             return dataclasses.replace(
@@ -108,11 +107,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         )
 
     def learn(self, folder: Path) -> None:
-        """Train the tokenizers and save them."""
         self.take_over(Codec.load, self.train_codec).save(folder)
 
     def open(self, folder: Path) -> None:
-        """Load the tokenizers."""
         self.codec = Codec.load(folder)
         self.input_limit, self.output_limit = (
             self.settings.input_limit,
@@ -120,14 +117,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
         )
 
     def batches(self) -> TokenBatches:
-        """Return batches of pairs of similar length."""
         origin, batch_tokens = self.training_origin(), self.settings.train.batch_tokens
         return TokenBatches(
             self.training_pairs(), batch_tokens=batch_tokens, seed=self.run.seed, origin=origin
         )
 
     def model(self) -> Model:
-        """Return an encoder-decoder for these vocabularies."""
         return build(
             self.settings.model,
             source_vocab=len(self.codec.source),
@@ -136,15 +131,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
         )
 
     def describe(self) -> str:
-        """Return the sizes of the vocabularies."""
         source, target = self.codec.source, self.codec.target
         if source is target:
             return f"{len(source):,} {source.noun} in a joint vocabulary"
         return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all
-        pairs."""
         options = defaults_of_run(PairsEvaluation, self.config)
         greedy = dataclasses.replace(
             options, decode=dataclasses.replace(options.decode, beam=1, n_best=1)
@@ -161,11 +153,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
         *,
         limit: int | None = None,
     ) -> dict[str, Any]:
-        """Return the metric with its signature, nll and perplexity per target token, and some
-        outputs.
-
-        limit: decode only the first so many texts; the loss is computed over all.
-        """
         texts = examples.data
         pairs = examples.targets
         decode = dataclasses.replace(options.decode, n_best=1)
@@ -194,7 +181,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
         }
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        """Yield the source texts of a file, with or without targets."""
         given = self.reading
         column = getattr(given, "source_column", None)
         sources = read_sources(
@@ -208,16 +194,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return (Input(text, str(path), line, problem) for line, text, problem in sources)
 
     def shorten(self, value: str) -> str:
-        """Return the longest beginning of a text that is not too long."""
         text = value.strip()[: self.input_limit * _CHARACTERS_PER_TOKEN]
         return self.codec.source.shorten(text, self.input_limit)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer
-        are read as <unk>.
-
-        Raises: UserError for texts that are too long.
-        """
         prepared, limit = Prepared(len(inputs)), self.input_limit
         empty, unknown = [], {}
         for owner, text in enumerate(inputs):
@@ -258,33 +238,26 @@ class TextToTextRecipe(Recipe[ConfigT]):
         options: PairsPrediction,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each source."""
         return self._search(inference, rows, options.decode, trace)
 
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
     ) -> list[list[Output]]:
-        """Return output texts with their scores, log p / length^alpha; the empty text for an empty
-        one."""
         results = [[Output("", 0.0, 0.0, finished=True)] for _ in range(prepared.count)]
         for owner, hypotheses in zip(prepared.owner, answers, strict=True):
             results[owner] = [Output.of(h, self.codec.target.decode(h.tokens)) for h in hypotheses]
         return results
 
     def values(self, answers: list[list[Output]]) -> list[str]:
-        """Return the best output of each text."""
         return [best.text for best, *_ in answers]
 
     def rank_texts(self, answer: list[Output]) -> list[Ranked]:
-        """Return the outputs of a text."""
         return [Ranked(output.text, output.score) for output in answer]
 
     def json(self, answer: list[Output]) -> OutputsAnswer:
-        """Return the outputs with their scores, best first."""
         return {"outputs": [output.to_json() for output in answer]}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
-        """Return the tokens of the text; those of the output are recorded by the search."""
         text = prepared.facts[row]
         return Sample(
             title=text,
@@ -301,7 +274,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def log_prob(
         self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
     ) -> Tensor:
-        """Return log p of the output, EOS included."""
         source, target = self._teacher_inputs(model, prepared, row, answer)
         log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
@@ -314,8 +286,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
         answer: list[Hypothesis],
         sample: Sample,
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of the decoder to the logits of the output, if it
-        is a Transformer."""
         if not isinstance(inference.model.core, Transformer):
             return None
         source, target = self._teacher_inputs(inference.model, prepared, row, answer)

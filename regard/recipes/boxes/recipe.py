@@ -62,11 +62,9 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     digits = 1
 
     def generate(self, split: str) -> Images:
-        """Return drawn shapes."""
         return make_shapes(split, self.run.seed, self.config.data)
 
     def read_split(self, split: str) -> Images:
-        """Return the images and boxes of the files of a split."""
         data = self.config.data
         path, images = {
             "train": (data.train, data.train_images),
@@ -77,7 +75,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return read_boxes(path, images, data, option=f"--data.{split}-images")
 
     def read_other(self, other: OtherBoxes) -> Images:
-        """Return the images of a file of boxes."""
         return read_boxes(other.test[0], other.images, replace_shared(self.config.data, other))
 
     def make_batches(
@@ -89,7 +86,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         is_fixed: bool = True,
         augment: bool = False,
     ) -> BoxBatches:
-        """Return batches of the images, which keep them in memory."""
         settings = {
             "width": self.config.data.width,
             "height": self.config.data.height,
@@ -98,7 +94,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return BoxBatches(data, labels, rows=rows, is_fixed=is_fixed, augment=augment, **settings)
 
     def model(self) -> Model:
-        """Return a detector for this image size and these labels."""
         data, config = self.config.data, self.config.model
         shape = (3, data.height, data.width)
         reader = ImageReader(
@@ -110,14 +105,12 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return build_detector(config, reader, num_classes=len(self.labels), axes=2)
 
     def describe(self) -> str:
-        """Return the input size and the number of classes."""
         data = self.config.data
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
     def score(
         self, inference: ActiveModel, examples: Examples[Images], options: Any
     ) -> dict[str, Any]:
-        """Return AP, AP50, AP75, AR and the metrics of each class."""
         batches: BoxBatches = examples.targets
         boxes, detections = (
             [item.boxes for item in batches.data.items],
@@ -128,17 +121,13 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         )
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
-        """Return the images, in [0, 1]."""
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
 
     def frame(self, batches: BoxBatches, i: int) -> Frame:
-        """Return the size of image i, and its scale."""
         return batches.frame(i)
 
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor, frames: Sequence[Frame]) -> list[Detections]:
-        """Detect boxes, in pixels of the images before they were scaled, and clipped to the
-        images."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
@@ -160,18 +149,12 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return detections
 
     def report(self, inference: ActiveModel, examples: Examples[Images]) -> dict[str, Any]:
-        """Return the description of the metric and the classes."""
         size = f"{self.config.data.width} x {self.config.data.height}"
         names = ", ".join(self.labels.names)
         metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
         return {"signature": f"{metric}, input size {size}, classes {names}"}
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return each image at the size of the model's input, and its scale.
-
-        inputs: as of `to_image`. Files and Pillow images are rotated according to their EXIF
-                orientation, and boxes refer to the rotated image; arrays are used as they are.
-        """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             image = to_color_image(given, f"input {first + owner}")
@@ -181,7 +164,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
     ) -> Sample:
-        """Return the model's input image with the boxes of all queries."""
         (array, frame), (found, boxes) = prepared.rows[row], answers[row]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
         places = [

@@ -78,7 +78,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     tokenizer: Tokenizer
 
     def read(self, split: str, other: Any = None) -> Examples[DescribedImages]:
-        """Return the images of a split, or of a file of captions."""
         data = self.config.data
         if other is not None:
             data = replace_shared(data, other)
@@ -93,7 +92,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return _to_examples(images, data.on_bad)
 
     def usable(self, examples: Examples[DescribedImages]) -> Examples[DescribedImages]:
-        """Return the images whose captions are not too long."""
         images = examples.data
         if not isinstance(images, CaptionedImages):
             return examples
@@ -102,7 +100,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return _to_examples(images, examples.on_bad)
 
     def learn(self, folder: Path) -> None:
-        """Train the tokenizer on the captions of the training images, and save it."""
         images = self.train.data
         texts = [text for i in images.epoch(0) for text in images.captions(i)]
         tokenizer = self.take_over(
@@ -112,15 +109,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         tokenizer.save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
-        """Load the tokenizer."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> CaptionBatches:
-        """Return batches of the training images, each with one of its captions."""
         return self._batches(self.load_usable(self.train).data)
 
     def model(self) -> Model:
-        """Return an encoder-decoder from images of this size to this vocabulary."""
         config, data = self.config.model, self.config.data
         reader = ImageReader(
             (3, data.height, data.width),
@@ -133,15 +127,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return build_captioner(config, reader, vocab=len(self.tokenizer), label_smoothing=smoothing)
 
     def describe(self) -> str:
-        """Return the input size and the size of the vocabulary."""
         data = self.config.data
         return (
             f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
         )
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of
-        them."""
         options = defaults_of_run(CaptionEvaluation, self.config)
         greedy = dataclasses.replace(
             options, decode=dataclasses.replace(options.decode, beam=1, n_best=1)
@@ -159,12 +150,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         *,
         limit: int | None = None,
     ) -> dict[str, Any]:
-        """Return BLEU with its signature, exact matches, nll and perplexity per token, and some
-        captions.
-
-        limit: describe only the first so many images; the loss is computed over all captions of all
-               images.
-        """
         images, scorer = examples.data, Bleu(self.config.bleu)
         decode = dataclasses.replace(options.decode, n_best=1)
         indices = [*images.epoch(0)][:limit]
@@ -191,10 +176,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         }
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return each image at the size of the model's input.
-
-        inputs: as of `to_image`.
-        """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             image = to_color_image(given, f"input {first + owner}")
@@ -208,32 +189,26 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         options: PairsPrediction,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each image."""
         return self._search(inference, rows, options.decode, trace)
 
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
     ) -> list[list[Output]]:
-        """Return captions with their scores, log p / length^alpha."""
         return [
             [Output.of(h, self.tokenizer.decode(h.tokens)) for h in hypotheses]
             for hypotheses in answers
         ]
 
     def values(self, answers: list[list[Output]]) -> list[str]:
-        """Return the best caption of each image."""
         return [best.text for best, *_ in answers]
 
     def rank_texts(self, answer: list[Output]) -> list[Ranked]:
-        """Return the captions of an image."""
         return [Ranked(output.text, output.score) for output in answer]
 
     def json(self, answer: list[Output]) -> OutputsAnswer:
-        """Return the captions with their scores, best first."""
         return {"outputs": [output.to_json() for output in answer]}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
-        """Return the model's input image; the tokens of the caption are recorded by the search."""
         return Sample(
             title=prepared.name_of(row),
             axes={"source": patch_axis(inference.model.reader)},
@@ -246,7 +221,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def log_prob(
         self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
     ) -> Tensor:
-        """Return log p of the caption, EOS included."""
         source, target = self._teacher_inputs(model, prepared, row, answer)
         log_probs = model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
@@ -259,8 +233,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         answer: list[Hypothesis],
         sample: Sample,
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of the decoder to the logits of the caption, if it
-        is a Transformer."""
         if not isinstance(inference.model.core, Transformer):
             return None
         source, target = self._teacher_inputs(inference.model, prepared, row, answer)

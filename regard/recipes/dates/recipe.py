@@ -27,37 +27,29 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         self._dates = dates.DatesDataset(self.config.data, seed=run.seed)
 
     def read(self, split: Any, other: Any = None) -> Examples[Any]:
-        """Return examples of dates that occur in no other split, or the pairs of a file."""
         if other is not None:
             return read_other_pairs(other)
         return to_examples(self._texts(split, f"dates, {split}"))
 
     def check(self) -> None:
-        """Generate one example of each split, so that unknown languages are reported."""
         for split in ("train", "val", "test"):
             self._dates.example(split, index=0)
 
     def scorer(self, options: PairsEvaluation | None = None) -> ExactMatch:
-        """Return the share of outputs that equal their reference."""
         return ExactMatch()
 
     def train_codec(self) -> Codec:
-        """Train a tokenizer for each side on the texts of the first epoch."""
         texts = self._texts("train")
         source = Tokenizer.train(texts.sources, self.config.source_tokenizer)
         return Codec(source, Tokenizer.train(texts.targets, self.config.target_tokenizer))
 
     def training_origin(self) -> str:
-        """Return `dates`: the texts are not from a file."""
         return "dates"
 
     def training_pairs(self) -> Callable[[int], EncodedPairs]:
-        """Return a function that generates the examples of an epoch."""
         return lambda epoch: self.codec.encode(self._texts("train", epoch=epoch))
 
     def upper_bound(self) -> float:
-        """Return the exact match, in percent, of a perfect model: without the language, some months
-        are ambiguous."""
         return 100 * self._dates.compute_ceiling().accuracy
 
     def _texts(self, split: Any, origin: str = "dates", **options: int) -> Texts:

@@ -88,7 +88,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         self.higher_is_better = self.metric == "prompt_accuracy"
 
     def read(self, split: str, other: Any = None) -> Examples[CanvasDataset]:
-        """Return the canvases of a split, or of other images or captions."""
         data = self.config.data
         if split != "test":
             train, val, _ = self._splits
@@ -110,8 +109,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return {"labels": self._splits[2], "shape": self._splits[0].shape}
 
     def check_examples(self, split: str, examples: Examples[CanvasDataset]) -> None:
-        """Check that canvases have one shape, and that the core has enough positions for their
-        codes."""
         train, own = self.train.data, examples.data
         if own.shape != train.shape:
             raise UserError(
@@ -128,7 +125,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             )
 
     def learn(self, folder: Path) -> None:
-        """Train the tokenizer of texts; save it and the classes."""
         train, labels = self.train.data, self._splits[2]
         texts = [train.text(i) for i in train.epoch(0)]
         Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
@@ -136,14 +132,12 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             labels.save(folder / _LABELS)
 
     def pretrain(self, folder: Path) -> None:
-        """Train the autoencoder of images, and the classifier."""
         train, val = self.train.data, self.val.data
         train_autoencoder(folder, self.run, (train, val), self.notify)
         if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
             train_classifier(folder, self.run, (train, val), self.notify)
 
     def open(self, folder: Path) -> None:
-        """Load what `learn` wrote."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
         self.autoencoder = load_autoencoder(folder, self.config)
@@ -152,8 +146,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         )
 
     def batches(self) -> TokenBatches:
-        """Return batches of texts and codes of canvases; generated canvases are new in every
-        epoch."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
         return TokenBatches(
             lambda epoch: self.encode(
@@ -179,7 +171,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         )
 
     def model(self) -> Model:
-        """Return an encoder-decoder from texts to codes."""
         return build(
             self.config.model,
             source_vocab=len(self.tokenizer),
@@ -189,14 +180,12 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         )
 
     def describe(self) -> str:
-        """Return the sizes of the vocabulary and of the grid of codes."""
         rows, columns = self.autoencoder.grid
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codebook_size}"
 
     def score(
         self, inference: ActiveModel, examples: Examples[CanvasDataset], options: DrawEvaluation
     ) -> dict[str, Any]:
-        """Return all metrics of canvases with texts."""
         model, drawings, decode = inference.model, examples.data, options.decode
         scores: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encode)
         rows, columns = self.autoencoder.grid
@@ -260,11 +249,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return torch.cat(parts), scores
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and the number of the input, which its random numbers depend
-        on.
-
-        Raises: UserError for an empty or too long text.
-        """
         prepared, limit = Prepared(len(inputs)), max_length_of(self.config.model.core)
         for owner, text in enumerate(inputs):
             number, ids = first + owner, self.tokenizer.encode(text.strip())
@@ -283,7 +267,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of texts."""
         return plan_by_count(rows, _ROWS)
 
     def answer(
@@ -293,7 +276,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         options: DrawPrediction,
         trace: Trace | None = None,
     ) -> list[tuple[list[Drawing], list[int]]]:
-        """Return images for each text, as many as asked for, and the codes of the first."""
         ranks = [
             (rank, row) for rank in range(options.n_best) for row in rows
         ]  # the first images come first in traces
@@ -317,31 +299,21 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[Any], options: DrawPrediction
     ) -> list[list[Drawing]]:
-        """Return the images of each text."""
         return [drawings for drawings, _ in answers]
 
     def values(self, answers: list[list[Drawing]]) -> NDArray[np.uint8]:
-        """Return a uint8 image for each text (texts, channels, height, width)."""
         return np.stack([first.image for first, *_ in answers])
 
     def rank_texts(self, answer: list[Drawing]) -> list[Any]:
-        """Return the images, or their paths, with their scores."""
         return answer
 
     def lines(self, answer: list[Drawing]) -> list[str]:
-        """Return the path of the first image."""
         return [answer[0].image]
 
     def json(self, answer: list[Drawing]) -> ImagesAnswer:
-        """Return the paths of the images, once they are saved, and their scores."""
         return {"images": [{"file": drawing.image, "score": drawing.score} for drawing in answer]}
 
     def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
-        """Return the paths of the images; see `drawing_paths`.
-
-        Raises: UserError if an image would be saved inside a run folder; FileExistsError if a file
-                exists.
-        """
         paths = drawing_paths(inputs, options.out, first=first, count=options.n_best)
         for path in (path for row in paths for path in row):
             check_output(path)
@@ -352,7 +324,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return paths
 
     def save(self, answer: list[Drawing], files: list[Path]) -> list[Drawing]:
-        """Save the images, and return their paths in their place."""
         for drawing, path in zip(answer, files, strict=True):
             _save(drawing.image, path)
         return [
@@ -362,7 +333,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
     ) -> Sample:
-        """Return the words of the text, and the image with the places of its codes."""
         text = prepared.facts[row]
         words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
         return Sample(
@@ -375,7 +345,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         )
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
-        """Return log p of the sampled codes given the text, without guidance."""
         device = device_of(model)
         source = _pad([prepared.rows[row][0]], device)
         target = pad([[BOS, *(len(SPECIALS) + code for code in answer[1])]]).to(device)

@@ -54,7 +54,6 @@ class CanvasBatches(BatchesByCount):
         self.drawings = drawings
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the canvases of an epoch."""
         return np.array(self.drawings.epoch(epoch))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:

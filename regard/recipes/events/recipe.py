@@ -110,8 +110,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     labels: Labels
 
     def read(self, split: str, other: Any = None) -> Examples[SoundDataset]:
-        """Return the sounds of a split or of a CSV, or scenes from recordings; of synthetic ones
-        without a path."""
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
@@ -151,16 +149,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
     def usable(self, examples: Examples[SoundDataset]) -> Examples[SoundDataset]:
-        """Return the sounds with their batches."""
         return replace(examples, targets=self.make_batches(examples.data, self.labels))
 
     def has_test(self) -> bool:
-        """Return True if there is test data; synthetic scenes always have it."""
         data = self.config.data
         return data.train is None or not _is_table(data.train) or data.test is not None
 
     def check_examples(self, split: str, examples: Examples[SoundDataset]) -> None:
-        """Check that there are events to learn, and that all labels are known."""
         labels = Labels(self.train.data.labels)
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no events to learn from.")
@@ -170,15 +165,12 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             self.notify(describe_labels(examples.origin, "events (by segment)", names))
 
     def learn(self, folder: Path) -> None:
-        """Save the labels of the training data."""
         Labels(self.train.data.labels).save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
-        """Load the labels."""
         self.labels = Labels.load(folder / _LABELS)
 
     def batches(self) -> EventBatches:
-        """Return batches of the training sounds, shuffled in each epoch."""
         settings = {"rows": self.config.batch, "is_fixed": False, "augment": self.config.augment}
         return self.make_batches(self.train.data, self.labels, **settings)
 
@@ -203,7 +195,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         )
 
     def model(self) -> Model:
-        """Return a detector for this length of sounds and these labels."""
         data, config = self.config.data, self.config.model
         reader = FrameReader(
             round(data.seconds * data.sample_rate),
@@ -219,14 +210,12 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return build_detector(config, reader, num_classes=len(self.labels), axes=1)
 
     def describe(self) -> str:
-        """Return the input size and the number of classes."""
         data = self.config.data
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {len(self.labels)} kinds of events"
 
     def score(
         self, inference: ActiveModel, examples: Examples[SoundDataset], options: Any
     ) -> dict[str, Any]:
-        """Return F1 and timing errors."""
         batches: EventBatches = examples.targets
         predicted: list[list[SoundEvent]] = []
         for rows in track(batches.plan(0), "sounds", len(examples)):
@@ -267,7 +256,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return rows
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        """Yield the sound files that a table names, each as a whole."""
         data = replace_shared(self.config.data, self.reading)
         data = replace(data, on_bad="skip") if skip_bad else data
         files = SoundFiles.from_path(path.parent)
@@ -276,12 +264,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         )
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return overlapping segments of each sound, each of which contributes the events in its
-        middle part.
-
-        inputs: sound files of any length (truncated files are read as far as possible, with a
-                note), or samples at the run's rate: int16, or floating point in [-1, 1].
-        """
         prepared, rate = Prepared(len(inputs)), self.config.data.sample_rate
         length = round(self.config.data.seconds * rate)
         for owner, given in enumerate(inputs):
@@ -304,7 +286,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of segments."""
         return plan_by_count(rows, _ROWS)
 
     def answer(
@@ -314,8 +295,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         options: EventsPrediction,
         trace: Trace | None = None,
     ) -> list[DetectedEvents]:
-        """Return the predictions for each segment, and those with a score of at least the threshold
-        in its middle."""
         answers = []
         for row, predictions in zip(rows, self.detect(inference.model, _source(rows)), strict=True):
             middles = [row.begin + p.event.onset + p.event.duration / 2 for p in predictions]
@@ -330,8 +309,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[DetectedEvents], options: Any
     ) -> list[list[tuple[SoundEvent, float]]]:
-        """Return the events of each sound with their scores, in order of onset, clipped to the
-        sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
         seconds = {
             owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)
@@ -346,18 +323,15 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return [sorted(events) for events in results]
 
     def values(self, answers: list[list[tuple[SoundEvent, float]]]) -> list[list[SoundEvent]]:
-        """Return the events of each sound."""
         return [[event for event, _ in events] for events in answers]
 
     def lines(self, answer: list[tuple[SoundEvent, float]]) -> list[str]:
-        """Return label, score, onset and duration in seconds of each event, separated by tabs."""
         return [
             f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}"
             for event, score in answer
         ]
 
     def json(self, answer: list[tuple[SoundEvent, float]]) -> EventsAnswer:
-        """Return the events."""
         return {
             "events": [
                 {
@@ -371,7 +345,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         }
 
     def title(self, answer: list[tuple[SoundEvent, float]]) -> str:
-        """Return the events in one line."""
         return _format_events([event for event, _ in answer])
 
     def sample(
@@ -381,7 +354,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         row: int,
         answers: Sequence[DetectedEvents],
     ) -> Sample:
-        """Return the spectrogram of a segment with the predictions of all queries."""
         segment, (predictions, own) = prepared.rows[row], answers[row]
         seconds, reader, rate = (
             self.config.data.seconds,
@@ -444,7 +416,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         )
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: DetectedEvents) -> Tensor:
-        """Return the sum of log p of the events that a segment contributes."""
         predictions = model(_source([prepared.rows[row]]).to(device_of(model)))
         pairs = [(p.query, self.labels.names.index(p.event.label)) for p in answer.own]
         return set_log_prob(predictions, pairs, "event")

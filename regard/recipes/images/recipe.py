@@ -56,29 +56,23 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     files_of_folder = ENDINGS
 
     def read(self, split: str, other: Any = None) -> Examples[ImageDataset]:
-        """Return the images of a split, or of a folder, a list or an IDX file."""
         return self._splits.read(split, other)
 
     def label_texts(self, data: ImageDataset) -> Sequence[str]:
-        """Return the labels of images."""
         return data.labels
 
     def take(self, data: ImageDataset, keep: Sequence[int]) -> ImageDataset:
-        """Return the images at these indices."""
         return data.take(keep, data.origin)
 
     def learn(self, folder: Path) -> None:
-        """Save the targets and the shape of the training images."""
         self.kind.fit(self.raw_targets(self.train), self.config.data).save(folder)
         save_shape(folder, image_shape(self.train.data))
 
     def open(self, folder: Path) -> None:
-        """Load what `learn` wrote."""
         self.target = self.kind.load(folder, self.config.data)
         self.shape = self._splits.shape = read_shape(folder)
 
     def batches(self) -> ImageBatches:
-        """Return batches of the training images, shuffled in each epoch."""
         train = self.load_usable(self.train)
         sizes = {"size": self.config.batch, "seed": self.run.seed}
         return ImageBatches(
@@ -86,7 +80,6 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         )
 
     def model(self) -> Model:
-        """Return a classifier for this image size and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
         reader = ImageReader(
             self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
@@ -96,11 +89,9 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         )
 
     def describe(self) -> str:
-        """Return the input size and the possible answers."""
         return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
 
     def evaluation_batches(self, examples: Examples[ImageDataset]) -> Iterator[ImageBatch]:
-        """Return batches of all images, in order."""
         batches = ImageBatches(examples.data.pixels, examples.targets, size=_BATCH, seed=0)
         return (
             batches.collate(0, rows)
@@ -108,25 +99,20 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         )
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        """Return the images of a list, with or without labels, or of an IDX file."""
         if plain_name(path).endswith(TABLES):
             return list_images(path, replace_shared(self.config.data, self.reading))
         return super().read_inputs(path, skip_bad=skip_bad)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return the pixels of each image."""
         return prepare_pixels(inputs, first, self.config.data, self.shape)
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of images."""
         return plan_by_count(rows, _BATCH)
 
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
-        """Return pixels in [0, 1]."""
         return torch.from_numpy(np.stack(rows)).float() / 255
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
-        """Return the image and its patches."""
         axes = {"source": patch_axis(inference.model.reader)}
         return Sample(
             title=prepared.name_of(row),

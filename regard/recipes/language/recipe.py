@@ -65,7 +65,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     tokenizer: Tokenizer
 
     def read(self, split: str, other: Any = None) -> Examples[Corpus]:
-        """Return the text of a split, or of a file; an input is a line of it."""
         data, notes = self.config.data, ()
         if other is not None:
             text = read_corpus(other.test[0])
@@ -87,11 +86,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         )
 
     def usable(self, examples: Examples[Corpus]) -> Examples[Corpus]:
-        """Return the text with its ids."""
         return replace(examples, targets=self.encode_corpus(examples.data))
 
     def learn(self, folder: Path) -> None:
-        """Train the tokenizer on the training text and save it."""
         text = self._texts[0]
         tokenizer = self.take_over(
             lambda init: Tokenizer.load(init / _TOKENIZER),
@@ -100,11 +97,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         tokenizer.save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
-        """Load the tokenizer."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
-        """Return batches of windows of the text, with other boundaries in each epoch."""
         sizes = {"context": self.config.context, "rows": self.config.batch}
         text = self._texts[0]
         return WindowBatches(
@@ -112,19 +107,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         )
 
     def model(self) -> Model:
-        """Return a language model for this vocabulary."""
         return build_language_model(self.config.model, vocab=len(self.tokenizer))
 
     def describe(self) -> str:
-        """Return the size of the vocabulary and the context length."""
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     @torch.no_grad()
     def score(
         self, inference: ActiveModel, examples: Examples[Corpus], options: Any
     ) -> dict[str, Any]:
-        """Return nll, perplexity and bits per token of a text, and the percentage of unknown
-        tokens."""
         model = cast("Model", inference.model)
         ids = examples.targets
         settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
@@ -143,7 +134,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         }
 
     def report(self, inference: ActiveModel, examples: Examples[Corpus]) -> dict[str, Any]:
-        """Return the number of predicted tokens, and a few prompts with their continuations."""
         text = examples.data
         sampling = LanguagePrediction(sample=replace(self.config.sample, length=_SHOWN))
         starts = [i * len(text) // _SAMPLES for i in range(_SAMPLES)]
@@ -178,8 +168,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return self.tokenizer.tokens(self._with_ends(text))
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and the number of the input, which its random numbers depend
-        on."""
         prepared = Prepared(len(inputs))
         for owner, text in enumerate(inputs):
             ids = self.encode(text).tolist()
@@ -195,8 +183,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         options: LanguagePrediction,
         trace: Trace | None = None,
     ) -> list[Ranked]:
-        """Return a continuation of each text, and the mean log-probability of its tokens (before
-        top-k and top-p)."""
         prompts, sampling = [ids for ids, _ in rows], options.sample
         check_sampling(sampling, self.config.model)
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
@@ -218,22 +204,17 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             ]
 
     def values(self, answers: list[Ranked]) -> list[str]:
-        """Return the continuations."""
         return [answer.text for answer in answers]
 
     def rank_texts(self, answer: Ranked) -> list[Ranked]:
-        """Return the continuation."""
         return [answer]
 
     def json(self, answer: Ranked) -> ContinuationAnswer:
-        """Return the continuation and its score."""
         return {"text": answer.text, "score": answer.score}
 
     def follow(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[None]:
-        """Read each text, without continuing it; only the most likely token after the last one is
-        shown."""
         for row, (ids, _) in enumerate(rows):
             if trace is not None:
                 trace.begin_segment([row])
@@ -241,7 +222,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return [None] * len(rows)
 
     def check_look(self, prepared: Prepared) -> None:
-        """Raise UserError for a text of one token, or of more than the model's window."""
         for ids, number in prepared.rows:
             if len(ids) < 2:
                 raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
@@ -253,7 +233,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
     ) -> Sample:
-        """Return the text and its continuation, or its own tokens if it is not continued."""
         text, answer = prepared.facts[row], answers[row]
         if answer is None:
             return Sample(
@@ -264,8 +243,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return Sample(title=f"{text.strip()} -> {answer.text}", tokens=self.tokenizer.tokens)
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
-        """Return log p of the text's tokens after the first; the token predicted after the last is
-        not included."""
         # Of the last token of a target only the prediction counts: with one more, every token of
         # the text is read.
         target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
@@ -275,8 +252,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def explain(
         self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of a Transformer to the logits of the tokens after
-        the first."""
         if not isinstance(inference.model.core, Transformer) or answer is not None:
             return None
         target = pad([prepared.rows[row][0]]).to(device_of(inference.model))

@@ -78,34 +78,27 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     scale: CloudScale
 
     def is_table(self, path: Path) -> bool:
-        """Return True for a table of files with boxes; False for a cloud, which may be a table of
-        points."""
         if not plain_name(path).endswith((".csv", ".tsv", ".tab")):
             return super().is_table(path)
         _, first = next(read_rows(path)[1], (1, []))
         return "file" in [name.strip().lower() for name in first]
 
     def generate(self, split: str) -> Clouds:
-        """Return synthetic rooms."""
         return make_rooms(split, self.run.seed, self.config.data)
 
     def read_split(self, split: str) -> Clouds:
-        """Return the clouds and boxes of the table of a split."""
         path = getattr(self.config.data, split)
         assert path is not None
         return read_clouds(path, self.config.data)
 
     def read_other(self, other: OtherClouds) -> Clouds:
-        """Return the clouds of a table of boxes."""
         return read_clouds(other.test[0], replace(self.config.data, on_bad=other.on_bad))
 
     def learn(self, folder: Path) -> None:
-        """Save the labels, the extent and the scales of the features of the training data."""
         super().learn(folder)
         CloudScale.measure(self.train.data).save(folder)
 
     def open(self, folder: Path) -> None:
-        """Load the labels and the scales."""
         super().open(folder)
         self.scale = CloudScale.load(folder, len(self.config.data.features))
 
@@ -118,12 +111,10 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         is_fixed: bool = True,
         augment: bool = False,
     ) -> CloudBatches:
-        """Return batches of the clouds."""
         settings = {"rows": rows, "seed": self.run.seed, "is_fixed": is_fixed, "augment": augment}
         return CloudBatches(data, labels, self.scale, **settings)
 
     def model(self) -> Model:
-        """Return a detector for these labels and this extent."""
         config = self.config
         reader = PointReader(
             config.model.core.width,
@@ -137,13 +128,11 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return build_detector(config.model, reader, num_classes=len(self.labels), axes=3)
 
     def describe(self) -> str:
-        """Return the extent and the number of classes."""
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
     def score(
         self, inference: ActiveModel, examples: Examples[Clouds], options: Any
     ) -> dict[str, Any]:
-        """Return AP25, AP50 and the metrics of each class."""
         batches: CloudBatches = examples.targets
         boxes = [_from_corner(item.boxes) for item in batches.data.items]
         detections = [
@@ -155,18 +144,15 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         )
 
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
-        """Return the clouds, padded."""
         return pad_clouds(arrays)
 
     def frame(self, batches: CloudBatches, i: int) -> NDArray[np.float64]:
-        """Return the middle of cloud i."""
         return middle_of(batches.data.load(i))
 
     @torch.no_grad()
     def detect(
         self, model: nn.Module, source: Padded, frames: Sequence[NDArray[np.float64]]
     ) -> list[Detections]:
-        """Detect boxes (center and sizes), in meters of the coordinates of the clouds."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
         boxes = to_boxes(region.double().cpu().numpy(), self.scale)
@@ -175,18 +161,12 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return [Detections(*row) for row in zip(*parts, strict=True)]
 
     def report(self, inference: ActiveModel, examples: Examples[Clouds]) -> dict[str, Any]:
-        """Return the description of the metric and the classes."""
         names = ", ".join(self.labels.names)
         return {
             "signature": f"AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes, classes {names}"
         }
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return the points of each cloud, thinned as in training.
-
-        inputs: files of points (.npz, .csv, .ply, .pcd), or arrays (points, 3 + features) in
-                meters.
-        """
         prepared, config = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             where = f"input {first + owner}"
@@ -208,8 +188,6 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
     ) -> Sample:
-        """Return the cloud from above with the boxes of all queries; groups of points are places on
-        it."""
         cloud, (found, boxes) = prepared.rows[row], answers[row]
         extent = np.array(self.scale.extent)
         places = [

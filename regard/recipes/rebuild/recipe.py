@@ -101,17 +101,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     shape: tuple[int, ...]
 
     def read(self, split: str, other: Any = None) -> Examples[Any]:
-        """Return the images or vectors of a split, or of other data in their format."""
         return self._splits.read(split, other)
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        """Check that there is an autoencoder for this size, and that the numbers fit its cost."""
         if split == "train":
             build_autoencoder(self.config.model, _values_of(examples).shape[1:])
         self._check_range(_values_of(examples), examples.origin)
 
     def learn(self, folder: Path) -> None:
-        """Save the shape of the training images, or the size of the vectors."""
         data = self.train.data
         if isinstance(data, VectorDataset):
             save_size(folder, data.values.shape[1])
@@ -119,7 +116,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             save_shape(folder, image_shape(data))
 
     def open(self, folder: Path) -> None:
-        """Load what `learn` wrote."""
         if isinstance(self._splits, VectorSplits):
             self._splits.size = read_size(folder)
             self.shape = (self._splits.size,)
@@ -127,7 +123,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             self.shape = self._splits.shape = read_shape(folder)
 
     def batches(self) -> ImageBatches | VectorBatches:
-        """Return batches of the training images or vectors, shuffled in each epoch."""
         values, order = _values_of(self.train), {"size": self.config.batch, "seed": self.run.seed}
         return (
             VectorBatches(values, **order)
@@ -136,11 +131,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         )
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
-        """Return an autoencoder for this image size."""
         return build_autoencoder(self.config.model, self.shape)
 
     def describe(self) -> str:
-        """Return the input size and the size of the code."""
         noun = (
             f"vectors of {_count(self.shape[0])}"
             if self._reads_vectors
@@ -156,15 +149,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the error on the validation images, and the codebook usage if there is a
-        codebook."""
         pixels = _values_of(self.usable_val)
         return {"mse": reconstruction_error(model, pixels), **_codebook_usage(model, pixels)}
 
     def score(
         self, inference: ActiveModel, examples: Examples[Any], options: Any
     ) -> dict[str, Any]:
-        """Return the error, that of PCA of the training data, and the codebook usage."""
         model, pixels = inference.model, _values_of(examples)
         size = min(self.numbers, int(np.prod(self.shape)))
         scores = {"mse": reconstruction_error(model, pixels)}
@@ -172,7 +162,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return scores | _codebook_usage(model, pixels)
 
     def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
-        """Return the sizes of the images or vectors and of the code."""
         values = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
         signature = f"{values}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
@@ -180,14 +169,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return {"signature": signature}
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        """Return the images of a list or an IDX file, or the vectors of a file."""
         data = self.config.data
         if isinstance(data, ImagesConfig) and plain_name(path).endswith(TABLES):
             return list_images(path, data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return the pixels of each image, or each vector."""
         if not isinstance(self.config.data, VectorsConfig):
             return prepare_pixels(inputs, first, self.config.data, self.shape)
         prepared = prepare_vectors(inputs, first, self.shape[0])
@@ -196,7 +183,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of images."""
         return plan_by_count(rows, _BATCH)
 
     def answer(
@@ -206,7 +192,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         options: Any,
         trace: Trace | None = None,
     ) -> list[Code]:
-        """Return the code of each image or vector, and the error of its reconstruction."""
         model, images = inference.model, _to_tensor(np.stack(rows))
         codes = model.encode(images.to(device_of(model)))
         errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
@@ -219,13 +204,10 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return [Code(*answer) for answer in zip(codes, errors.tolist(), energies, strict=True)]
 
     def values(self, answers: list[Code]) -> Tensor | list[float]:
-        """Return the codes (images, code), integers (images, rows, columns) if they are quantized;
-        or the energies."""
         energies = [answer.energy for answer in answers if answer.energy is not None]
         return energies or torch.stack([answer.code for answer in answers])
 
     def lines(self, answer: Code) -> list[str]:
-        """Return the energy, or the numbers of a code in one line."""
         if answer.energy is not None:
             return [f"{answer.energy:.6g}"]
         code, is_quantized = answer.code.flatten(), not answer.code.is_floating_point()
@@ -234,7 +216,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         ]
 
     def json(self, answer: Code) -> CodeAnswer:
-        """Return the code and the error; and the energy, if it was asked for."""
         found: CodeAnswer = {"code": answer.code.tolist(), "error": answer.error}
         if answer.energy is not None:
             found["energy"] = answer.energy
@@ -243,11 +224,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def plot_answer(
         self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
     ) -> None:
-        """Plot an image beside its reconstruction, or mark a vector of two numbers in the picture
-        of the manifold.
-
-        Raises: UserError as `regard.look.figures.results`, and as `plot_manifold`.
-        """
         rebuilt = _reconstruct(inference.model, row[None])[0].numpy()
         if self._reads_vectors:
             self._plot_manifold(
@@ -259,12 +235,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         )
 
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
-        """Plot the training data, the reconstructions of swept codes, and the energy over the
-        plane.
-
-        Raises: UserError if the data are not vectors of two numbers, and as
-                `regard.look.figures.results`.
-        """
         if not self._reads_vectors:
             super().plot_manifold(inference, out, overwrite=overwrite)
         self._plot_manifold(inference.model, out, overwrite=overwrite)

@@ -83,7 +83,6 @@ class VectorBatches(BatchesByCount):
         self.values = values
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the examples."""
         return np.arange(len(self.values))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, Tensor]:

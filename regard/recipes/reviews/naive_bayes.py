@@ -106,7 +106,6 @@ class RatioTextReader(TokenReader):
     """Reader of the subwords of texts with log-count ratios (RatioTexts)."""
 
     def forward(self, source: RatioTexts) -> Padded:  # type: ignore[override]
-        """Return the items of the text; the ratios are for the writer."""
         return super().forward(source.text)
 
 
@@ -141,18 +140,14 @@ class NaiveBayesWriter(ClassWriter):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> NaiveBayesHidden:
-        """Return the pooled vector of each row and its naive-Bayes scores."""
         return NaiveBayesHidden(self.pool(encoded), self.ratio_scores(encoded, source.ratios))
 
     def scores(self, hidden: NaiveBayesHidden) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
-        """Return the scores of the output layer plus those of naive Bayes, in float32."""
         return widen(super().scores(hidden.vector)) + hidden.scores
 
     def terms(
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
     ) -> Contributions:
-        """Return the contributions of the counted features of each kind, and those of the pooled
-        vector."""
         vector = super().terms(encoded, weights, source)
         counted = torch.einsum(
             "cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios)

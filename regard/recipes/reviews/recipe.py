@@ -58,7 +58,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     unit = "texts"
 
     def read(self, split: str, other: Any = None) -> Examples[Pairs]:
-        """Return the texts and labels of a split, or of a file."""
         data = self.config.data
         path, held_out = getattr(data, split) if other is None else other.test[0], ()
         if other is not None:
@@ -92,8 +91,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
-        """Check as for all targets; notify of equal texts of different classes, or in training and
-        in other data."""
         super().check_examples(split, examples)
         pairs = examples.data
         if split != "train" and getattr(self.config.data, split) is not None:
@@ -123,15 +120,12 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
                 )
 
     def label_texts(self, data: Pairs) -> Sequence[str]:
-        """Return the labels of texts."""
         return data.targets
 
     def take(self, data: Pairs, keep: Sequence[int]) -> list[str]:
-        """Return the texts at these indices."""
         return [data.sources[i] for i in keep]
 
     def usable(self, examples: Examples[Pairs]) -> Examples[list[str]]:
-        """Return the texts with a valid target, cut to data.max_length tokens."""
         usable = super().usable(examples)
         whole, texts = usable.data, [self.shorten(text) for text in usable.data]
         cut = [
@@ -147,7 +141,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
 
     def learn(self, folder: Path) -> None:
-        """Save the vocabulary, the targets and the log-count ratios of the training texts."""
         pairs, raw = self.train.data, self.raw_targets(self.train)
         tokenizer = self.take_over(
             lambda init: Tokenizer.load(init / _TOKENIZER),
@@ -169,7 +162,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             ratios.save(folder / _COUNTS)
 
     def open(self, folder: Path) -> None:
-        """Load what `learn` wrote."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.target = self.kind.load(folder, self.config.data)
         if self.feature_kinds is not None:
@@ -184,7 +176,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return None if self.config.naive_bayes == "none" else self.config.naive_bayes
 
     def batches(self) -> LabeledBatches:
-        """Return batches of texts of similar length, with word dropout."""
         train = self.load_usable(self.train)
         return LabeledBatches(
             self.encode(train.data),
@@ -197,7 +188,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
 
     def model(self) -> Model:
-        """Return a classifier for this vocabulary and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
         vocab = len(self.tokenizer)
         if self.feature_kinds is None:
@@ -223,11 +213,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
 
     def describe(self) -> str:
-        """Return the size of the vocabulary and the possible answers."""
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"
 
     def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
-        """Return batches of texts of similar length."""
         texts = self.encode(examples.data)
         budget, extend = (
             max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))),
@@ -239,7 +227,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(examples)))
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        """Yield the texts of a file, with or without labels."""
         given = self.reading
         texts = read_sources(
             path,
@@ -252,14 +239,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
-        """Return the longest beginning of a text that is not too long."""
         return self.tokenizer.shorten(value, self.config.data.max_length)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and its log-count ratios.
-
-        Raises: UserError for a text that is empty or too long.
-        """
         prepared, most = Prepared(len(inputs)), self.config.data.max_length
         for owner, given in enumerate(inputs):
             text = given.strip()
@@ -275,16 +257,13 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of texts."""
         return plan_by_length([len(ids) for ids, _ in rows], _BATCH_TOKENS)
 
     def collate(self, rows: Sequence[Any]) -> Padded | RatioTexts:
-        """Return padded ids, and the log-count ratios."""
         ids = pad([ids for ids, _ in rows])
         return ids if self.ratios is None else attach_ratios(ids, [ratios for _, ratios in rows])
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
-        """Return the text and its tokens."""
         ids, text = prepared.rows[row][0], prepared.facts[row]
         pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
         return Sample(

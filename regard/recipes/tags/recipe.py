@@ -80,7 +80,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read(self, split: str, other: Any = None) -> Examples[TaggedSentences]:
-        """Return the sentences of a split, or of a file."""
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if other is not None:
@@ -111,10 +110,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return sentences.take(parts.train, ()), val, parts.notice
 
     def usable(self, examples: Examples[TaggedSentences]) -> Examples[TaggedSentences]:
-        """Return the sentences with known tags that are not too long.
-
-        Raises UserError naming the first other one, unless on_bad is skip.
-        """
         sentences, most = examples.data, self.config.data.max_length
         keep, skipped = [], []
         for i, (tokens, tags) in enumerate(zip(sentences.tokens, sentences.tags, strict=True)):
@@ -138,8 +133,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return self._to_examples(sentences.take(keep, skipped), examples.on_bad, notes)
 
     def check_examples(self, split: str, examples: Examples[TaggedSentences]) -> None:
-        """Check that there are tags to learn, and notify if validation cannot measure the
-        metric."""
         if split == "train":
             _ = self._training_labels
         elif (
@@ -154,7 +147,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             )
 
     def learn(self, folder: Path) -> None:
-        """Save the vocabulary and the tags of the training sentences."""
         train = self.train.data
         words = [" ".join(tokens) for tokens in train.tokens]
         tokenizer = self.take_over(
@@ -165,7 +157,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         self._training_labels.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:
-        """Load what `learn` wrote."""
         self.tokenizer, self.labels = (
             Tokenizer.load(folder / _TOKENIZER),
             Labels.load(folder / _LABELS),
@@ -174,33 +165,28 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         self.metric = "entity_f1" if self.scheme else "accuracy"
 
     def batches(self) -> TaggedBatches:
-        """Return batches of sentences of similar length, with word dropout."""
         train = self.load_usable(self.train)
         limits = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
         settings = {"word_dropout": self.config.word_dropout, "origin": train.origin}
         return TaggedBatches(self.encode(train.data), **limits, **settings)
 
     def model(self) -> Model:
-        """Return a tagger for this vocabulary and these tags."""
         sizes = {"vocab": len(self.tokenizer), "num_tags": len(self.labels)}
         return build_tagger(
             self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing
         )
 
     def describe(self) -> str:
-        """Return the sizes of the vocabulary and of the tag set."""
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
     def score(
         self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any
     ) -> dict[str, Any]:
-        """Return token accuracy, entity F1 and nll."""
         predicted, log_probs = self.predict_tags(inference.model, examples.data)
         scores = tag_scores(predicted, examples.data.tags, has_entities=bool(self.scheme))
         return scores | {"nll": -float(np.mean(log_probs))}
 
     def report(self, inference: ActiveModel, examples: Examples[TaggedSentences]) -> dict[str, Any]:
-        """Return the description of the tags, and of what is scored."""
         names = self.labels.names
         scored = (
             f"entities are exact spans of {self.scheme} tags"
@@ -239,7 +225,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return predicted, log_probs
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        """Yield the sentences of a file of tokens, with or without tags."""
         given = self.reading
         chosen = {} if given.format == "auto" else {"format": given.format}
         data = dataclasses.replace(
@@ -249,7 +234,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             yield Input(list(tokens), str(path), line, problem)
 
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
-        """Return the first words of a sentence, as many as are not too long."""
         tokens, offsets = _split(value)
         ids, starts = encode_words(tokens, self.tokenizer)
         count = sum(end <= self.config.data.max_length for end in (*starts[1:], len(ids)))
@@ -258,11 +242,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return list(tokens[:count])
 
     def prepare(self, inputs: Sequence[str | Sequence[str]], first: int) -> Prepared:
-        """Return the subwords of each sentence, and those that begin a word; an empty sentence has
-        no row.
-
-        inputs: texts (tokens separated by white space), or lists of tokens.
-        """
         prepared, most, empty = Prepared(len(inputs)), self.config.data.max_length, []
         for owner, given in enumerate(inputs):
             tokens, offsets = _split(given)
@@ -305,13 +284,11 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                     return
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of sentences."""
         return plan_by_length([len(ids) for ids, _ in rows], _BATCH_TOKENS)
 
     def answer(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[list[str]]:
-        """Return the most likely tag of each token of each sentence."""
         probabilities = inference.model(
             pad([ids for ids, _ in rows]).to(device_of(inference.model))
         )
@@ -323,7 +300,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         ]
 
     def join(self, prepared: Prepared, answers: Sequence[list[str]], options: Any) -> list[Tagged]:
-        """Return the tokens and tags of each sentence; none for an empty one."""
         results = [Tagged((), []) for _ in range(prepared.count)]
         for owner, (tokens, offsets), tags in zip(
             prepared.owner, prepared.facts, answers, strict=True
@@ -332,15 +308,12 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return results
 
     def values(self, answers: list[Tagged]) -> list[list[str]]:
-        """Return the tags of each sentence."""
         return [answer.tags for answer in answers]
 
     def lines(self, answer: Tagged) -> list[str]:
-        """Return the tags in one line."""
         return [" ".join(answer.tags)]
 
     def json(self, answer: Tagged) -> TagsAnswer:
-        """Return the tokens, their tags, and the entities."""
         tokens, entities = list(answer.tokens), []
         for start, end, label in sorted(get_entities(answer.tags)) if self.scheme else []:
             entity: Entity = {
@@ -360,7 +333,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[list[str]]
     ) -> Sample:
-        """Return the subwords with their tags."""
         (ids, starts), (tokens, _), tags = prepared.rows[row], prepared.facts[row], answers[row]
         tag_of = dict(zip(starts, tags, strict=True))
         pieces = enumerate(self.tokenizer.tokens(ids))
@@ -371,7 +343,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return Sample(title=f"{' '.join(tokens)} -> {' '.join(tags)}", axes=axes)
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[str]) -> Tensor:
-        """Return the sum of log p of the predicted tags."""
         ids, starts = prepared.rows[row]
         return model(pad([ids]).to(device_of(model)))[0, starts].amax(-1).log().sum()
 

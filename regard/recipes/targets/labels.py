@@ -68,16 +68,13 @@ class _NamedTarget(Target):
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
-        """Load the names from labels.json."""
         return cls._from_labels(Labels.load(folder / "labels.json"), data)
 
     def save(self, folder: Path) -> None:
-        """Save the names to labels.json."""
         self.labels.save(folder / "labels.json")
 
     @property
     def signature(self) -> str:
-        """Number of names, and the first of them."""
         more = ", ..." if len(self.names) > MAX_SHOWN else ""
         return f"{len(self.names)} {self.noun}: {', '.join(self.names[:MAX_SHOWN])}{more}"
 
@@ -93,12 +90,10 @@ class ClassTarget(_NamedTarget):
 
     @classmethod
     def select_metric(cls, data: LabeledConfig | ImagesConfig) -> str:
-        """Return macro F1, which is a mean over the classes, for balanced classes."""
         return "macro_f1" if data.class_weights == "balanced" else cls.metric
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Collect all classes that occur, at least two."""
         if data.separator != type(data)().separator:
             warnings.warn(
                 "data.separator separates several labels or numbers in one cell, and has no effect "
@@ -139,7 +134,6 @@ class ClassTarget(_NamedTarget):
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
-        """Load the names from labels.json, and the weights from class_weights.json."""
         target = super().load(folder, data)
         if data.class_weights == "balanced":
             path, names = folder / _WEIGHTS, target.labels.names
@@ -154,7 +148,6 @@ class ClassTarget(_NamedTarget):
         return target
 
     def save(self, folder: Path) -> None:
-        """Save the names to labels.json, and weights to class_weights.json."""
         super().save(folder)
         if self.class_weights:
             weights = dict(zip(self.labels.names, self.class_weights, strict=True))
@@ -163,7 +156,6 @@ class ClassTarget(_NamedTarget):
             )
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
-        """Return class indices (rows,)."""
         location = {"where": raw.where, "origin": raw.origin}
         keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, nouns=raw.nouns)
         return keep, np.asarray(numbers, np.int64)
@@ -171,7 +163,6 @@ class ClassTarget(_NamedTarget):
     def build_writer(
         self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
     ) -> VectorWriter:
-        """Return a softmax classifier."""
         training = {
             "dropout": config.dropout,
             "label_smoothing": label_smoothing,
@@ -180,28 +171,21 @@ class ClassTarget(_NamedTarget):
         return ClassWriter(dim, len(self.names), pool=pool, **training)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return accuracy, macro F1 and nll."""
         return class_scores(answers, targets)
 
     def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
-        """Return precision, recall and F1 of each class, and the confusion matrix."""
         return class_table(answers.argmax(-1), targets, self.names)
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
-        """Return the most likely classes."""
         return _rank_names(answers, self.names, n_best)
 
     def to_values(self, answers: Tensor) -> list[str]:
-        """Return the most likely class of each row."""
         return [self.names[number] for number in answers.argmax(-1).tolist()]
 
     def to_texts(self, targets: Tensor) -> list[str]:
-        """Return the name of each class."""
         return [self.names[number] for number in targets.tolist()]
 
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ClassAnswer:
-        """Return the most likely class, and the probabilities of all classes, or of the best
-        ones."""
         best = ranked[0]
         return {
             "label": best.text,
@@ -210,12 +194,9 @@ class ClassTarget(_NamedTarget):
         }
 
     def to_reference(self, target: Tensor) -> str:
-        """Return the name of the class."""
         return self.names[int(target)]
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the score of each class minus the mean of the others: for two classes, the
-        log-odds."""
         count = len(self.names)
         chosen = output[0].topk(min(most, count)).indices
         rows = torch.full((len(chosen), count), -1.0 / max(count - 1, 1))
@@ -234,7 +215,6 @@ class LabelsTarget(_NamedTarget):
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Collect all labels that occur, at least one."""
         warn_of_separator(raw, data.separator)
         spellings = LabelNormalizer()
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
@@ -250,7 +230,6 @@ class LabelsTarget(_NamedTarget):
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
-        """Return multi-hot rows (rows, labels)."""
         known, spellings = (
             {label: number for number, label in enumerate(self.labels.names)},
             LabelNormalizer(),
@@ -273,22 +252,17 @@ class LabelsTarget(_NamedTarget):
     def build_writer(
         self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
     ) -> VectorWriter:
-        """Return an output layer with a sigmoid for each label."""
         return LabelWriter(
             dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing
         )
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return micro and macro F1, exact match, average precision and nll."""
         return label_scores(answers, targets)
 
     def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
-        """Return precision, recall and F1 of each label."""
         return label_table(answers >= LABEL_THRESHOLD, targets.bool(), self.names)
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
-        """Return the predicted label set with its probability; with n_best > 1, the most likely
-        labels."""
         if n_best > 1:
             return _rank_names(answers, self.names, n_best)
         predicted = answers >= LABEL_THRESHOLD
@@ -299,24 +273,19 @@ class LabelsTarget(_NamedTarget):
         ]
 
     def to_values(self, answers: Tensor) -> list[tuple[str, ...]]:
-        """Return the predicted labels of each row."""
         return [self._to_names(row) for row in answers >= LABEL_THRESHOLD]
 
     def to_texts(self, targets: Tensor) -> list[str]:
-        """Return the labels of each row, separated as in the files."""
         return [self.separator.join(self._to_names(row)) for row in targets]
 
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> LabelsAnswer:
-        """Return the predicted labels, and the probabilities of all labels, or of the best ones."""
         predicted = self._to_names(output[0] >= LABEL_THRESHOLD)
         return {"predicted": list(predicted), "labels": _to_dict(output, self.names, ranked)}
 
     def to_reference(self, target: Tensor) -> list[str]:
-        """Return the labels."""
         return list(self._to_names(target))
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the logit of each label: its log-odds."""
         chosen = output[0].topk(min(most, len(self.names))).indices
         names = [self.names[i] for i in chosen.tolist()]
         return ScoreWeights(

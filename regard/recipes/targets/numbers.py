@@ -55,8 +55,6 @@ class NumberTarget(Target):
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Compute mean and standard deviation; the first target determines how many numbers there
-        are."""
         count: int | None = None
 
         def parse(text: str) -> list[float]:
@@ -95,7 +93,6 @@ class NumberTarget(Target):
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
-        """Load means and standard deviations from numbers.json."""
         path = folder / "numbers.json"
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
@@ -126,7 +123,6 @@ class NumberTarget(Target):
         return cls(means, deviations, data.separator, names)
 
     def save(self, folder: Path) -> None:
-        """Save means and standard deviations to numbers.json."""
         scales = {"means": self.means, "deviations": self.deviations}
         content = {
             "format": "regard-numbers",
@@ -137,7 +133,6 @@ class NumberTarget(Target):
         (folder / "numbers.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
-        """Return the numbers (rows, numbers)."""
         keep, rows = parse_rows(
             raw, lambda text: _parse_numbers(text, self.separator, len(self.means))
         )
@@ -147,18 +142,15 @@ class NumberTarget(Target):
     def build_writer(
         self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
     ) -> VectorWriter:
-        """Return a regression output layer with these means and standard deviations."""
         scales = {"means": self.means, "deviations": self.deviations}
         return NumberWriter(
             dim, **scales, error=config.regression_loss, pool=pool, dropout=config.dropout
         )
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return mean absolute error, root mean squared error and R^2."""
         return number_scores(answers, targets)
 
     def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
-        """Return the metrics of each number, if there are several."""
         columns = zip(self._all_names(), answers.split(1, 1), targets.split(1, 1), strict=True)
         return (
             {"numbers": {n: number_scores(*pair) for n, *pair in columns}}
@@ -167,29 +159,24 @@ class NumberTarget(Target):
         )
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
-        """Return the numbers of each row, its only answer."""
         if n_best > 1:
             raise UserError(f"--n-best must be 1 for a run that predicts numbers, got {n_best}")
         return [[Ranked(text, 1.0)] for text in self.to_texts(answers)]
 
     def to_values(self, answers: Tensor) -> list[float | tuple[float, ...]]:
-        """Return a number or a tuple of numbers for each row."""
         rows = answers.double().tolist()
         return [row[0] for row in rows] if len(self.means) == 1 else [tuple(row) for row in rows]
 
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ValuesAnswer:
-        """Return the numbers by name."""
         return {"values": dict(zip(self._all_names(), output[0].double().tolist(), strict=True))}
 
     def to_reference(self, target: Tensor) -> dict[str, float]:
-        """Return the numbers by name, with the digits of the data as far as float32 has them."""
         return {
             name: float(str(number))
             for name, number in zip(self._all_names(), target.numpy(), strict=True)
         }
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the numbers in their own unit."""
         rows, shift = torch.diag(torch.tensor(self.deviations)), torch.tensor(self.means)
         return ScoreWeights(list(self._all_names()[:most]), rows[:most], shift[:most], "number")
 
@@ -201,12 +188,10 @@ class NumberTarget(Target):
         )
 
     def to_texts(self, targets: Tensor) -> list[str]:
-        """Return the numbers of each row with five digits, separated as in the files."""
         return [self.separator.join(f"{number:.5g}" for number in row) for row in targets.tolist()]
 
     @property
     def signature(self) -> str:
-        """Number of values, and their mean and standard deviation in training."""
         scales = zip(
             self.names or ["a number"] * len(self.means), self.means, self.deviations, strict=True
         )
@@ -215,7 +200,6 @@ class NumberTarget(Target):
         )
 
     def format_title(self, best: Ranked) -> str:
-        """Return the numbers alone: they have no probability."""
         return best.text
 
 

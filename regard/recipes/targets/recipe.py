@@ -89,7 +89,6 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def usable(self, examples: Examples[Any]) -> Examples[Any]:
-        """Return the examples with a valid target, which is encoded."""
         keep, targets = self.target.encode(self.raw_targets(examples))
         left_out, name = len(examples) - len(keep), examples.name or examples.input
         note = f"{examples.origin}: left out {left_out} {self.nouns[1]}s whose {self.nouns[0]} cannot be used"
@@ -107,8 +106,6 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        """Check that the training targets can be learned; notify of classes without validation
-        data."""
         if split == "train":
             self.kind.fit(self.raw_targets(examples), self.run.config.data)
         if split == "val" and self.run.config.data.target == "class":
@@ -125,30 +122,24 @@ class TargetRecipe(Recipe[ConfigT]):
     def score(
         self, inference: ActiveModel, examples: Examples[Any], options: Any
     ) -> dict[str, Any]:
-        """Return the metrics of the target."""
         answers, references = predict_all(inference.model, self.evaluation_batches(examples))
         return self.target.score(answers, references) | self.target.tables(answers, references)
 
     def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
-        """Return the description of the possible answers."""
         return {"signature": self.target.signature}
 
     def answer(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> Sequence[Tensor]:
-        """Return the output of the model for each row, (1, ...)."""
         return inference.model(self.collate(rows).to(device_of(inference.model))).cpu().split(1)
 
     def join(
         self, prepared: Prepared, answers: Sequence[Tensor], options: RankedPrediction
     ) -> list[VectorAnswer]:
-        """Return the outputs and the best answers."""
         ranked = self.target.rank(torch.cat(list(answers)), options.n_best) if answers else []
         return [VectorAnswer(*pair) for pair in zip(answers, ranked, strict=True)]
 
     def values(self, answers: list[VectorAnswer]) -> list[Any]:
-        """Return the most likely class, or the labels (a tuple), or the number (or a tuple of
-        numbers) of each."""
         return (
             self.target.to_values(torch.cat([answer.output for answer in answers]))
             if answers
@@ -156,17 +147,14 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def rank_texts(self, answer: VectorAnswer) -> list[Ranked]:
-        """Return the best answers with their probabilities."""
         return answer.ranked
 
     def json(self, answer: VectorAnswer) -> Mapping[str, object]:
-        """Return labels with their probabilities, or numbers."""
         return self.target.to_json(answer.output, answer.ranked)
 
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Tensor]
     ) -> Sample:
-        """Return the input with its best answer."""
         best, sample = (
             self.target.rank(answers[row], 1)[0][0],
             self.input_sample(inference, prepared, row),
@@ -181,8 +169,6 @@ class TargetRecipe(Recipe[ConfigT]):
     def explain(
         self, inference: ActiveModel, prepared: Prepared, row: int, answer: Tensor, sample: Sample
     ) -> SampleMaps | None:
-        """Return the contributions of each part of the model at each item to the scores of the
-        answer."""
         model, weights = inference.model, self.target.score_weights(answer, MAX_SCORES)
         source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
         encoded = model.encoder(source)
@@ -208,12 +194,10 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def check_log_prob(self) -> None:
-        """Raise UserError for a run that predicts numbers."""
         if isinstance(self.target, NumberTarget):
             raise UserError(self.no_probability_message("numbers"))
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
-        """Return log p of the predicted class, or of all predicted labels."""
         return answer_log_prob(
             self.target, model(self.collate(prepared.rows[row : row + 1]).to(device_of(model)))
         )

@@ -110,7 +110,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     higher_is_better = False
 
     def read(self, split: str, other: Any = None) -> Examples[TrackWindows]:
-        """Return the windows of a split, or of a recording."""
         data = self.config.data
         paths = getattr(data, split) if other is None else list(other.test)
         held_out: tuple[str, ...] = ()
@@ -139,31 +138,27 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return read_training_windows(self.config.data)
 
     def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
-        """Return the windows with their batches."""
         kind = SceneBatches if self.config.model.joint else TrackBatches
         return replace(examples, targets=kind(examples.data, self.config.data, rows=_ROWS, seed=0))
 
     def learn(self, folder: Path) -> None:
-        """Do nothing: positions are not scaled."""
+        pass
 
     def open(self, folder: Path) -> None:
-        """Do nothing."""
+        pass
 
     def batches(self) -> TrackBatches | SceneBatches:
-        """Return batches of all people of the training windows."""
         settings = {"rows": self.config.batch, "seed": self.run.seed}
         kind = SceneBatches if self.config.model.joint else TrackBatches
         return kind(self.train.data, self.config.data, augment=True, **settings)
 
     def model(self) -> Model:
-        """Return a forecaster for these numbers of observed and predicted positions."""
         data = self.config.data
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
 
     def score(
         self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any
     ) -> dict[str, Any]:
-        """Return ADE and FDE of the model and of the constant-velocity baseline."""
         batches: TrackBatches | SceneBatches = examples.targets
         paths, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
@@ -194,18 +189,12 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         }
 
     def report(self, inference: ActiveModel, examples: Examples[TrackWindows]) -> dict[str, Any]:
-        """Return the number of windows' positions and people, and the description of the metric."""
         data = self.config.data
         sizes = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people"
         kind = "all people of a window at once" if self.config.model.joint else "one prediction"
         return {"examples": len(examples.data), "signature": f"{sizes}, {kind}"}
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return a row for each person, or with model.joint for each scene.
-
-        inputs: recording files, whose people present in all of the last frames are predicted, or
-                tracks (people, observed, 2) in meters.
-        """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             group = self._to_group(given, f"input {first + owner}", prepared.notes)
@@ -226,7 +215,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of people, or of scenes with as many."""
         if self.config.model.joint:
             return plan_scenes([len(scene.history) for scene in rows], _ROWS)
         return plan_by_count(rows, _ROWS)
@@ -234,8 +222,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def answer(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of
-        each scene."""
         if self.config.model.joint:
             paths = (
                 _predict_paths(inference.model, pad_scenes([scene.history for scene in rows]))
@@ -253,7 +239,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[NDArray[np.float64]], options: Any
     ) -> list[Forecast]:
-        """Return the trajectories of the people of each input."""
         people: list[list[int]] = [[] for _ in range(prepared.count)]
         for row, owner in enumerate(prepared.owner):
             people[owner].append(row)
@@ -265,11 +250,9 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         ]
 
     def values(self, answers: list[Forecast]) -> list[NDArray[np.float64]]:
-        """Return the trajectories (people, predicted, 2) of each input."""
         return [answer.paths for answer in answers]
 
     def lines(self, answer: Forecast) -> list[str]:
-        """Return frame, id, x and y of each prediction, separated by tabs."""
         names, paths = answer.group.names, answer.paths
         return [
             f"{format_number(frame)}\t{name}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
@@ -278,7 +261,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         ]
 
     def json(self, answer: Forecast) -> TracksAnswer:
-        """Return the predicted frames, and the positions of each person in them."""
         rows = zip(answer.group.names, answer.paths.tolist(), strict=True)
         return {
             "frames": [*self._frames(answer)],
@@ -292,11 +274,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         row: int,
         answers: Sequence[NDArray[np.float64]],
     ) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond the first people of an
-        input.
-
-        With model.joint, return all people of a scene.
-        """
         if self.config.model.joint:
             group, count = prepared.facts[row][0], len(answers[row])
             places = tuple((float(i),) for i in range(count))
@@ -323,7 +300,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         )
 
     def check_log_prob(self) -> None:
-        """Raise UserError: predicted positions have no probability."""
         raise UserError(self.no_probability_message("positions"))
 
     @staticmethod

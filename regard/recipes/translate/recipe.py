@@ -20,7 +20,6 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
     metric = Bleu.name
 
     def read(self, split: Any, other: Any = None) -> Examples[Pairs]:
-        """Return the pairs of a split, or of a file."""
         if other is not None:
             return read_other_pairs(other)
         data = self.config.data
@@ -34,7 +33,6 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         )
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
-        """Warn of tokenized targets, and of targets that are the sources."""
         source, target = self.config.data.source_column, self.config.data.target_column
         if split == "train" and source is not None and source == target:
             self.notify(
@@ -56,11 +54,9 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)
 
     def scorer(self, options: PairsEvaluation | None = None) -> Bleu:
-        """Return BLEU with the settings of `evaluate`, or else of the run."""
         return Bleu(options.bleu if isinstance(options, TranslateEvaluation) else self.config.bleu)
 
     def train_codec(self) -> Codec:
-        """Train the tokenizers on the training pairs."""
         pairs = self.train.data
         return Codec(
             *train_tokenizers(
@@ -69,5 +65,4 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         )
 
     def training_pairs(self) -> EncodedPairs:
-        """Return the training pairs, the same in every epoch."""
         return self.load_usable(self.train).targets

@@ -1,20 +1,38 @@
-"""Benchmark of a run: the machine, training, inference, and profiles of both. The run folder is
-only read."""
+"""Benchmark of a run: the machine, its training steps, its inference, and profiles of both. The
+run folder is only read."""
 
+import copy
+import math
 import platform
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
 
 from regard import __version__
-from regard.bench.inference import MANY, find_inputs, inference_modes, measure_mode, profile_mode
-from regard.bench.machine import measure_machine, merge_best, peak_gflops
-from regard.bench.training import measure_training
+from regard.bench.machine import measure_machine, time_call
+from regard.bench.profile import count_flops, profile_call
+from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
+from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
+from regard.training.average import MovingAverage
+from regard.training.distribution import Replica, World
+from regard.training.optimizer import build_optimizer
+from regard.training.precision import resolve_precision
+from regard.training.step import add_gradients
+
+MAX_BATCH = 64
+"""Maximum number of inputs in a batch."""
+MAX_SINGLE = 16
+"""Maximum number of inputs that are answered one at a time."""
+MAX_NEW_TOKENS = 50
 
 
 def bench(
@@ -29,95 +47,160 @@ def bench(
 ) -> dict[str, Any]:
     """Measure the speed of a run on this machine; the result can be written as JSON.
 
-    engines: inference engines (the result has their names, also the one that auto selects);
-    training always uses torch.
+    engines: inference engines; training always uses torch.
     seconds: duration of each of about ten measurements.
     batches: maximum number of different training batches.
-    inputs:  inputs of `predict`; the run's test or validation data if not given.
-    notify:  called with a message when a measurement starts, or is not possible.
-    Raises:  UserError as `load`. If data are missing, an entry `missing` names them.
+    inputs:  inputs of `predict`; the run's test data if not given.
+    notify:  called with a message when a measurement starts.
+    Raises:  UserError as `load`. If data are missing, an entry `missing` has the reason.
     """
     reference = load(folder, engine="torch", device=device, notify=notify)
-    models = {}
-    for engine in dict.fromkeys(engines):
-        trained = (
-            reference
-            if engine == "torch"
-            else load(folder, engine=engine, device=device, notify=notify)
-        )
-        models[trained.engine.name if engine == "auto" else engine] = trained
     weights = list(reference._model.parameters())
-    size, compute_device = sum(value.nbytes for value in weights), weights[0].device
-    notify("measuring the machine")
-    machine = measure_machine(compute_device, size=size, seconds=seconds / 2)
-    notify("measuring training")
-    training: dict[str, Any]
-    try:
-        training = measure_training(
-            reference.recipe,
-            reference._model,
-            compute_device,
-            seconds=seconds,
-            most_batches=batches,
-        )
-    except (UserError, OSError) as error:
-        training = {"missing": _message(error)}
-    inference = _measure_inference(
-        models, reference, inputs, compute_device, seconds=seconds, notify=notify
-    )
-    notify("measuring the machine again")
-    machine = merge_best(machine, measure_machine(compute_device, size=size, seconds=seconds / 2))
-    if "gflops" in training:
-        training["limit_gflops"] = peak_gflops(machine, training["precision"])
-        training["percent_of_limit"] = 100 * training["gflops"] / training["limit_gflops"]
-    for mode in inference.get("modes", ()):
-        for name in ("memory_read", "parameters_read"):
-            share = mode["single"]["parameters_read_gb_s"] / machine[f"{name}_gb_s"]
-            mode["single"][f"percent_of_{name}"] = 100 * share
-    return {
+    target = weights[0].device
+    results = {
         "run": str(folder),
         "recipe": reference.run.recipe,
         "regard": __version__,
         "python": platform.python_version(),
         "parameters": sum(value.numel() for value in weights),
-        "parameters_mb": size / 1e6,
-        "machine": machine,
-        "training": training,
-        "inference": inference,
+        "parameters_mb": sum(value.nbytes for value in weights) / 1e6,
+    }
+    notify("measuring the machine")
+    results["machine"] = measure_machine(target, seconds=seconds / 4)
+    notify("measuring training")
+    try:
+        results["training"] = measure_training(
+            reference.recipe, reference._model, target, seconds=seconds, max_batches=batches
+        )
+    except (UserError, OSError) as error:
+        results["training"] = {"missing": str(error)}
+    results["inference"] = []
+    try:
+        inputs = inputs or _test_inputs(reference)
+    except (UserError, OSError) as error:
+        results["inference_missing"] = str(error)
+        return results
+    for name in dict.fromkeys(engines):
+        trained = load(folder, engine=name, device=device, notify=notify)
+        for mode, options in inference_modes(trained).items():
+            notify(f"measuring {mode} by {trained.engine.name}")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # `predict` reports unusual inputs
+                rates = measure_inference(trained, inputs, options, target, seconds=seconds)
+            results["inference"].append({"mode": mode, "engine": trained.engine.name} | rates)
+    return results
+
+
+def measure_training(
+    recipe: Recipe, model: nn.Module, device: torch.device, *, seconds: float, max_batches: int
+) -> dict[str, Any]:
+    """Time and profile training steps as `regard train` makes them, with a copy of the model.
+
+    Raises: UserError or OSError if the data cannot be read.
+    """
+    batches = recipe.batches()
+    config = recipe.run.config.train
+    precision = resolve_precision(config.precision, device).name
+    plan = batches.plan(0)
+    steps = range(0, len(plan), config.accumulate)
+    # All over the epoch.
+    chosen = steps[:: max(1, len(steps) // max_batches)][:max_batches]
+    groups = [plan[first : first + config.accumulate] for first in chosen]
+    replica = Replica(
+        copy.deepcopy(model).train(), World(device=device), shard="none", compiled=config.compile
+    )
+    optimizer = build_optimizer(replica.model, config)
+    average = MovingAverage(replica.model, decay=config.ema) if config.ema else None
+
+    def step_all(counts: list[int] | None = None) -> None:
+        for number, group in enumerate(groups, start=1):
+            sums = add_gradients(
+                replica, batches, group, epoch=0, step=number, seed=1, precision=precision
+            )
+            float(clip_grad_norm_(replica.model.parameters(), config.clip or math.inf))
+            optimizer.step()
+            optimizer.zero_grad()
+            if average:
+                average.update(number)
+            if counts is not None:
+                counts.append(sums.count)
+
+    targets: list[int] = []
+    step_all(targets)
+    # The operators of a compiled step are not seen by the counter.
+    flops = 0 if config.compile else count_flops(step_all)
+    duration = time_call(step_all, seconds=seconds)
+    examples = sum(len(rows) for group in groups for rows in group)
+    return {
+        "precision": precision,
+        "steps_per_epoch": len(steps),
+        "batches": len(groups),
+        "ms_per_step": 1e3 * duration / len(groups),
+        "examples_per_second": examples / duration,
+        "targets_per_second": sum(targets) / duration,
+        "gflop_per_step": flops / len(groups) / 1e9,
+        "gflops": flops / duration / 1e9,
+        "profile": profile_call(step_all, device),
     }
 
 
-def _measure_inference(
-    models: dict[str, TrainedRun],
-    reference: TrainedRun,
+def inference_modes(trained: TrainedRun) -> dict[str, dict[str, Any]]:
+    """Return the options of `predict` to measure: greedy search and the run's own beam, if it
+    decodes."""
+    decode = getattr(trained.config, "decode", None)
+    sampling = getattr(trained.config, "sample", None)
+    if isinstance(decode, DecodeConfig):
+        modes: dict[str, dict[str, Any]] = {"greedy": {"beam": 1}}
+        if decode.beam > 1:
+            modes[f"beam {decode.beam}"] = {"beam": decode.beam}
+        return modes
+    if isinstance(sampling, SampleConfig):
+        length = min(MAX_NEW_TOKENS, sampling.length)
+        return {f"{length} new tokens": {"length": length}}
+    return {"answers": {}}
+
+
+def measure_inference(
+    trained: TrainedRun,
     inputs: Sequence[Any],
+    options: dict[str, Any],
     device: torch.device,
     *,
     seconds: float,
-    notify: Callable[[str], None],
 ) -> dict[str, Any]:
-    try:
-        inputs, origin = find_inputs(reference, inputs, most=MANY, notify=notify)
-    except (UserError, OSError) as error:
-        return {"missing": _message(error)}
-    modes, profiles = [], []
-    for engine, trained in models.items():
-        for mode in inference_modes(trained):
-            notify(f"measuring {mode.name}" + (f" by {engine}" if len(models) > 1 else ""))
-            modes.append(
-                {
-                    "engine": engine,
-                    **measure_mode(trained, reference, inputs, mode, device, seconds=seconds),
-                }
-            )
-        mode = inference_modes(trained)[0]
-        profiles.append(
-            {"engine": engine, **profile_mode(trained, inputs, mode, device, seconds=seconds)}
-        )
-    return {"inputs": len(inputs), "input_source": origin, "modes": modes, "profiles": profiles}
+    """Time `predict` one input at a time and with a batch, and profile it one at a time."""
+    batch = list(inputs[:MAX_BATCH])
+    single = batch[:MAX_SINGLE]
+
+    def answer_each() -> None:
+        for item in single:
+            trained.predict([item], **options)
+
+    answer_each()
+    alone = time_call(answer_each, seconds=seconds) / len(single)
+    together = time_call(partial(trained.predict, batch, **options), seconds=seconds) / len(batch)
+    return {
+        "inputs": len(single),
+        "ms_per_answer": 1e3 * alone,
+        "answers_per_second": 1 / alone,
+        "batch": len(batch),
+        "batched_answers_per_second": 1 / together,
+        "profile": profile_call(answer_each, device),
+    }
 
 
-def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+def _test_inputs(trained: TrainedRun) -> list[Any]:
+    """Return the first inputs of the test data that are not empty."""
+    inputs: list[Any] = []
+    for number in range(MAX_BATCH):
+        try:
+            item = trained.test_input(number)
+        except UserError:
+            if number == 0:
+                raise
+            break  # there are no more
+        if not isinstance(item, str) or item.strip():
+            inputs.append(item)
+    if not inputs:
+        raise UserError("all inputs are empty")
+    return inputs

@@ -7,6 +7,7 @@ from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionWithin, Length, Range
 
 PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
+TableFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
 TextsFormat = Literal["auto", "tsv", "csv", "jsonl"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]

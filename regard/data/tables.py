@@ -1,0 +1,329 @@
+"""Rows of tables: CSV, TSV, JSON objects and Parquet, plain or compressed.
+
+    .csv                first row: names of the columns; cells separated by commas, quoted by "
+    .tsv .tab .txt      no header; cells separated by tabs, quotes are text
+    .jsonl .ndjson      an object a line
+    .json               objects, a line each or in an array
+    .parquet            read by pyarrow
+
+A row is read when it is needed, so that a file may be larger than memory. Lines end at a line feed,
+or a carriage return and a line feed, and nowhere else.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data.bad_rows import BadRows
+from regard.data.config import Header, TableFormat
+from regard.errors import UserError
+from regard.system.compression import plain_name
+from regard.system.files import BlockReader, check_file, read_unpacked
+from regard.system.fingerprints import add_file_digest
+
+FORMATS: dict[str, TableFormat] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+_MISSING = -1
+_MARK = b"\xef\xbb\xbf"
+"""Byte order mark."""
+MAX_SHOWN = 60
+"""Number of characters of a cell that a message shows."""
+
+
+class Table:
+    """Some columns of a file. Iterating yields the number of each row's first line and its cells.
+
+    Cells are texts in CSV and TSV, and values of any type in JSON and Parquet; None in optional
+    columns that a row lacks. Blank lines are skipped; other rows that cannot be read are added to
+    `bad_rows`.
+    """
+
+    def __init__(
+        self, path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[Any]]]
+    ) -> None:
+        self.path, self.names, self.rows = path, tuple(names), rows
+
+    def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
+        return iter(self.rows)
+
+    def where(self, number: int) -> str:
+        """Return the location of a row, for messages."""
+        return locate(self.path, number)
+
+
+def read_table(
+    path: str | Path,
+    columns: Sequence[str | int],
+    *,
+    optional: Sequence[str] = (),
+    header: Header = "auto",
+    by_position: bool = False,
+    format: TableFormat = "auto",
+    bad_rows: BadRows,
+) -> Table:
+    """Read columns, by name or by number from 1.
+
+    Args:
+        path: the file.
+        columns: names in the header or of fields (with dots for nested objects), or numbers.
+        optional: names of further columns that the file, or a row, may lack.
+        header: auto: CSV has one, and TSV if columns are chosen by name.
+        by_position: `columns` are the usual names; without them the first columns are read, in
+            files without a header, or of at most two columns.
+        format: auto: by the suffix.
+        bad_rows: policy for rows that cannot be read.
+
+    Raises:  UserError naming the file if it cannot be read, or lacks a column.
+    """
+    path = Path(path)
+    kind = table_format(path) if format == "auto" else format
+    names: list[Any] = list(columns)
+    if kind == "jsonl":
+        if any(isinstance(column, int) for column in columns):
+            raise UserError(f"{path}: fields of JSON must be chosen by name, got {names}.")
+        return Table(
+            path, names, _select_fields(path, _read_json(path, bad_rows), names, optional, bad_rows)
+        )
+    if kind == "parquet":
+        header_row, records = _read_parquet(path)
+        names = _find_columns(path, header_row, columns, by_position=by_position)
+        return Table(path, names, _select_fields(path, records, names, optional, bad_rows))
+    rows = _read_csv(path) if kind == "csv" else _read_tsv(path, bad_rows)
+    is_named = not by_position and any(isinstance(column, str) for column in columns)
+    if header == "yes" or (header == "auto" and (kind == "csv" or is_named)):
+        _, cells = next(rows, (0, []))
+        header_row = [cell.strip() for cell in cells]
+        names = _find_columns(path, header_row, columns, by_position=by_position)
+        indices = [header_row.index(name) for name in names]
+        for name in optional:
+            indices.append(header_row.index(name) if name in header_row else _MISSING)
+        return Table(path, names, _select_cells(path, rows, indices, len(header_row), bad_rows))
+    if is_named and any(isinstance(column, int) for column in columns):
+        raise UserError(f"{path}: columns must be chosen by number without a header, got {names}.")
+    if not any(isinstance(column, int) for column in columns):
+        names = list(range(1, len(columns) + 1))
+    indices = [number - 1 for number in names] + [_MISSING] * len(optional)
+    return Table(
+        path, [str(number) for number in names], _select_cells(path, rows, indices, None, bad_rows)
+    )
+
+
+def is_table(path: str | Path) -> bool:
+    """Return True if the suffix of a file is that of a table."""
+    return Path(plain_name(path)).suffix in FORMATS
+
+
+def table_format(path: Path) -> TableFormat:
+    """Return the format of a file by its suffix. Raises UserError for another suffix."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, expected a file ({', '.join(FORMATS)}).")
+    found = FORMATS.get(Path(plain_name(path)).suffix)
+    if found is None:
+        raise UserError(
+            f"{path}: expected a file of the type {', '.join(FORMATS)}, also compressed (.gz, "
+            ".bz2, .zst)."
+        )
+    return found
+
+
+def locate(path: str | Path, number: int) -> str:
+    """Return the location of a row, for messages."""
+    is_row = plain_name(path).endswith((".json", ".parquet"))
+    return f"{path}, {'row' if is_row else 'line'} {number}"
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    r"""Yield the lines of a file, split at "\n" only, without "\r" at their ends and a byte order
+    mark at the start."""
+    rest = b""
+    for index, block in enumerate(BlockReader(path).blocks()):
+        *lines, rest = (rest + (block if index else block.removeprefix(_MARK))).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+def decode_line(line: bytes, where: str) -> str:
+    """Return the text of a line. Raises UserError naming `where` if it is not UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise UserError(
+            f"{where}: not UTF-8: byte 0x{byte:02x} at position {error.start + 1} of the line "
+            f"({error.reason}); save the file as UTF-8."
+        ) from None
+
+
+def as_text(value: Any) -> str:
+    """Return a cell as text: a number, a truth value or a list in JSON; empty for None."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def excerpt(text: str) -> str:
+    """Return the start of a text, quoted and escaped, for messages."""
+    return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "...")
+
+
+def _find_columns(
+    path: Path, header: Sequence[str], columns: Sequence[str | int], *, by_position: bool
+) -> list[str]:
+    """Return the names of columns in a header. Raises UserError if one is missing."""
+    first = range(1, len(columns) + 1)
+    has_usual = any(column in header for column in columns)
+    if by_position and not has_usual and len(first) <= len(header) <= max(2, len(first)):
+        columns = first
+    found = []
+    for column in columns:
+        if isinstance(column, int) and 1 <= column <= len(header):
+            found.append(header[column - 1])
+            continue
+        name = str(column)
+        outer = name if name in header else name.partition(".")[0]
+        if header.count(outer) != 1:
+            problem = "several columns" if outer in header else "no column"
+            known = ", ".join(map(repr, header)) if header else "missing: the file is empty"
+            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.")
+        found.append(name)
+    return found
+
+
+def _select_cells(
+    path: Path,
+    rows: Iterable[tuple[int, list[str]]],
+    indices: Sequence[int],
+    width: int | None,
+    bad_rows: BadRows,
+) -> Iterator[tuple[int, list[Any]]]:
+    for number, row in rows:
+        if width is None:
+            width = max(len(row), 1 + max(indices))
+        if len(row) != width:
+            shown = excerpt(" | ".join(row))
+            bad_rows.add(
+                f"{locate(path, number)}: expected {width} cells, got {len(row)} ({shown})"
+            )
+            continue
+        yield number, [row[index] if index >= 0 else None for index in indices]
+
+
+def _select_fields(
+    path: Path,
+    records: Iterable[tuple[int, Any]],
+    names: Sequence[str],
+    optional: Sequence[str],
+    bad_rows: BadRows,
+) -> Iterator[tuple[int, list[Any]]]:
+    for number, record in records:
+        try:
+            cells = [_get_field(record, name) for name in names]
+        except KeyError as error:
+            known = ", ".join(map(repr, record)) if isinstance(record, dict) else "missing"
+            bad_rows.add(
+                f"{locate(path, number)}: no field {error.args[0]!r}; the fields are {known}"
+            )
+            continue
+        yield number, [*cells, *(record.get(name) for name in optional)]
+
+
+def _get_field(record: Any, name: str) -> Any:
+    """Return a field; if none has the whole name, dots refer to nested objects."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    value = record
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise KeyError(name)
+        value = value[part]
+    return value
+
+
+def _read_tsv(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            text = decode_line(line, locate(path, number))
+        except UserError as error:
+            bad_rows.add(str(error))
+            continue
+        yield number, text.split("\t")
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    lines = enumerate(read_lines(path), start=1)
+    texts = (decode_line(line, locate(path, number)) + "\n" for number, line in lines)
+    reader = csv.reader(texts, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{locate(path, number)}: not a row of CSV: {error}.") from None
+        if row:
+            yield number, row
+
+
+def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
+    """Yield the values of a file, a line each, or in an array."""
+    if plain_name(path).endswith(".json"):
+        content = read_unpacked(path).removeprefix(_MARK).lstrip()
+        if content.startswith(b"["):
+            yield from enumerate(_parse(content, str(path)), start=1)
+            return
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = _parse(line, locate(path, number))
+        except UserError as error:
+            bad_rows.add(str(error))
+            continue
+        yield number, value
+
+
+def _parse(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(decode_line(content, where))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{where}: not valid JSON: {error}") from None
+
+
+def _read_parquet(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
+    """Return the names of the columns, and the rows of a file."""
+    import pyarrow as pa  # takes half a second # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    check_file(path)
+    with path.open("rb") as content:
+        add_file_digest(path, content)
+    try:
+        file = parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a Parquet file: {error}") from None
+
+    def read() -> Iterator[tuple[int, dict[str, Any]]]:
+        number = 0
+        for batch in file.iter_batches():
+            for record in batch.to_pylist():
+                number += 1
+                yield number, record
+
+    return file.schema_arrow.names, read()

@@ -1,0 +1,125 @@
+"""Tables: every format, columns by name and number, and errors that name file and row."""
+
+import bz2
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from regard.data.bad_rows import BadRows
+from regard.data.tables import as_text, read_lines, read_table
+from regard.errors import UserError
+
+
+def read(tmp_path, name, content, columns=("text", "label"), *, on_bad="error", **options):
+    """Return the rows of a file, and the messages about those left out."""
+    bad_rows = BadRows(on_bad)
+    (tmp_path / name).write_bytes(content)
+    table = read_table(tmp_path / name, columns, bad_rows=bad_rows, **options)
+    return list(table), [message.rpartition("/")[2] for message in bad_rows.skipped]
+
+
+CSV = b'\xef\xbb\xbftext, label \r\n"a, ""b""",x\r\n\r\n"c\nd",y\r\n'
+TSV = b'"a\tx\r\n\xc3\xa4\rb\ty\n'
+JSONL = b'{"text": {"en": "a"}, "label": 1}\n\n{"label": "y", "text": {"en": "c"}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "expected"),
+    [
+        ("a.csv", CSV, ("text", "label"), [(2, ['a, "b"', "x"]), (4, ["c\nd", "y"])]),
+        ("a.csv", CSV, (2, "text"), [(2, ["x", 'a, "b"']), (4, ["y", "c\nd"])]),
+        ("a.tsv", TSV, (1, 2), [(1, ['"a', "x"]), (2, ["\xe4\rb", "y"])]),
+        ("a.txt", b"label\ttext\nx\ta\n", ("text", "label"), [(2, ["a", "x"])]),
+        ("a.jsonl", JSONL, ("text.en", "label"), [(1, ["a", 1]), (3, ["c", "y"])]),
+        ("a.json", b'\n[{"t": "a"},\n{"t": null}]\n', ("t",), [(1, ["a"]), (2, [None])]),
+    ],
+)
+def test_formats(tmp_path, name, content, columns, expected):
+    for suffix, compress in (("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)):
+        rows, skipped = read(tmp_path, name + suffix, compress(content), columns)
+        assert (rows, skipped) == (expected, [])
+
+
+def test_parquet(tmp_path):
+    table = pa.table({"text": [{"en": "a"}, {"en": "b"}], "label": [[1, 2], []]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read_table(tmp_path / "a.parquet", ("text.en", 2), bad_rows=BadRows("error"))
+    assert found.names == ("text.en", "label")
+    assert list(found) == [(1, ["a", [1, 2]]), (2, ["b", []])]
+    assert found.where(2).endswith("a.parquet, row 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", b"id,label,text\n1,x,a\n", ["a", "x"]),
+        ("a.csv", b"review,stars\na,x\n", ["a", "x"]),
+        ("a.tsv", b"a\tx\t1\n", ["a", "x"]),
+    ],
+)
+def test_usual_names_else_the_first_columns(tmp_path, name, content, expected):
+    ((_, cells),), _ = read(tmp_path, name, content, by_position=True)
+    assert cells == expected
+
+
+def test_header_is_an_option(tmp_path):
+    assert read(tmp_path, "a.csv", b"text,label\n", header="no") == ([(1, ["text", "label"])], [])
+    assert read(tmp_path, "a.tsv", b"label\ttext\nx\ta\n", header="yes")[0] == [(2, ["a", "x"])]
+
+
+def test_optional_columns(tmp_path):
+    rows, _ = read(tmp_path, "a.csv", b"y,text\n1,a\n", ("text",), optional=("x", "y"))
+    assert rows == [(2, ["a", None, "1"])]
+    rows, _ = read(tmp_path, "a.jsonl", b'{"text": "a", "y": 1}', ("text",), optional=("x", "y"))
+    assert rows == [(1, ["a", None, 1])]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text,label\na,b\nc\n", r"a\.csv, line 3: expected 2 cells, got 1 \('c'\)"),
+        ("a.csv", b"text,label\na,b,\n", r"a\.csv, line 2: expected 2 cells, got 3"),
+        ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
+        ("a.csv", b"id,label,x\n", r"a\.csv: no column 'text'; the columns are 'id', 'label', 'x'"),
+        ("a.csv", b"text,text,label\n", r"several columns 'text'"),
+        ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
+        ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
+        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: byte 0xff at position 3"),
+        ("a.tsv", b"\xff\xfea\0\t\0b\0\n\0", r"a\.tsv, line 1: not UTF-8"),
+        ("a.csv.gz", gzip.compress(CSV)[:-9], r"a\.csv\.gz: .*cut"),
+        ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),
+        ("a.jsonl", b"\n{", r"a\.jsonl, line 2: not valid JSON"),
+        ("a.jsonl", b"[1]", r"a\.jsonl, line 1: no field 'text'"),
+        ("a.parquet", b"PAR1", r"a\.parquet: not a Parquet file"),
+        ("a.xlsx", b"", r"a\.xlsx: expected a file of the type \.csv, "),
+    ],
+)
+def test_errors_name_the_file_and_the_row(tmp_path, name, content, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, name, content)
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path):
+    rows, skipped = read(tmp_path, "a.tsv", b"a\tx\nb\n\xff\tx\nc\ty\n", (1, 2), on_bad="skip")
+    assert rows == [(1, ["a", "x"]), (4, ["c", "y"])]
+    assert [message.partition(":")[0] for message in skipped] == ["a.tsv, line 2", "a.tsv, line 3"]
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"none\.csv: no such file"):
+        read_table(tmp_path / "none.csv", ("text",), bad_rows=BadRows("error"))
+
+
+def test_lines_of_a_large_file_are_split_across_blocks(tmp_path):
+    lines = [b"x" * 700_000 + b"%d" % number for number in range(5)]
+    (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
+    assert list(read_lines(tmp_path / "a.txt")) == lines
+
+
+@pytest.mark.parametrize("value", [1, 2.5, True, ["a", 1]])
+def test_cells_as_text(value):
+    assert json.loads(as_text(value)) == value
+    assert (as_text("a"), as_text(None)) == ("a", "")

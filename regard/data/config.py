@@ -622,9 +622,8 @@ class EventsConfig:
     """Unit of onset and duration in CSV files."""
 
     on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file: error stops; skip leaves them out
-    and counts them. Truncated or damaged sound files: error stops; skip reads them up to the
-    damage."""
+    """Handling of events without duration or outside their file, and of missing or damaged sound
+    files: error stops; skip leaves them out and counts them."""
 
     def __post_init__(self) -> None:
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:

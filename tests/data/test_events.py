@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-import regard.data.sound.events as events_module
 from regard.data.config import EventsConfig
 from regard.data.sound.events import (
     EventBatches,
@@ -19,7 +18,6 @@ from regard.data.sound.events import (
     read_events,
     segment_starts,
 )
-from regard.data.sound.files import read_sound
 from regard.data.sound.recordings import Recordings, make_sounds, mix_scene, read_recordings
 from regard.data.text.labels import Labels
 from regard.errors import UserError
@@ -86,17 +84,8 @@ def test_scenes_of_synthetic_sounds_have_all_labels():
     assert min(map(len, segments)) == 0
 
 
-def test_label_tracks_and_other_formats_are_answered_with_what_is_read(tmp_path):
-    for name, message in (
-        ("a.txt", r"expected a table .*file,onset,offset,label"),
-        ("a.parquet", r"expected a table"),
-    ):
-        (tmp_path / name).write_text("0.5\t1.5\tbark\n")
-        with pytest.raises(UserError, match=message):
-            read_recordings(tmp_path / name, 8000)
-
-
 def test_invalid_recordings_are_refused(tmp_path, recordings):
+    path = tmp_path / "r.npz"
     good = {
         "samples": recordings.samples,
         "offsets": recordings.offsets,
@@ -106,50 +95,27 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
     }
     cases = [
         ({"offsets": np.array([0, 100, 300, 700])}, "offsets must increase"),
-        ({"offsets": np.array([1, 100, 300, 600])}, "offsets must increase from 0"),
         ({"offsets": np.array([0, 300, 100, 600])}, "offsets must increase"),
-        ({"offsets": np.array([0, 2**63, 300, 600], np.uint64)}, "offsets must increase"),
-        (
-            {"offsets": np.array([0.0, 100, 300, 600])},
-            "array offsets: expected a row of integers, got float64",
-        ),
-        (
-            {"offsets": np.int64(3)},
-            r"array offsets: expected a row of integers, got int64 of shape \(\)",
-        ),
-        ({"index": np.array(["a", "b", "c"])}, "array index: expected a row of integers"),
-        (
-            {"label": np.array(["a", "b", None], object)},
-            "array label: expected numbers or strings, not pickled objects, got object",
-        ),
-        ({"label": np.array([b"a", b"b", b"\xe4"])}, "label 3: not UTF-8"),
-        ({"label": np.array([1, 2, np.nan])}, "label 3: expected a string or a number, got 'nan'"),
-        ({"sample_rate": np.array([8000, 8000])}, "array sample_rate: expected a number"),
-        ({"sample_rate": 0}, "sample_rate must be an integer from 1 to 768,000, got 0"),
-        ({"sample_rate": np.nan}, "sample_rate must be an integer from 1 to 768,000, got nan"),
-        (
-            {"samples": recordings.samples.astype(np.float32)},
-            "array samples: expected a row of int16, got float32",
-        ),
-        ({"label": np.array([1, 2])}, "has 3 recordings, but 2 labels"),
+        ({"label": np.array(["a", "b", None], object)}, "Object arrays cannot be loaded"),
+        ({"samples": recordings.samples.astype(np.float32)}, "samples must be a row of int16"),
+        ({"label": np.array([1, 2])}, "3 recordings, but 2 labels and 3 entries"),
         ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
     ]
     for changes, message in cases:
-        np.savez(tmp_path / "r.npz", **(good | changes))
+        np.savez(path, **(good | changes))
         with pytest.raises(UserError, match=message):
-            read_recordings(tmp_path / "r.npz", 8000)
-    np.savez(tmp_path / "r.npz", **good)
-    assert read_recordings(tmp_path / "r.npz", 300).labels == ("1", "2", "3")
-    with pytest.raises(
-        UserError, match=r"a recording has 300 samples, more than the 299 of a scene"
-    ):
-        read_recordings(tmp_path / "r.npz", 299)
-    np.savez(tmp_path / "r.npz", samples=good["samples"])
-    with pytest.raises(UserError, match="expected an npz file with the arrays samples"):
-        read_recordings(tmp_path / "r.npz", 8000)
-    with pytest.raises(
-        UserError, match=r"the sample rate must be --data.sample-rate \(16000\), got 8000"
-    ):
+            read_recordings(path, 8000)
+    np.savez(path, **good)
+    assert read_recordings(path, 300).labels == ("1", "2", "3")
+    with pytest.raises(UserError, match="300 samples, more than the 299 of a scene"):
+        read_recordings(path, 299)
+    np.savez(path, samples=good["samples"])
+    with pytest.raises(UserError, match=r"expected a table of sound files .*offsets"):
+        read_recordings(path, 8000)
+    path.write_text("0.5\t1.5\tbark\n")
+    with pytest.raises(UserError, match="expected a table of sound files"):
+        read_recordings(path, 8000)
+    with pytest.raises(UserError, match=r"expected --data.sample-rate 8000, got 16000"):
         make_sound_scenes(recordings, "train", 3, EventsConfig(sample_rate=16000))
 
 
@@ -162,15 +128,6 @@ def folder(tmp_path):
     lines = "file,onset,duration,label\nlong.wav,0.2,0.5,a\nlong.wav,1.4,0.4,b\nshort.wav,,,\n"
     (tmp_path / "events.csv").write_text(lines, encoding="utf-8")
     return tmp_path
-
-
-def test_wav_of_another_rate_is_resampled(folder):
-    samples, _ = read_sound(folder / "long.wav", RATE)
-    assert len(samples) == 2 * RATE
-    time = np.arange(2 * RATE) / RATE
-    np.testing.assert_allclose(
-        samples[200:-200], (20000 * np.sin(2 * np.pi * 440 * time))[200:-200], atol=150
-    )
 
 
 def test_long_files_are_divided_into_segments(folder):
@@ -193,67 +150,32 @@ def test_long_files_are_divided_into_segments(folder):
     assert segment_starts(20000, 8000) == [0, 4000, 8000, 12000]
 
 
-def test_csv_of_a_spreadsheet_has_the_same_events(folder):
-    plain = "file,onset,duration,label\nlong.wav,0.25,0.5,a\nshort.wav,,,\n"
-    sheet = "File;Onset;Offset;Label\nlong.wav;0,25;0,75;a\n;;;\nshort.wav;;;\n;;;\n"
-    events = []
-    for name, content in (("plain.csv", plain), ("sheet.csv", sheet)):
-        (folder / name).write_text(content)
-        sounds = read_events(folder / name, CONFIG)
-        events.append([sounds.load(i)[1] for i in range(len(sounds))])
-    assert events[0] == events[1]
-    (folder / "sheet.csv").write_text(sheet.replace("0,75", "0,2"))
-    with pytest.raises(
-        UserError, match=r"a duration above 0 and a label, got onset 0.25, offset 0.2, label 'a'"
-    ):
-        read_events(folder / "sheet.csv", CONFIG)
-
-
-def test_bad_events_are_reported(folder):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("long.wav,x,1,a", "onset and duration must be numbers"),
+        ("long.wav,0.1,0,a", "expected an onset of at least 0, a duration above 0"),
+        ("long.wav,0.1,1,", "and a label, got onset 0.1, duration 1, ''"),
+        ("long.wav,2.5,1,a", "begins at 2.5 s, after the end of long.wav"),
+        (",0.1,1,a", "expected the name of a sound file, got none"),
+        ("gone.wav,0.1,1,a", r"gone\.wav: No such file"),
+        ("events.csv,0.1,1,a", r"events\.csv: not a readable sound file"),
+    ],
+)
+def test_bad_events_are_reported_or_skipped(folder, row, message):
     head = "file,onset,duration,label\n"
-    cases = [
-        ("file,onset\n", "line 1: expected a header"),
-        (head + "long.wav,1\n", "line 2: expected 4 columns separated by ',', got 2"),
-        (
-            head + "long.wav,x,1,a\n",
-            "line 2: expected onset and duration, two numbers, got 'x', '1'",
-        ),
-        (
-            head + "long.wav,0.1,0,a\n",
-            "line 2: expected an onset of at least 0, a duration above 0",
-        ),
-        (head + "long.wav,0.1,1,\n", "and a label, got onset 0.1, duration 1, label ''"),
-        (
-            head + "long.wav,2.5,1,a\n",
-            "line 2: the event begins at 2.5 s, after the end of long.wav",
-        ),
-        (
-            head + "long.wav,0.1,1e-320,a\n",
-            "line 2: expected an onset of at least 0, a duration above 0",
-        ),
-        (
-            head + "long.wav," + "9" * 400 + ",1,a\n",
-            "line 2: expected onset and duration, two numbers",
-        ),
-        (head + "long.wav,0.1,1_0,a\n", "line 2: expected onset and duration, two numbers"),
-        (head + ",0.1,1,a\n", "line 2: expected the name of a sound file, got none"),
-        (
-            head + "../../../../../../etc/passwd,0.1,1,a\n",
-            r"bad\.csv, line 2: .*not a supported sound file",
-        ),
-        (head + "/dev/zero,0.1,1,a\n", r"bad\.csv, line 2: /dev/zero: is a device"),
-        (head + "gone.wav,0.1,1,a\n", r"gone\.wav: no such file"),
-        (head + "events.csv,0.1,1,a\n", r"events\.csv: not a supported sound file"),
-        (head, "names no sound file"),
-    ]
-    for content, message in cases:
-        (folder / "bad.csv").write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match=message):
-            read_events(folder / "bad.csv", CONFIG)
-    (folder / "bad.csv").write_text(head + "long.wav,0.1,0,a\nlong.wav,0.1,1,a\n", encoding="utf-8")
+    (folder / "bad.csv").write_text(f"{head}{row}\nlong.wav,0.1,1,a\n", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        read_events(folder / "bad.csv", CONFIG)
     sounds = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert len(sounds.skipped) == 1
     assert [len(sounds.load(i)[1]) for i in range(3)] == [1, 1, 0]
+
+
+def test_a_table_without_a_usable_sound_is_refused(folder):
+    (folder / "bad.csv").write_text("file,onset,duration,label\n")
+    with pytest.raises(UserError, match="names no usable sound"):
+        read_events(folder / "bad.csv", CONFIG)
 
 
 def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(folder):
@@ -265,11 +187,6 @@ def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(
         "long.wav, from 0.25 s",
         "short.wav, from 0 s",
     ]
-    (note,) = sounds.notes
-    assert note.endswith(
-        "1 events end after their file, and are cut there; first: " + note.rpartition("first: ")[2]
-    )
-    assert "line 2: ends at 9 s, but long.wav at 2 s" in note
 
 
 def test_names_of_columns_may_be_those_of_dcase(folder):
@@ -278,53 +195,6 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
     sounds = read_events(folder / "dcase.tsv", CONFIG)
     assert sounds.load(0)[1] == [SoundEvent(0.25, 0.5, "a")]
     assert [*list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
-
-
-def test_sounds_without_samples_are_left_out(folder):
-    wavfile.write(folder / "zero.wav", RATE, np.zeros(0, np.int16))
-    (folder / "events.csv").write_text("file,onset,duration,label\nzero.wav,,,\nlong.wav,0,1,a\n")
-    with pytest.raises(
-        UserError, match=r"zero.wav: contains no samples. With --data.on-bad skip, such events"
-    ):
-        read_events(folder / "events.csv", CONFIG)
-    sounds = read_events(folder / "events.csv", EventsConfig(seconds=1.0, on_bad="skip"))
-    assert (set(sounds.files), len(sounds.skipped)) == ({"long.wav"}, 1)
-
-
-def test_truncated_and_clipped_files_are_summarized(folder):
-    (folder / "cut.wav").write_bytes((folder / "long.wav").read_bytes()[:-40_000])
-    for name in ("loud", "louder"):
-        wavfile.write(folder / f"{name}.wav", RATE, np.array([0.5, 2.0, -1.0], np.float32))
-    rows = "cut.wav,0.2,0.5,a\ncut.wav,1.9,0.1,b\nloud.wav,,,\nlouder.wav,,,\n"
-    (folder / "bad.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
-    with pytest.raises(
-        UserError,
-        match=r"bad\.csv, line 2: .*cut\.wav: truncated: its header states 128,000 bytes .*skip",
-    ):
-        read_events(folder / "bad.csv", CONFIG)
-    sounds = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
-    assert len(sounds.skipped) == 1
-    assert "line 3: the event begins at 1.9 s, after the end of cut.wav" in sounds.skipped[0]
-    cut_off, clipped = sounds.notes
-    assert cut_off.startswith(
-        f"{folder / 'bad.csv'}: 1 files are truncated or damaged and read up to there; first: "
-    )
-    assert clipped.startswith(f"{folder / 'bad.csv'}: 2 files are clipped; first: ")
-    assert "loud.wav: 1 samples are outside [-1, 1], up to 2, and are clipped." in clipped
-
-
-def test_each_file_is_decoded_once(folder, monkeypatch):
-    names = []
-    append = events_module.append_sound
-    monkeypatch.setattr(
-        events_module,
-        "append_sound",
-        lambda store, path, *rest: (names.append(path.name), append(store, path, *rest))[1],
-    )
-    sounds = read_events(folder / "events.csv", CONFIG)
-    for i in (3, 0, 2, 1, 0):
-        sounds.load(i)
-    assert names == ["long.wav", "short.wav"]
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 7.0])
@@ -367,7 +237,7 @@ def test_batches_hold_centers_and_durations(folder):
     torch.testing.assert_close(batch.target.regions[0, 0], torch.tensor([0.45, 0.5]))
     assert batch.source.shape == (2, RATE)
     assert batch.source.abs().max() <= 1
-    with pytest.raises(UserError, match=r"label 'b' does not occur in the training sounds \(a\)"):
+    with pytest.raises(UserError, match="label 'b' is not in the training data"):
         EventBatches(
             read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1
         )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data.config import EventsConfig, TracksConfig
 from regard.data.held_out import hold_out, last_part
-from regard.data.sound.events import SoundDataset
+from regard.data.sound.events import Segment, SoundDataset, SoundEvent
 from regard.data.track_files import read_frames
 from regard.data.tracks import extract_windows, read_training_windows
 from regard.errors import UserError
@@ -106,31 +106,24 @@ def sounds(files: str) -> SoundDataset:
     def load(i: int) -> tuple[np.ndarray, list]:
         return np.full(4, i, np.int16), []
 
-    labels = tuple(("x",) for _ in files)
-    return SoundDataset(
-        len(files),
-        load,
-        ("x",),
-        "a.csv",
-        files=tuple(files),
-        begins=(0.0,) * len(files),
-        labels_of=labels,
-    )
+    segments = tuple(Segment(file, 0.0, [SoundEvent(0, 1, "x")]) for file in files)
+    return SoundDataset(len(files), load, ("x",), "a.csv", segments=segments)
 
 
 def test_segments_of_a_sound_file_are_on_one_side():
     train, val = sounds("aabbbcd").hold_out(0.3, seed=1)
-    assert not set(train.files) & set(val.files)
+    files = [[segment.file for segment in part.segments] for part in (train, val)]
+    assert not set(files[0]) & set(files[1])
     numbers = [[int(part.load(i)[0][0]) for i in range(len(part))] for part in (train, val)]
     assert sorted(numbers[0] + numbers[1]) == list(range(7))
-    assert [["aabbbcd"[i] for i in own] for own in numbers] == [list(train.files), list(val.files)]
-    assert "segments are held out" in val.notes[0]
+    assert [["aabbbcd"[i] for i in own] for own in numbers] == files
+    assert "segments are held out" in val.notices[0]
 
 
 def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
     train, val = sounds("a" * 10).hold_out(0.2, seed=1)
     assert [len(train), len(val), int(val.load(0)[0][0])] == [6, 2, 8]
-    with pytest.raises(UserError, match="the label 'x' occurs only in the part"):
+    with pytest.raises(UserError, match="label 'x' occurs only in the part"):
         sounds("a" * 3).hold_out(0.3, seed=1)
     assert EventsConfig().val_share == 0.1
 

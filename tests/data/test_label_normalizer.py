@@ -5,16 +5,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import wavfile
 
-from regard.data.config import BoxesConfig, EventsConfig, ImagesConfig, LabeledConfig, TaggedConfig
+from regard.data.config import BoxesConfig, ImagesConfig, LabeledConfig, TaggedConfig
 from regard.data.images.boxes import read_boxes
 from regard.data.images.dataset import read_images
-from regard.data.sound.events import read_events
-from regard.data.sound.recordings import read_recordings
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import read_labeled
 from regard.data.text.tagged import read_tagged
@@ -85,38 +81,9 @@ def labels_of_coco(folder: Path) -> Sequence[str]:
     return labels_of_boxes(folder, "boxes.json", json.dumps(content))
 
 
-def labels_of_event_table(folder: Path) -> Sequence[str]:
-    wavfile.write(folder / "a.wav", 8000, np.zeros(8000, np.int16))
-    rows = "".join(f"a.wav,0.{i},0.1,{label}\n" for i, label in enumerate(BOTH))
-    path = write(folder / "events.csv", f"file,onset,duration,label\n{rows}")
-    sounds = read_events(path, EventsConfig(sample_rate=8000, seconds=1.0))
-    assert sounds.labels == (ONE,)
-    return [event.label for event in sounds.load(0)[1]]
-
-
-def labels_of_recordings(folder: Path) -> Sequence[str]:
-    arrays = {
-        "samples": np.zeros(30, np.int16),
-        "offsets": [0, 10, 20, 30],
-        "index": [0, 5, 10],
-        "sample_rate": 8000,
-    }
-    np.savez(folder / "a.npz", label=[*BOTH, ONE], **arrays)
-    return read_recordings(folder / "a.npz", 10).labels[:2]
-
-
 READERS = (
-    *(
-        labels_of_folders,
-        labels_of_image_list,
-        labels_of_texts,
-        labels_of_columns,
-        labels_of_tag_lists,
-        labels_of_box_table,
-        labels_of_box_lines,
-        labels_of_coco,
-    ),
-    *(labels_of_event_table, labels_of_recordings),
+    *(labels_of_folders, labels_of_image_list, labels_of_texts, labels_of_columns),
+    *(labels_of_tag_lists, labels_of_box_table, labels_of_box_lines, labels_of_coco),
 )
 
 

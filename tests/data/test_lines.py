@@ -233,7 +233,7 @@ def test_a_folder_is_answered_with_the_tables_in_it(tmp_path):
             "is a folder, expected captions in a file",
         ),
         (lambda: read_table(folder, ("file",)), "is a folder, expected a table in .csv"),
-        (lambda: read_recordings(folder, 1), "is a folder, expected a table of sound files"),
+        (lambda: read_recordings(folder, 1), "is a folder, expected a file"),
         (lambda: read_lines(folder), "is a folder, expected a file"),
     ):
         with pytest.raises(

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 from PIL import Image
 
-from regard.data.config import BoxesConfig, CaptionsConfig, EventsConfig, ImagesConfig, PointsConfig
+from regard.data.config import BoxesConfig, CaptionsConfig, ImagesConfig, PointsConfig
 from regard.data.images.boxes import read_boxes
 from regard.data.images.captions import read_captions
 from regard.data.images.dataset import read_images
 from regard.data.named_files import NamedFiles
 from regard.data.points.clouds import read_clouds
-from regard.data.sound.events import read_events
 from regard.errors import UserError
 
 COCO = {
@@ -32,16 +30,12 @@ READERS = {
     ),
     "boxes.json": (json.dumps(COCO), lambda path: read_boxes(path, None, BoxesConfig())),
     "captions.tsv": ("NAME\ta cat\n", lambda path: read_captions(path, None, CaptionsConfig())),
-    "events.csv": (
-        "file,onset,duration,label\nNAME,0,1,a\n",
-        lambda path: read_events(path, EventsConfig()),
-    ),
     "clouds.csv": (
         "file,x,y,z,dx,dy,dz,label\nNAME,0,0,0,1,1,1,a\n",
         lambda path: read_clouds(path, PointsConfig()),
     ),
 }
-NAMES = {"events.csv": "1.wav", "clouds.csv": "1.npz"}
+NAMES = {"clouds.csv": "1.npz"}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +45,6 @@ def folder(tmp_path_factory):
     (folder / "data" / "img").mkdir(parents=True)
     (folder / "lists").mkdir()
     Image.new("RGB", (4, 4)).save(folder / "data" / "img" / "1.png")
-    soundfile.write(folder / "data" / "img" / "1.wav", np.zeros(16000), 8000)
     np.savez(folder / "data" / "img" / "1.npz", points=np.eye(3))
     return folder
 

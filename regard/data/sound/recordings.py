@@ -1,5 +1,4 @@
-"""Single recordings of sounds, from a file or synthetic, and scenes mixed from them by a
-deterministic rule.
+"""Single recordings of sounds, from a file or synthetic, and scenes mixed from them by a rule.
 
 Scene k of split S has the key fsdd-scene-v1/S/k; its numbers are the bytes of SHA-256(key/0),
 SHA-256(key/1), ...:
@@ -15,7 +14,9 @@ Source: Free Spoken Digit Dataset (splits by index).
 """
 
 import hashlib
-import math
+import io
+import unicodedata
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,26 +24,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.arrays import read_arrays
-from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import check_kind
 from regard.errors import UserError
+from regard.system.files import read_bytes
 
-_EXPECTED = "a table of sound files and events in .csv, .tsv or .jsonl, or recordings in .npz"
-
+_ARRAYS = ("samples", "offsets", "label", "index", "sample_rate")
 _PEAK = 8192
-_MOST, _LOUDNESSES = 7, 7
+_MAX_EVENTS, _NUM_GAINS = 7, 7
 _LIMIT = 32767
 _NAMES = ("chirp", "high", "low", "noise")
-_MOST_RATE = 768_000
-_ARRAYS = {
-    "samples": ("i", 1, "a row of int16"),
-    "offsets": ("iu", 1, "a row of integers"),
-    "label": ("iufUS", 1, "a row of strings or numbers"),
-    "index": ("iu", 1, "a row of integers"),
-    "sample_rate": ("iuf", 0, "a number"),
-}
-"""Kinds of dtype, number of axes and description of each array."""
 
 
 @dataclass(frozen=True)
@@ -67,52 +56,39 @@ class Recordings:
 
 
 def read_recordings(path: Path, length: int) -> Recordings:
-    """Read the recordings of an npz file. Raises UserError if it is invalid, or one exceeds
-    `length` samples."""
-    if path.exists() and path.suffix.lower() != ".npz":
-        check_kind(path, _EXPECTED)
-        if path.suffix.lower() == ".txt":
-            hint = "label tracks of Audacity name no sound file: write a table with file,onset,offset,label"
-            raise UserError(f"{path}: expected {_EXPECTED}; {hint}.")
-    arrays = read_arrays(path, tuple(_ARRAYS))
-    for name, (kinds, axes, expected) in _ARRAYS.items():
-        array = arrays[name]
-        if array.dtype.kind not in kinds or array.ndim != axes or not array.size:
-            raise UserError(
-                f"{path}, array {name}: expected {expected}, got {array.dtype} of shape "
-                f"{array.shape}."
-            )
-    samples, offsets, index = arrays["samples"], arrays["offsets"], arrays["index"].astype(np.int64)
-    is_complete = [*offsets[:1].tolist(), *offsets[-1:].tolist()] == [0, len(samples)] and (
-        offsets[1:] > offsets[:-1]
-    ).all()
-    if samples.dtype.itemsize != 2 or not is_complete or len(offsets) < 2:
+    """Read the recordings of an npz file, each of at most `length` samples.
+
+    Raises: UserError naming the file.
+    """
+    content = io.BytesIO(read_bytes(path))
+    try:
+        with np.load(content, allow_pickle=False) as archive:
+            samples, offsets, label, index, rate = [archive[name] for name in _ARRAYS]
+            offsets, index = offsets.astype(np.int64), index.astype(np.int64)
+            labels = label.astype(str).tolist()
+            rate = int(rate)
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        expected = "a table of sound files and events (.csv, .tsv, .jsonl) or recordings (.npz)"
         raise UserError(
-            f"{path}: offsets must increase from 0 to the number of samples, which must be int16."
+            f"{path}: expected {expected} with {', '.join(_ARRAYS)}: {error}"
+        ) from error
+    if samples.dtype != np.int16 or samples.ndim != 1:
+        raise UserError(f"{path}: samples must be a row of int16, got {samples.dtype}.")
+    lengths = np.diff(offsets)
+    if not len(lengths) or lengths.min() < 1 or offsets[0] or offsets[-1] != len(samples):
+        raise UserError(f"{path}: offsets must increase from 0 to the number of samples.")
+    if not len(lengths) == len(labels) == len(index):
+        raise UserError(
+            f"{path}: {len(lengths)} recordings, but {len(labels)} labels and {len(index)} entries "
+            "of index."
         )
-    offsets = offsets.astype(np.int64)
-    count, lengths = len(offsets) - 1, np.diff(offsets)
-    for name, noun in (("label", "labels"), ("index", "entries of index")):
-        if len(arrays[name]) != count:
-            raise UserError(f"{path}: has {count} recordings, but {len(arrays[name])} {noun}.")
     if lengths.max() > length:
         raise UserError(
             f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a "
-            f"scene: raise "
-            "--data.seconds."
+            "scene: raise --data.seconds."
         )
-    rate = arrays["sample_rate"].item()
-    if not 1 <= rate <= _MOST_RATE or rate != int(rate):
-        raise UserError(
-            f"{path}: sample_rate must be an integer from 1 to {_MOST_RATE:,}, got {rate}."
-        )
-    normalizer = LabelNormalizer()
-    labels = tuple(
-        normalizer[_label(label, i, path)]
-        for i, label in enumerate(arrays["label"].tolist(), start=1)
-    )
-    normalizer.warn(str(path))
-    recordings = Recordings(samples.astype(np.int16), offsets, labels, index, int(rate), str(path))
+    labels = tuple(unicodedata.normalize("NFC", name) for name in labels)
+    recordings = Recordings(samples, offsets, labels, index, rate, str(path))
     for split in ("train", "val", "test"):
         if not len(recordings.indices(split)):
             raise UserError(f"{path}: no recording has an index of the {split} split.")
@@ -120,8 +96,7 @@ def read_recordings(path: Path, length: int) -> Recordings:
 
 
 def make_sounds(sample_rate: int, seed: int) -> Recordings:
-    """Generate synthetic tones, chirps and noises of a quarter of a second to one second, 40 of
-    each."""
+    """Generate tones, chirps and noises of a quarter of a second to one second, 40 of each."""
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 41))))
     parts, labels, index = [], [], []
     for number in range(40):
@@ -148,32 +123,19 @@ def mix_scene(
     key = f"fsdd-scene-v1/{split}/{number}"
     draws, choice = _draws(key), recordings.indices(split)
     sound, events = np.zeros(length, np.int64), []
-    for _ in range(next(draws) % _MOST):
+    for _ in range(next(draws) % _MAX_EVENTS):
         index = int(choice[next(draws) % len(choice)])
         recording = recordings.read(index)
         recording = recording * _PEAK // max(1, int(np.abs(recording).max()))
         start = next(draws) % (length - len(recording) + 1)
         sound[start : start + len(recording)] += (
-            recording * (64 + 32 * (next(draws) % _LOUDNESSES)) // 256
+            recording * (64 + 32 * (next(draws) % _NUM_GAINS)) // 256
         )
         events.append((start, start + len(recording), recordings.labels[index]))
     blocks = range(-(-length // 32))
     noise = b"".join(hashlib.sha256(f"{key}/noise/{i}".encode("ascii")).digest() for i in blocks)
     sound += np.frombuffer(noise, np.uint8)[:length].astype(np.int64) - 128
     return np.clip(sound, -_LIMIT - 1, _LIMIT).astype(np.int16), sorted(events)
-
-
-def _label(value: object, number: int, path: Path) -> str:
-    """Return a label as a string. Raises UserError if it is empty, nan or infinite, or not
-    UTF-8."""
-    try:
-        label = value.decode("utf-8") if isinstance(value, bytes) else str(value)
-        label.encode()
-    except UnicodeError as error:
-        raise UserError(f"{path}, label {number}: not UTF-8 ({error}).") from error
-    if not label.strip() or (isinstance(value, float) and not math.isfinite(value)):
-        raise UserError(f"{path}, label {number}: expected a string or a number, got {label!r}.")
-    return label
 
 
 def _draws(key: str) -> Iterator[int]:

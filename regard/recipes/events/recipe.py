@@ -6,6 +6,7 @@
 Source: lectures, E.5 (sequence to set: location and duration of events); carion2020.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,13 +23,12 @@ from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
     SoundEvent,
-    SoundFiles,
     list_sounds,
     make_sound_scenes,
     read_events,
     segment_starts,
 )
-from regard.data.sound.files import decode_sound
+from regard.data.sound.files import ENDINGS, decode_sound
 from regard.data.sound.recordings import make_sounds, read_recordings
 from regard.data.text.labels import Labels
 from regard.errors import UserError
@@ -39,7 +39,7 @@ from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import EventsAnswer
 from regard.recipes.base.config import replace_shared
-from regard.recipes.base.inputs import Input, resolve_input
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import (
     Examples,
@@ -93,20 +93,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     unit = "sounds"
     monitored = ("f1",)
     tables = (".csv", ".tsv", ".jsonl", ".json")
-    files_of_folder = (
-        ".wav",
-        ".flac",
-        ".ogg",
-        ".oga",
-        ".opus",
-        ".mp3",
-        ".aif",
-        ".aiff",
-        ".au",
-        ".caf",
-        ".w64",
-        ".rf64",
-    )
+    files_of_folder = ENDINGS
     labels: Labels
 
     def read(self, split: str, other: Any = None) -> Examples[SoundDataset]:
@@ -126,7 +113,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             sounds = (
                 self._held_out[split == "val"] if is_held_out else read_events(Path(path), data)
             )
-            notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notes)
+            notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notices)
         else:
             recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
             sounds = make_sound_scenes(recordings, split, count, data)
@@ -160,8 +147,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no events to learn from.")
         self.make_batches(examples.data, labels)
-        if split == "train" and examples.data.labels_of:
-            names = [label for own in examples.data.labels_of for label in own]
+        if split == "train" and examples.data.segments:
+            segments = examples.data.segments
+            names = [event.label for segment in segments for event in segment.events]
             self.notify(describe_labels(examples.origin, "events (by segment)", names))
 
     def learn(self, folder: Path) -> None:
@@ -258,10 +246,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = replace_shared(self.config.data, self.reading)
         data = replace(data, on_bad="skip") if skip_bad else data
-        files = SoundFiles.from_path(path.parent)
-        return (
-            resolve_input(files, name, where) for name, where in list_sounds(path, data).items()
-        )
+        for name in list_sounds(path, data):
+            file = str(path.parent / name)
+            yield Input(file, file)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, rate = Prepared(len(inputs)), self.config.data.sample_rate
@@ -269,8 +256,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         for owner, given in enumerate(inputs):
             where = f"input {first + owner}"
             if isinstance(given, File):
-                sound, notes = decode_sound(given.content, rate, f"{where}: {given.name}")
-                prepared.notes += filter(None, (notes.cut_off, notes.clipped))
+                content = io.BytesIO(given.content)
+                sound = np.concatenate([*decode_sound(content, rate, f"{where}: {given.name}")])
             else:
                 sound = _to_samples(given, where)
             starts = segment_starts(len(sound), length)

@@ -1,10 +1,9 @@
-"""Time and memory cost of recording attention weights: off, on, a part, in half precision, to the
-disk.
+"""Time and memory cost of recording attention weights: off, on, a part, in half precision.
 
     python -m benchmarks.record [--seconds 1]
 
 Times are CPU times, user and system together, on one thread: other load on the machine does not
-count, nor does waiting for the disk.
+count.
 
 off       a model that was recorded before and one that never was: pairs of runs, median of their
           ratio. It must be 1 within the noise, which is the same ratio for two models that never
@@ -13,17 +12,14 @@ on        each kind of recording and the same run without it, in pairs. "formula
           reference kernel throughout, which stores all weights: the cost of attention weights
           without recording.
 memory    peak of live tensors beyond those of the run without recording (counted, so reproducible),
-          and the size of the recording, in memory or on the disk.
+          and the size of the recording.
 """
 
 import argparse
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -103,26 +99,16 @@ def off(rows: int, size: int, budget: float) -> None:
         )
 
 
-def on(rows: int, size: int, budget: float, folder: Path) -> None:
+def on(rows: int, size: int, budget: float) -> None:
     items, model, formula = (
         torch.randn(rows, size, WIDTH),
         Stack().eval(),
         Stack("reference").eval(),
     )
-
-    def to() -> Path:
-        shutil.rmtree(folder / "maps", ignore_errors=True)
-        return folder / "maps"
-
     contexts: dict[str, Callable[[], AbstractContextManager]] = {
         "all": lambda: record_weights(model),
         "half precision": lambda: record_weights(model, dtype=torch.float16),
-        "to the disk": lambda: record_weights(model, to=to()),
-        "to the disk, half": lambda: record_weights(model, to=to(), dtype=torch.float16),
-        "one layer, head, row": lambda: record_weights(
-            model, only=["layers.1.read"], rows=[0], heads=[2]
-        ),
-        "16 queries": lambda: record_weights(model, queries=range(size - 16, size)),
+        "one layer": lambda: record_weights(model, only=["layers.1.read"]),
     }
     alone = peak(lambda: model(items), nullcontext())
     plain, by_formula = (
@@ -170,10 +156,10 @@ def main() -> None:
         f"{'rows x items':>12} {'recording':>22} {'with':>9} {'without':>9} {'ratio':>7} {'MB':>9} "
         f"{'kept':>9}"
     )
-    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    with torch.no_grad():
         for rows, size in SIZES:
             off(rows, size, options.seconds)
-            on(rows, size, options.seconds, Path(folder))
+            on(rows, size, options.seconds)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
 from regard.look.figures.output import Figure, check_path, is_own, mark_own
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
@@ -76,21 +75,11 @@ class Capture(Sequence[SampleMaps]):
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a .safetensors file written by `save` or a folder written by `record(to=...)`; needs
-        no model.
+        """Open a .safetensors file written by `save`; needs no model.
 
-        Raises: UserError if it does not exist, is incomplete, damaged or of another version, or
-                contains no reads.
+        Raises: UserError if it does not exist, is damaged or not a capture, or contains no reads.
         """
-        path = Path(path)
-        if path.is_dir():
-            recording = Recording.open(path)
-            try:
-                _ = recording.names
-            except ValueError as error:
-                raise UserError(f"{path} contains no reads: {error}") from error
-            return cls.of(recording, None, title=path.name, model="")
-        title, model, samples = open_capture(path)
+        title, model, samples = open_capture(Path(path))
         return cls(lambda: samples, title=title, model=model)
 
     @property

@@ -1,67 +1,44 @@
 """Captures on disk: one safetensors file, with an index of its tensors as JSON in the header.
 
     "maps/0"             values (head, query, key) of a map; several outputs may share it
-    "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors), in float32
-    or float64 "projections/READ/query"  weights of its projections
+    "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors)
+    "projections/READ/query"  weights of its projections
     "pictures/0/image"   pixels, or the bands of a sound
-    __metadata__         {"format": "regard capture", "version": "3", "index": JSON of samples,
+    __metadata__         {"format": "regard capture", "version": "4", "index": JSON of samples,
                          axes, maps, steps}
 
-The file contains labels and numbers, no code. It is written head by head under another name, and
-renamed when complete.
+The file contains labels and numbers, no code.
 """
 
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.read import Kind
+from regard.look.arrays import numbers_of
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.recording_file import DTYPES, numbers_of
-from regard.look.sample import (
-    Axis,
-    DecodingStep,
-    DetectedBox,
-    DetectedEvent,
-    Image,
-    Picture,
-    Plane,
-    Sample,
-    Sound,
-    Track,
-)
+from regard.look.sample import Image, Sample
 from regard.look.vectors import VECTORS, ReadFormula, ReadVectors
-from regard.settings.from_json import parse_dataclass
-from regard.system.files import check_file, parse_json
-from regard.system.writing import open_atomically
+from regard.system.files import check_file
+from regard.system.writing import write_atomically
 
-_FORMAT, _VERSION = "regard capture", 3
-_PROJECTIONS = {
-    "query": "queries item",
-    "key": "keys source",
-    "value": "values value_source",
-    "output": "result outputs",
-}
-"""Axes of each projection; those of all heads are stacked."""
-_OPTIONAL = ("items", "source", "result")
-_FLOATS = {name: dtype for dtype, name in DTYPES.items()}
+_FORMAT, _VERSION = "regard capture", "4"
 
 
-class _TensorEntry(NamedTuple):
-    """Tensor of the file: its dtype and shape, and the arrays that it is the concatenation of."""
+class _Index(msgspec.Struct):
+    """Index of a file; samples: fields of `Sample`, and "maps"."""
 
-    dtype: str
-    shape: tuple[int, ...]
-    arrays: Callable[[], Iterable[np.ndarray]]
+    title: str
+    model: str
+    samples: list[dict[str, Any]]
 
 
 def save_capture(
@@ -71,59 +48,30 @@ def save_capture(
 
     dtype: of the weights; None: float16, or float32 if vectors were recorded.
     """
-    has_vectors = any(
-        attention_map.vectors for sample_maps in samples for attention_map in sample_maps.maps
-    )
     if dtype is None:
+        has_vectors = any(own.vectors for sample_maps in samples for own in sample_maps.maps)
         dtype = torch.float32 if has_vectors else torch.float16
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(map(str, DTYPES))}, got {dtype}")
-    entries: dict[str, _TensorEntry] = {}
-    names: dict[str, str] = {}
-    vectors: dict[str, dict[str, Any] | None] = {}
-    plain = []
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    tensors: dict[str, Tensor] = {}
+    stored: dict[str, dict[str, Any]] = {}
+    index = _Index(title=title, model=model, samples=[])
     for number, sample_maps in enumerate(samples):
-        maps = []
-        for attention_map in sample_maps.maps:
-            key = attention_map.key
-            if key not in names:
-                names[key] = f"maps/{len(names)}"
-                num_queries, num_keys = (
-                    len(sample_maps.queries(attention_map)),
-                    len(sample_maps.keys(attention_map)),
-                )
-                entries[names[key]] = _TensorEntry(
-                    DTYPES[dtype],
-                    (len(attention_map.heads), num_queries, num_keys),
-                    lambda attention_map=attention_map: _heads_of(attention_map, dtype),
-                )
-                vectors[key] = _vectors_to_json(
-                    attention_map, f"vectors/{len(vectors)}", entries, dtype
-                )
-            maps.append(
-                _map_to_json(attention_map) | {"tensor": names[key], "vectors": vectors[key]}
-            )
-        pictures = {}
-        for name, picture in sample_maps.sample.pictures.items():
-            pictures[name], array = _picture_to_json(picture)
-            if array is not None:
-                tensor = f"pictures/{number}/{name}"
-                pictures[name]["tensor"] = tensor
-                kind = "U8" if array.dtype == np.uint8 else "F32"
-                entries[tensor] = _TensorEntry(kind, array.shape, lambda array=array: [array])
-        axes = {name: asdict(axis) for name, axis in sample_maps.sample.axes.items()}
-        steps = [asdict(step) for step in sample_maps.sample.steps]
-        plain.append(
-            {
-                "title": sample_maps.sample.title,
-                "axes": axes,
-                "pictures": pictures,
-                "steps": steps,
-                "maps": maps,
-            }
-        )
-    index = {"title": title, "model": model, "samples": plain}
-    _write(path, entries, {"format": _FORMAT, "version": str(_VERSION), "index": json.dumps(index)})
+        entry = _sample_to_json(sample_maps.sample, f"pictures/{number}", tensors)
+        entry["maps"] = []
+        for own in sample_maps.maps:
+            if own.key not in stored:
+                name = f"maps/{len(stored)}"
+                tensors[name] = _to_tensor(own.weights, dtype)
+                vectors = _vectors_to_json(own, f"vectors/{len(stored)}", tensors, wide)
+                stored[own.key] = {"tensor": name, "vectors": vectors}
+            entry["maps"].append(own.metadata() | stored[own.key])
+        index.samples.append(entry)
+    metadata = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "index": msgspec.json.encode(index).decode(),
+    }
+    write_atomically(path, save(tensors, metadata))
 
 
 def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
@@ -133,375 +81,110 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
     """
     check_file(path)
     try:
-        with safe_open(path, framework="numpy") as file:
-            facts = file.metadata() or {}
-            tensors = {name: _StoredTensor.of(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except (SafetensorError, OSError, ValueError) as error:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is damaged or not a capture: {error}") from error
-    if facts.get("format") != _FORMAT:
-        raise UserError(f"{path} is not a capture: the format in its header must be {_FORMAT!r}")
-    if facts.get("version") != str(_VERSION):
+    if (metadata.get("format"), metadata.get("version")) != (_FORMAT, _VERSION):
         raise UserError(
-            f"{path}: version of the capture format must be {_VERSION}, got "
-            f"{facts.get('version')}: record it again"
+            f"{path} is not a capture of version {_VERSION}: its format is "
+            f"{metadata.get('format')!r}, version {metadata.get('version')}; record it again"
         )
-    if "index" not in facts:
-        raise UserError(f"{path} is damaged: its header has no index")
-    index = parse_json(facts["index"], origin=str(path))
     try:
-        capture = parse_dataclass(_CaptureIndex, index, "index")
-        samples = [_sample_maps(path, sample, tensors) for sample in capture.samples]
-    except ValueError as error:
+        index = msgspec.json.decode(metadata["index"], type=_Index)
+        samples = [_sample_maps(path, entry, shapes) for entry in index.samples]
+    except (KeyError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise UserError(f"{path} is damaged: {error}") from error
     if not any(sample_maps.maps for sample_maps in samples):
         raise UserError(f"{path} contains no reads: there is nothing to show")
-    return capture.title, capture.model, samples
+    return index.title, index.model, samples
 
 
-def _heads_of(attention_map: AttentionMap, dtype: torch.dtype) -> Iterable[np.ndarray]:
-    for head in range(len(attention_map.heads)):
-        yield numbers_of(attention_map.head(head), dtype)
+def _sample_to_json(sample: Sample, folder: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return title, axes, pictures and steps of a sample, and add the arrays to the tensors."""
+    pictures = {}
+    for name, given in sample.pictures.items():
+        picture = given
+        if isinstance(given, Image):
+            picture = msgspec.structs.replace(given, original=None)
 
+        def keep(array: np.ndarray, tensor: str = f"{folder}/{name}") -> str:
+            tensors[tensor] = torch.from_numpy(np.ascontiguousarray(array))
+            return tensor
 
-def _map_to_json(attention_map: AttentionMap) -> dict[str, Any]:
-    names = (
-        "key",
-        "name",
-        "kind",
-        "layer",
-        "direction",
-        "measure",
-        "queries",
-        "keys",
-        "heads",
-        "facts",
-    )
-    return {name: getattr(attention_map, name) for name in names}
+        pictures[name] = msgspec.to_builtins(picture, enc_hook=keep)
+    return {
+        "title": sample.title,
+        "axes": msgspec.to_builtins(sample.axes),
+        "pictures": pictures,
+        "steps": msgspec.to_builtins(sample.steps),
+    }
 
 
 def _vectors_to_json(
-    attention_map: AttentionMap, folder: str, entries: dict[str, _TensorEntry], dtype: torch.dtype
+    own: AttentionMap, folder: str, tensors: dict[str, Tensor], dtype: torch.dtype
 ) -> dict[str, Any] | None:
-    """Add the vectors of a map to the tensors of the file, and return their names."""
-    if attention_map.vectors is None:
+    """Return the folder and the formula of the vectors of a map, and add them to the tensors."""
+    if own.vectors is None:
         return None
-    vectors, wide = (
-        attention_map.vectors(),
-        torch.float64 if dtype == torch.float64 else torch.float32,
-    )
-    tensors = {part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None}
-    names = {part: f"{folder}/{part}" for part in tensors}
-    projections = {part: f"projections/{attention_map.name}/{part}" for part in vectors.projections}
-    parts = [*((names[part], tensor) for part, tensor in tensors.items())]
-    parts += [(projections[part], tensor) for part, tensor in vectors.projections.items()]
-    for name, tensor in parts:
-        array = numbers_of(tensor, wide)
-        entries.setdefault(
-            name, _TensorEntry(DTYPES[wide], array.shape, lambda array=array: [array])
-        )
-    return {"tensors": names, "projections": projections, "formula": asdict(vectors.formula)}
+    vectors = own.vectors()
+    for part in VECTORS:
+        if getattr(vectors, part) is not None:
+            tensors[f"{folder}/{part}"] = _to_tensor(getattr(vectors, part), dtype)
+    for part, projection in vectors.projections.items():
+        tensors[f"projections/{own.name}/{part}"] = _to_tensor(projection, dtype)
+    return {"folder": folder, "formula": asdict(vectors.formula)}
 
 
-def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | None]:
-    match picture:
-        case Image():
-            boxes = [asdict(box) for box in picture.boxes]
-            facts = {"kind": "image", "labels": picture.labels, "boxes": boxes}
-            return facts, np.ascontiguousarray(picture.pixels, np.uint8)
-        case Sound():
-            events = [asdict(event) for event in picture.events]
-            bands = np.ascontiguousarray(picture.bands, np.float32)
-            return {
-                "kind": "sound",
-                "seconds": picture.seconds,
-                "begin": picture.begin,
-                "hertz": picture.hertz,
-                "labels": picture.labels,
-                "events": events,
-            }, bands
-        case Plane():
-            return {
-                "kind": "plane",
-                "unit": picture.unit,
-                "tracks": [asdict(track) for track in picture.tracks],
-            }, None
+def _to_tensor(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(numbers_of(values, dtype).copy())
 
 
-def _write(path: Path, entries: dict[str, _TensorEntry], facts: dict[str, str]) -> None:
-    sizes = {"U8": 1, **{name: dtype.itemsize for name, dtype in _FLOATS.items()}}
-    header: dict[str, Any] = {"__metadata__": facts}
-    start = 0
-    for name, entry in entries.items():
-        stop = start + math.prod(entry.shape) * sizes[entry.dtype]
-        header[name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [start, stop]}
-        start = stop
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open_atomically(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for entry in entries.values():
-            for array in entry.arrays():
-                file.write(np.ascontiguousarray(array).data)
-        if file.tell() != 8 + len(text) + start:
-            raise ValueError("the shape of a map does not match the lengths of its axes")
+def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -> SampleMaps:
+    def load_array(_: Any, name: Any) -> np.ndarray:
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    try:
+        sample = msgspec.convert(entry, Sample, dec_hook=load_array)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    maps = []
+    for fields in entry["maps"]:
+        tensor, vectors = fields["tensor"], fields["vectors"]
+        numbers: dict[str, Any] = {"load": _loader(path, tensor), "vectors": None}
+        if vectors is not None:
+            formula = msgspec.convert(vectors["formula"], ReadFormula)
+            numbers["vectors"] = _vectors_loader(path, vectors["folder"], fields["name"], formula)
+        own = msgspec.convert(fields | numbers, AttentionMap)
+        size = [len(own.heads), len(sample.axes[own.queries]), len(sample.axes[own.keys])]
+        if shapes[tensor] != size:
+            raise ValueError(f"{tensor} must have the shape {size}, got {shapes[tensor]}")
+        maps.append(own)
+    return SampleMaps(sample=sample, maps=tuple(maps))
 
 
-class _StoredTensor(NamedTuple):
-    """Dtype and shape of a tensor of an opened file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, tensor_slice: Any) -> "_StoredTensor":
-        return cls(tensor_slice.get_dtype(), tuple(tensor_slice.get_shape()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StoredVectors:
-    """Vectors of a map in the index: names of their tensors."""
-
-    tensors: dict[str, str]
-    projections: dict[str, str]
-    formula: ReadFormula
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StoredMap:
-    """Map in the index."""
-
-    key: str
-    name: str
-    kind: Kind
-    layer: int
-    direction: str = ""
-    measure: str = "weight"
-    queries: str
-    keys: str
-    heads: tuple[str, ...]
-    facts: dict[str, str] = field(default_factory=dict)
-    tensor: str
-    vectors: _StoredVectors | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StoredPicture:
-    """Picture of any kind in the index."""
-
-    kind: str
-    tensor: str = ""
-    labels: tuple[str, ...] = ()
-    boxes: tuple[DetectedBox, ...] = ()
-    events: tuple[DetectedEvent, ...] = ()
-    tracks: tuple[Track, ...] = ()
-    seconds: float = 0.0
-    begin: float = 0.0
-    hertz: float = 0.0
-    unit: str = "m"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StoredSample:
-    """Sample in the index."""
-
-    title: str
-    axes: dict[str, Axis]
-    pictures: dict[str, _StoredPicture]
-    steps: tuple[DecodingStep, ...]
-    maps: tuple[_StoredMap, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CaptureIndex:
-    """Index in the header of the file."""
-
-    title: str
-    model: str
-    samples: tuple[_StoredSample, ...]
-
-
-def _sample_maps(
-    path: Path, sample: _StoredSample, tensors: Mapping[str, _StoredTensor]
-) -> SampleMaps:
-    axes = sample.axes
-    pictures = {name: _picture(path, picture, tensors) for name, picture in sample.pictures.items()}
-    for name, axis in axes.items():
-        _check_places(name, axis, pictures)
-    maps = tuple(_map(path, stored_map, axes, tensors) for stored_map in sample.maps)
-    return SampleMaps(
-        sample=Sample(title=sample.title, axes=axes, pictures=pictures, steps=sample.steps),
-        maps=maps,
-    )
-
-
-def _check_places(name: str, axis: Axis, pictures: Mapping[str, Picture]) -> None:
-    """Raise ValueError unless the places of an axis are valid on its picture."""
-    if not axis.picture:
-        return
-    if axis.picture not in pictures:
-        raise ValueError(
-            f"the picture of the axis {name!r} must be one of the sample's, got {axis.picture!r}"
-        )
-    picture = pictures[axis.picture]
-    size = {Image: 4, Sound: 2, Plane: 1}[type(picture)]
-    if not all(place is None or len(place) == size for place in axis.places):
-        raise ValueError(f"the places of the axis {name!r} must be {size} numbers each")
-    if isinstance(picture, Plane) and not all(
-        place is None or (place[0].is_integer() and 0 <= place[0] < len(picture.tracks))
-        for place in axis.places
-    ):
-        raise ValueError(
-            f"the places of the axis {name!r} must be indices of its {len(picture.tracks)} tracks"
-        )
-
-
-def _map(
-    path: Path,
-    stored_map: _StoredMap,
-    axes: Mapping[str, Axis],
-    tensors: Mapping[str, _StoredTensor],
-) -> AttentionMap:
-    queries, keys, tensor = stored_map.queries, stored_map.keys, stored_map.tensor
-    if queries not in axes or keys not in axes or stored_map.layer < 1:
-        raise ValueError(
-            f"invalid read: {stored_map.kind!r} of {queries!r} and {keys!r} in layer "
-            f"{stored_map.layer}"
-        )
-    expected = len(stored_map.heads), len(axes[queries]), len(axes[keys])
-    shape = _tensor(tensor, tensors, tuple(_FLOATS)).shape
-    if shape != expected or 0 in expected:
-        raise ValueError(
-            f"{tensor} must have the shape (heads, queries, keys) = {list(expected)}, got "
-            f"{list(shape)}"
-        )
-
+def _loader(path: Path, tensor: str) -> Callable[[int], Tensor]:
     def load(head: int) -> Tensor:
         with safe_open(path, framework="pt") as file:
-            numbers = file.get_slice(tensor)[head]
-        if not numbers.isfinite().all():
-            raise UserError(f"{path} is damaged: {tensor} contains values that are not finite")
-        return numbers
-
-    names = [entry.name for entry in fields(stored_map) if entry.name not in ("tensor", "vectors")]
-    settings = {name: getattr(stored_map, name) for name in names}
-    vectors = (
-        None
-        if stored_map.vectors is None
-        else _load_vectors(path, stored_map.vectors, expected, tensors)
-    )
-    return AttentionMap(**settings, load=load, vectors=vectors)
-
-
-def _load_vectors(
-    path: Path,
-    stored: _StoredVectors,
-    size: tuple[int, int, int],
-    tensors: Mapping[str, _StoredTensor],
-) -> Callable[[], ReadVectors]:
-    """Return a function that loads the vectors of a map of this size (heads, queries, keys).
-
-    Raises: ValueError if a tensor is missing, or their shapes do not fit together.
-    """
-    missing = VECTORS.keys() - set(_OPTIONAL) - stored.tensors.keys()
-    unknown = stored.tensors.keys() - VECTORS.keys()
-    if missing or unknown:
-        raise ValueError(
-            f"vectors must be {', '.join(VECTORS)}, got {', '.join(stored.tensors) or 'none'}"
-        )
-    axes = dict(zip(("head", "query", "key"), size, strict=True))
-    for part, name in stored.tensors.items():
-        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, VECTORS[part].split(), axes)
-    if size[0] % axes["key_head"]:
-        raise ValueError(
-            f"the heads of keys must divide the {size[0]} heads of queries, got {axes['key_head']}"
-        )
-    axes |= {"outputs": size[0] * axes["value"], "values": axes["key_head"] * axes["value"]}
-    for part, name in stored.projections.items():
-        projection, *bias = part.split()
-        if projection not in _PROJECTIONS or bias not in ([], ["bias"]):
-            raise ValueError(
-                f"projections must be {', '.join(_PROJECTIONS)}, with or without bias, got {part!r}"
-            )
-        expected = _PROJECTIONS[projection].split()[: 1 if bias else 2]
-        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, expected, axes)
-    for stacked, heads in (
-        ("queries", size[0]),
-        ("keys", axes["key_head"]),
-    ):  # a score may map them to other sizes
-        if axes.get(stacked, 0) % heads:
-            raise ValueError(
-                f"projections of {stacked} must be those of {heads} heads, got {axes[stacked]} rows"
-            )
-
-    def load() -> ReadVectors:
-        with safe_open(path, framework="pt") as file:
-            parts = {part: file.get_tensor(name) for part, name in stored.tensors.items()}
-            projections = {part: file.get_tensor(name) for part, name in stored.projections.items()}
-        for part, numbers in (parts | projections).items():
-            is_valid = (numbers < float("inf")) if part == "scores" else ~numbers.isinf()
-            if not is_valid.all():
-                raise UserError(
-                    f"{path} is damaged: {part} of a read contains values that are not finite"
-                )
-        return ReadVectors(**parts, projections=projections, formula=stored.formula)
+            return file.get_slice(tensor)[head]
 
     return load
 
 
-def _check_axes(
-    name: str, shape: tuple[int, ...], axes: Sequence[str], sizes: dict[str, int]
-) -> None:
-    """Add the sizes of a tensor's axes to those known. Raises ValueError if they differ."""
-    expected = [sizes.get(axis) for axis in axes]
-    if len(shape) != len(axes) or any(
-        size not in (None, actual) for size, actual in zip(expected, shape, strict=True)
-    ):
-        sides = ", ".join(
-            axis if size is None else f"{axis} {size}"
-            for axis, size in zip(axes, expected, strict=True)
-        )
-        raise ValueError(f"{name} must have the shape ({sides}), got {list(shape)}")
-    sizes.update(zip(axes, shape, strict=True))
+def _vectors_loader(
+    path: Path, folder: str, read: str, formula: ReadFormula
+) -> Callable[[], ReadVectors]:
+    def load() -> ReadVectors:
+        parts, projections = {}, {}
+        prefix = f"projections/{read}/"
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  # no mapping
+                if name.startswith(f"{folder}/"):
+                    parts[name.removeprefix(f"{folder}/")] = file.get_tensor(name)
+                elif name.startswith(prefix):
+                    projections[name.removeprefix(prefix)] = file.get_tensor(name)
+        return ReadVectors(**parts, projections=projections, formula=formula)
 
-
-def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredTensor]) -> Picture:
-    if picture.kind == "plane":
-        return Plane(unit=picture.unit, tracks=picture.tracks)
-    if picture.kind not in ("image", "sound"):
-        raise ValueError(
-            f"the kind of a picture must be plane, image or sound, got {picture.kind!r}"
-        )
-    is_image = picture.kind == "image"
-    shape = _tensor(picture.tensor, tensors, ("U8",) if is_image else ("F32",)).shape
-    is_grid = len(shape) == 2 or (is_image and len(shape) == 3 and shape[2] == 3)
-    if not is_grid or 0 in shape:
-        raise ValueError(
-            f"{picture.tensor} is not a valid {picture.kind}: its shape is {list(shape)}"
-        )
-    with safe_open(path, framework="numpy") as file:
-        array = file.get_tensor(picture.tensor)
-    if is_image:
-        return Image(pixels=array, boxes=picture.boxes, labels=picture.labels)
-    if picture.seconds <= 0 or not np.isfinite(array).all():
-        raise ValueError(
-            f"{picture.tensor} is not a valid sound: it has {picture.seconds} seconds, or values "
-            f"that are not finite"
-        )
-    return Sound(
-        bands=array,
-        seconds=picture.seconds,
-        begin=picture.begin,
-        events=picture.events,
-        labels=picture.labels,
-        hertz=picture.hertz,
-    )
-
-
-def _tensor(
-    name: str, tensors: Mapping[str, _StoredTensor], dtypes: Sequence[str]
-) -> _StoredTensor:
-    if name not in tensors:
-        raise ValueError(f"tensor {name!r} is missing")
-    if tensors[name].dtype not in dtypes:
-        raise ValueError(f"{name} must have dtype {' or '.join(dtypes)}, got {tensors[name].dtype}")
-    return tensors[name]
+    return load

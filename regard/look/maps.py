@@ -3,7 +3,8 @@ axes."""
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -57,6 +58,11 @@ class AttentionMap:
         kind = " ".join(filter(None, (self.kind, self.direction)))
         heads = format_count(len(self.heads), "head")
         return f"AttentionMap({self.name}: {self.measure}, {kind}, layer {self.layer}, {heads})"
+
+    def metadata(self) -> dict[str, Any]:
+        """Return all fields but the numbers."""
+        names = [field.name for field in fields(self) if field.name not in ("load", "vectors")]
+        return {name: getattr(self, name) for name in names}
 
     def head(self, number: int) -> Float[Tensor, "query key"]:
         """Return the values of a head, on the CPU, in the dtype that they were recorded in."""

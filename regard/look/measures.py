@@ -15,7 +15,6 @@ from torch import Tensor
 from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.sample import Axis, Sample
-from regard.look.tiles import Part, Tile
 
 MAX_ROLLOUT = 1024
 """Longest sequence that rollout is computed for: its cost per layer is cubic in the length."""
@@ -250,9 +249,7 @@ def multiply_by_gradients(
     gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
-    result = Recording(
-        {name: recording.role(name) for name in recording.names}, part=Part(), dtype=torch.float32
-    )
+    result = Recording({name: recording.role(name) for name in recording.names})
     for call, gradient in zip(graph_calls, gradients, strict=True):
         weights = recording[call.name][call.index].float()
         if gradient is None:
@@ -260,6 +257,5 @@ def multiply_by_gradients(
         else:
             by_weight = gradient.float() @ call.values.detach().float().transpose(-1, -2)
             products = weights * by_weight.cpu().reshape(weights.shape)
-        whole = tuple(slice(0, size) for size in products.shape)
-        result.keep(call.name, recording.calls(call.name)[call.index], [Tile(whole, products)])
+        result.append(call.name, recording.calls(call.name)[call.index], products.numpy())
     return result

@@ -1,5 +1,4 @@
-"""Record the attention of a model: `record` around `predict`, `forward`, or any code that runs the
-model.
+"""Record the attention of a model: `record` around `predict`, `forward`, or any code that runs it.
 
     with record(run) as capture:                   a trained run, or any module with reads
         run.predict(["3 maart 2019"])
@@ -11,18 +10,20 @@ describes the rows of its calls; a search of it is resolved if it is given the t
 
     with record(model) as capture:
         search(model, sentences, ..., trace=capture.trace)
+
+A run is recorded from one thread, and predicts in no other thread meanwhile: their predictions
+would be part of the recording.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from regard.look.capture import Capture
-from regard.look.hooks import TILE_BYTES, record_weights
+from regard.look.hooks import record_weights
 from regard.look.measures import GradientCall
 from regard.look.sample import Sample
 from regard.trace import Trace
@@ -34,13 +35,7 @@ def record(
     *,
     samples: Sequence[Sample] | None = None,
     only: Callable[[str], bool] | Collection[str] | None = None,
-    rows: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    queries: Sequence[int] | None = None,
-    steps: Collection[int] | None = None,
-    to: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
-    tile_bytes: int = TILE_BYTES,
     gradients: bool = False,
     vectors: bool = False,
 ) -> Iterator[Capture]:
@@ -54,51 +49,39 @@ def record(
     samples:   samples of the rows of each call, if the trace has none: their axes "source",
                "queries", "output" and "decoder input" label the queries and keys (see
                regard.layers.read.Role).
-    only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.hooks.record_weights.
+    only:      reads to record: names, or a predicate of a name; None is all.
+    dtype:     of the recorded weights: float32, float64 or float16.
     gradients: keep the autograd graph, for capture.differentiate(y).
     vectors:   record items, queries, keys, values, scores and outputs too, for the view "walk"
-    (regard.look.vectors). A run is recorded by one thread, and predicts in no other thread
-    meanwhile. Raises:    as `record_weights`; UserError if another thread records the run;
-                          ValueError if only a part is recorded
-               with gradients or vectors.
+               (regard.look.vectors).
+    Raises:    as `record_weights`.
     """
-    for name, is_whole in (("gradients", gradients), ("vectors", vectors)):
-        if is_whole and (rows, heads, queries, to) != (None, None, None, None):
-            raise ValueError(
-                f"{name}=True requires whole calls in memory: rows, heads, queries and to must be "
-                f"None"
-            )
-    if not isinstance(model, nn.Module) and not hasattr(model, "turns"):
+    is_module = isinstance(model, nn.Module)
+    if not is_module and not hasattr(model, "_model"):
         raise TypeError(
             f"model must be the result of regard.load, or a module with attention, got "
             f"{model!r:.80}"
         )
-    run = None if isinstance(model, nn.Module) else model
-    module = model if run is None else run._model
-    outer = None if run is None else run.trace
-    trace = (
-        Trace(samples) if outer is None else outer
-    )  # a recording inside another one of the same run shares its trace
+    module = model if is_module else model._model
+    # A recording inside another one of the same run shares its trace.
+    outer = None if is_module else model.trace
+    trace = Trace(samples) if outer is None else outer
     graph_calls: list[GradientCall] | None = [] if gradients else None
-    selection = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
-    options = {
-        **selection,
-        "to": to,
-        "dtype": dtype,
-        "tile_bytes": tile_bytes,
-        "graph_calls": graph_calls,
-    }
-    alone = nullcontext() if run is None else run.turns.record()
-    with alone, record_weights(module, **options, trace=trace, vectors=vectors) as recording:
-        title = str(getattr(model, "folder", type(module).__name__))
+    with record_weights(
+        module, only=only, dtype=dtype, graph_calls=graph_calls, trace=trace, vectors=vectors
+    ) as recording:
         count = sum(value.numel() for value in module.parameters())
-        description = f"{type(module).__name__}, {count:,} parameters"
-        if run is not None:
-            run.trace = trace
+        capture = Capture.of(
+            recording,
+            trace,
+            title=str(getattr(model, "folder", type(module).__name__)),
+            model=f"{type(module).__name__}, {count:,} parameters",
+            graph_calls=graph_calls,
+        )
+        if not is_module:
+            model.trace = trace
         try:
-            yield Capture.of(
-                recording, trace, title=title, model=description, graph_calls=graph_calls
-            )
+            yield capture
         finally:
-            if run is not None:
-                run.trace = outer
+            if not is_module:
+                model.trace = outer

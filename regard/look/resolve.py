@@ -1,5 +1,4 @@
-"""Attention maps from recorded calls: the weights of every read, for each sample and each of its
-outputs.
+"""Attention maps from recorded calls: the weights of every read, for each sample and each output.
 
     map[h, i, j]    weight of key j for query i, in head h
 
@@ -16,26 +15,25 @@ import torch
 from torch import Tensor
 
 from regard.layers.read import INPUT_AFTER_STATE, KINDS, REVERSED_SOURCE, Role
+from regard.look.arrays import MASKED
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.recording import Recording
-from regard.look.recording_file import Call
+from regard.look.recording import Call, Recording
 from regard.look.sample import Axis, Sample
-from regard.look.slicing import MASKED
 from regard.look.steps import decoding_steps, token_labels
 from regard.look.vectors import ReadVectors
 from regard.trace import SearchOutput, Segment, Trace
 
 _Calls = dict[str, list[tuple[int, Call]]]
-"""Recorded calls of each read, each with its index in the recording."""
+"""Calls of each read, each with its index in the recording."""
+_Entry = tuple[int, int] | None
+"""Index of a call in the recording and a row of it; None without a call."""
 
 
 def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
-    """Return the samples of a recording with their maps, in the order in which the samples were
-    given.
+    """Return the samples of a recording with their maps, in the order in which they were given.
 
-    trace: None: all calls belong to the same rows, and to no search.
-    Raises: ValueError if no read ran, or if only some rows of a search were recorded, which moves
-            rows.
+    trace:  None: all calls belong to the same rows, and to no search.
+    Raises: ValueError if no read ran.
     """
     segments = [Segment(samples=None)] if trace is None else trace.segments
     calls: dict[int, dict[int | None, _Calls]] = defaultdict(
@@ -49,30 +47,22 @@ def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
     for number, (segment_number, calls_of_steps) in enumerate(sorted(calls.items())):
         segment = segments[segment_number]
         reads = _SegmentReads(recording, calls_of_steps, segment, number)
-        for row in reads.rows():
+        for row in range(reads.num_rows()):
             sample = segment.sample(row)
             if sample is None and segment.samples is not None:
                 continue
             index = row if segment.rows is None else segment.rows[row]
+            sample = sample or Sample(title=f"row {index + 1}")
             outputs: Sequence[SearchOutput | None] = [*segment.outputs_of(row)] or [None]
             for rank, output in enumerate(outputs):
-                # Batches are sorted by length: samples are returned in the order in which they were
-                # given.
+                # Batches are sorted by length; samples are returned as they were given.
                 order = segment.batch, index, rank
-                results.append(
-                    (
-                        order,
-                        reads.sample_maps(
-                            row, rank, sample or Sample(title=f"row {index + 1}"), output
-                        ),
-                    )
-                )
+                results.append((order, reads.sample_maps(row, rank, sample, output)))
     return [sample_maps for _, sample_maps in sorted(results, key=lambda result: result[0])]
 
 
 class _Axes(dict[str, Axis]):
-    """Axes of a sample: those it came with (padding may follow them), and those made for reads that
-    fit none."""
+    """Axes of a sample: those given (padding may follow them), and those made for other reads."""
 
     def __init__(self, given: Mapping[str, Axis]):
         super().__init__(given)
@@ -94,33 +84,20 @@ class _SegmentReads:
         segment: Segment,
         number: int,
     ):
-        self._recording, self._calls, self._segment, self._number = (
-            recording,
-            calls,
-            segment,
-            number,
-        )
+        self._recording, self._calls = recording, calls
+        self._segment, self._number = segment, number
 
-    def rows(self) -> list[int]:
-        """Return the recorded rows of the source."""
-        segment, recorded = self._segment, self._recording.part.rows
+    def num_rows(self) -> int:
+        """Return the number of rows of the source."""
+        segment = self._segment
         if segment.rows is not None:
-            count = len(segment.rows)
-        elif segment.samples is not None:
-            count = len(segment.samples)
-        elif segment.steps:
-            count = 1 + max(max(step.source_rows, default=0) for step in segment.steps)
-        else:
-            count = max(
-                call.sizes[0] if len(call.sizes) > 2 else 1
-                for calls in self._calls[None].values()
-                for _, call in calls
-            )
-        return (
-            list(range(count))
-            if recorded is None
-            else sorted(row for row in recorded if row < count)
-        )
+            return len(segment.rows)
+        if segment.samples is not None:
+            return len(segment.samples)
+        if segment.steps:
+            return 1 + max(max(step.source_rows, default=0) for step in segment.steps)
+        calls = [call for calls in self._calls[None].values() for _, call in calls]
+        return max(call.sizes[0] if len(call.sizes) > 2 else 1 for call in calls)
 
     def sample_maps(
         self, row: int, rank: int, sample: Sample, output: SearchOutput | None
@@ -134,236 +111,198 @@ class _SegmentReads:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
         for name in self._recording.names:
-            role = self._recording.role(name) or Role(
-                "other", queries=f"{name}: queries", keys=f"{name}: keys"
-            )
+            role = self._recording.role(name)
+            if role is None:
+                role = Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
             if output is not None and segment.steps:
                 maps += self._search_maps(name, role, rank, output, axes)
-        maps.sort(
-            key=lambda attention_map: (
-                KINDS.index(attention_map.kind),
-                attention_map.layer,
-                attention_map.direction,
-            )
+        maps.sort(key=lambda own: (KINDS.index(own.kind), own.layer, own.direction))
+        kept = axes.given.union(*((own.queries, own.keys) for own in maps))
+        sample = replace(
+            sample,
+            title=title,
+            axes={name: axis for name, axis in axes.items() if name in kept},
+            steps=steps,
+            output_ids=() if output is None else output.tokens,
         )
-        used = {
-            name for attention_map in maps for name in (attention_map.queries, attention_map.keys)
-        }
-        kept_axes = {
-            name: axis for name, axis in axes.items() if name in used or name in axes.given
-        }
-        ids = () if output is None else output.tokens
-        sample = replace(sample, title=title, axes=kept_axes, steps=steps, output_ids=ids)
         return SampleMaps(sample=sample, maps=tuple(maps))
 
     def _calls_of(self, name: str, step: int | None) -> list[tuple[int, Call]]:
-        """Return the recorded calls of a read in a step, or in the encoder pass."""
+        """Return the calls of a read in a step, or in the encoder pass."""
         return self._calls.get(step, {}).get(name, [])
 
     def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
-        calls = self._calls_of(name, None)
         calls = [
-            (index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]
+            (index, call)
+            for index, call in self._calls_of(name, None)
+            if len(call.sizes) == 2 or row < call.sizes[0]
         ]
+        # Each query of a set is the first item of its own row: there is no past.
         is_of_sets = role.kind == "chain" and role.keys == "queries"
-        if (
-            not calls or is_of_sets
-        ):  # each query of a set is the first item of its own row: there is no past
+        if not calls or is_of_sets:
             return
-        stored_row = self._stored_row(row)
-        single = all(call.sizes[-2] == 1 for _, call in calls)
         if self._segment.steps and role.queries == "output":
             # The first context of a recurrent decoder, computed before its first step.
             role = replace(role, kind="other", queries="initial state")
             axes["initial state"] = Axis(labels=("start",), kind="state")
-            yield self._call_map(
-                name, ", before the first step", role, (calls[0][0], stored_row, calls[0][1]), axes
-            )
+            yield self._call_map(name, ", before the first step", role, calls[0], row, axes=axes)
             return
-        if single and (len(calls) > 1 or role.kind == "chain"):
+        is_single = all(call.sizes[-2] == 1 for _, call in calls)
+        if is_single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
-            yield self._stacked_map(
-                name, role, [(index, stored_row) for index, _ in calls], axes, row, source_row=row
-            )
+            entries = [(index, row) for index, _ in calls]
+            yield self._stacked_map(name, role, entries, axes, row, source_row=row)
             return
-        for count, (index, call) in enumerate(calls):
-            call_role = (
-                role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
-            )
-            suffix = f", call {count + 1}" if count else ""
-            yield self._call_map(name, suffix, call_role, (index, stored_row, call), axes)
+        for count, call in enumerate(calls, 1):
+            suffix = f", call {count}" if count > 1 else ""
+            call_role = role
+            if count > 1:
+                call_role = replace(role, queries=f"{role.queries} of call {count}")
+            yield self._call_map(name, suffix, call_role, call, row, axes=axes)
 
     def _call_map(
-        self, read: str, suffix: str, role: Role, entry: tuple[int, int, Call], axes: _Axes
+        self, read: str, suffix: str, role: Role, entry: tuple[int, Call], row: int, *, axes: _Axes
     ) -> AttentionMap:
-        """Return the map of one call; suffix: added to the read's name; entry: index of the call,
-        its row, the call."""
-        index, row, call = entry
-        num_queries, num_keys = self._recording[read][index].shape[-2:]
-        recorded_queries = self._recording.part.queries if call.sizes[-2] > 1 else None
-        queries = _axis_name(axes, role.queries, num_queries, recorded_queries)
-        keys = _axis_name(axes, role.keys, num_keys)
+        """Return the map of one call; suffix: added to the read's name."""
+        index, call = entry
+        weights = self._recording[read][index]
+        queries = _axis_name(axes, role.queries, weights.shape[-2])
+        keys = _axis_name(axes, role.keys, weights.shape[-1])
         size = len(axes[queries]), len(axes[keys])
 
         def load(head: int) -> Tensor:
-            return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
+            return _of_head(weights, row, head)[: size[0], : size[1]]
 
         role, name = replace(role, queries=queries, keys=keys), read + suffix
         recorded = self._recording.vectors
         vectors = None if recorded is None else recorded.of_call(read, index, row, size)
-        return self._map(name, role, call, f"{self._number}/{name}/{row}", load, vectors=vectors)
+        return _map(name, role, call, f"{self._number}/{name}/{row}", load, vectors=vectors)
 
     def _search_maps(
         self, name: str, role: Role, rank: int, output: SearchOutput, axes: _Axes
     ) -> Iterator[AttentionMap]:
         """Yield the map of the steps of a search, in the rows that one output came from."""
-        entries: list[tuple[int, int] | None] = []
+        entries: list[_Entry] = []
         for step, row in enumerate(output.rows):
             calls = self._calls_of(name, step)
-            entries.append((calls[0][0], self._stored_row(row)) if calls else None)
+            entries.append((calls[0][0], row) if calls else None)
         if any(entry is not None for entry in entries):
             source_row = self._segment.steps[0].source_rows[output.rows[0]]
-            yield self._stacked_map(
-                name, role, entries, axes, f"{source_row}.{rank}", source_row=source_row
-            )
+            owner = f"{source_row}.{rank}"
+            yield self._stacked_map(name, role, entries, axes, owner, source_row=source_row)
 
     def _stacked_map(
         self,
         name: str,
         role: Role,
-        entries: Sequence[tuple[int, int] | None],
+        entries: Sequence[_Entry],
         axes: _Axes,
         owner: int | str,
         *,
         source_row: int,
     ) -> AttentionMap:
-        """Return the map of calls of one query each; entries: index of each call and its row, None
-        without a call.
+        """Return the map of calls of one query each.
 
         source_row: row of the items that they read, if that is not their own past.
         """
-        weights, recording = self._recording[name], self._recording
+        recording = self._recording
+        weights, calls = recording[name], recording.calls(name)
         recorded = [entry for entry in entries if entry is not None]
-        firsts = [
-            call.first_key for call in recording.calls(name)
-        ]  # of the keys of a call: earlier ones were discarded
+        # Position of the first key of each call: earlier ones were discarded.
+        firsts = [call.first_key for call in calls]
         num_keys = max(firsts[index] + weights[index].shape[-1] for index, _ in recorded)
         if role.kind == "chain":
             past_axis, entries = self._past_axis(role.keys, entries, axes)
-            queries = keys = _axis_name(
-                axes, past_axis, max(num_keys, len(entries)), allow_shorter=False
-            )
+            size = max(num_keys, len(entries))
+            queries = keys = _axis_name(axes, past_axis, size, allow_shorter=False)
             count = len(axes[keys])
-            entries = entries[:count]
-            entries = [*entries, *[None] * (count - len(entries))]
+            entries = [*entries[:count], *[None] * (count - len(entries))]
         else:
-            steps = [step for step, entry in enumerate(entries) if entry is not None]
-            queries = _axis_name(
-                axes, role.queries, len(entries), steps if len(steps) < len(entries) else None
-            )
-            keys, entries = _axis_name(axes, role.keys, num_keys), recorded
-        size = len(axes[keys])
+            entries = recorded
+            queries = _axis_name(axes, role.queries, len(entries))
+            keys = _axis_name(axes, role.keys, num_keys)
+        num_keys = len(axes[keys])
 
         def load(head: int) -> Tensor:
             # Keys of later calls do not exist yet, as if they were masked.
-            rows = torch.full((len(entries), size), MASKED, dtype=recording.dtype)
+            rows = torch.full((len(entries), num_keys), MASKED, dtype=recording.dtype)
             for row, entry in zip(rows, entries, strict=True):
                 if entry is not None:
                     shown = row[firsts[entry[0]] :]
-                    recorded_row = _of_head(weights[entry[0]], entry[1], head)[0, : len(shown)]
-                    shown[: len(recorded_row)] = recorded_row
+                    own = _of_head(weights[entry[0]], entry[1], head)[0, : len(shown)]
+                    shown[: len(own)] = own
             return rows
 
-        call = recording.calls(name)[recorded[-1][0]]
+        vectors = None
+        if recording.vectors is not None:
+            vectors = recording.vectors.of_steps(name, entries, num_keys, source_row)
         role = replace(role, queries=queries, keys=keys)
-        vectors = (
-            None
-            if recording.vectors is None
-            else recording.vectors.of_steps(name, entries, size, source_row)
-        )
-        return self._map(name, role, call, f"{self._number}/{name}/{owner}", load, vectors=vectors)
+        key = f"{self._number}/{name}/{owner}"
+        return _map(name, role, calls[recorded[-1][0]], key, load, vectors=vectors)
 
     def _past_axis(
-        self, axis: str, entries: Sequence[tuple[int, int] | None], axes: _Axes
-    ) -> tuple[str, list[tuple[int, int] | None]]:
-        """Return the axis of the items whose states a chain reads, and the entry of each, None
-        without a call."""
+        self, axis: str, entries: Sequence[_Entry], axes: _Axes
+    ) -> tuple[str, list[_Entry]]:
+        """Return the axis of the items whose states a chain reads, and the entry of each."""
         if axis == REVERSED_SOURCE and "source" in axes:
             axes.derive(axis, axes["source"].reverse())
         if axis == INPUT_AFTER_STATE:
-            decoder_input = (
-                axes["decoder input"]
-                if "decoder input" in axes
-                else Axis.from_count(len(entries), "step")
-            )
-            axes.derive(axis, decoder_input.prepend("start"))
+            steps = axes.get("decoder input", Axis.from_count(len(entries), "step"))
+            axes.derive(axis, steps.prepend("start"))
             return axis, [None, *entries]  # nothing is read where the state from the encoder stands
         if axis == "decoder input" and self._segment.steps:
             return axis, list(entries)
         count = len(axes[axis]) if axis in axes else len(entries)
-        return axis, [*[None] * max(0, self._max_length(axis, count) - len(entries)), *entries]
+        missing = self._max_length(axis, count) - len(entries)
+        return axis, [*[None] * missing, *entries]
 
     def _max_length(self, axis: str, default: int) -> int:
         """Return the number of entries of the longest row of a batch."""
         axis = "source" if axis == REVERSED_SOURCE else axis
-        samples = (
-            [self._segment.sample(row) for row in self.rows()]
-            if self._segment.samples is not None
-            else []
-        )
-        return max(
-            (len(sample.axes[axis]) for sample in samples if sample and axis in sample.axes),
-            default=default,
-        )
+        lengths = []
+        if self._segment.samples is not None:
+            for row in range(self.num_rows()):
+                sample = self._segment.sample(row)
+                if sample and axis in sample.axes:
+                    lengths.append(len(sample.axes[axis]))
+        return max(lengths, default=default)
 
-    def _stored_row(self, row: int) -> int:
-        """Return the index among the recorded rows of a row of a call."""
-        recorded = self._recording.part.rows
-        if recorded is not None and row not in recorded:
-            raise ValueError(
-                f"only rows {list(recorded)} were recorded, but the output came from row {row}: a "
-                f"search moves rows, "
-                "record all of them"
-            )
-        return row if recorded is None else list(recorded).index(row)
 
-    def _map(
-        self,
-        name: str,
-        role: Role,
-        call: Call,
-        key: str,
-        load: Callable[[int], Tensor],
-        *,
-        vectors: ReadVectors | None,
-    ) -> AttentionMap:
-        heads: tuple[str, ...] = ("",)
-        if len(call.sizes) > 3:
-            indices = self._recording.part.heads or range(call.sizes[-3])
-            heads = tuple(f"head {index + 1}" for index in indices)
-        facts = {
-            "kernel": call.kernel,
-            "mask": call.mask,
-            "bias": call.bias,
-            "autocast": call.autocast,
-        }
-        return AttentionMap(
-            key=key,
-            name=name,
-            kind=role.kind,
-            layer=role.layer,
-            direction=role.direction,
-            queries=role.queries,
-            keys=role.keys,
-            heads=heads,
-            facts={fact: value for fact, value in facts.items() if value is not None},
-            load=load,
-            vectors=None if vectors is None else lambda: vectors,
-        )
+def _map(
+    name: str,
+    role: Role,
+    call: Call,
+    key: str,
+    load: Callable[[int], Tensor],
+    *,
+    vectors: ReadVectors | None,
+) -> AttentionMap:
+    heads: tuple[str, ...] = ("",)
+    if len(call.sizes) > 3:
+        heads = tuple(f"head {number}" for number in range(1, call.sizes[-3] + 1))
+    facts = {
+        "kernel": call.kernel,
+        "mask": call.mask,
+        "bias": call.bias,
+        "autocast": call.autocast,
+    }
+    return AttentionMap(
+        key=key,
+        name=name,
+        kind=role.kind,
+        layer=role.layer,
+        direction=role.direction,
+        queries=role.queries,
+        keys=role.keys,
+        heads=heads,
+        facts={fact: value for fact, value in facts.items() if value is not None},
+        load=load,
+        vectors=None if vectors is None else lambda: vectors,
+    )
 
 
 def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
@@ -375,52 +314,27 @@ def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
 
 def _output_axes(sample: Sample, output: SearchOutput) -> dict[str, Axis]:
     """Return the axes of the output ("output") and of the decoder input ("decoder input")."""
-    count = len(output.rows)
     labels, input_labels = token_labels(sample, output)
     if not labels:
-        return {
-            "output": sample.output or Axis.from_count(count, "step"),
-            "decoder input": Axis.from_count(count, "step"),
-        }
+        steps = Axis.from_count(len(output.rows), "step")
+        return {"output": sample.output or steps, "decoder input": steps}
     if sample.output is None:
-        return {
-            "output": Axis(labels=labels, kind="token"),
-            "decoder input": Axis(labels=input_labels, kind="token"),
-        }
+        output_axis = Axis(labels=labels, kind="token")
+        return {"output": output_axis, "decoder input": replace(output_axis, labels=input_labels)}
     axis = replace(sample.output, labels=labels)
     places = (None, *axis.places[:-1]) if axis.places else ()
     return {"output": axis, "decoder input": replace(axis, labels=input_labels, places=places)}
 
 
-def _axis_name(
-    axes: _Axes,
-    name: str,
-    size: int,
-    indices: Sequence[int] | None = None,
-    *,
-    allow_shorter: bool = True,
-) -> str:
-    """Return the name of an axis of this size, adding a numbered axis if the named one does not
-    fit.
+def _axis_name(axes: _Axes, name: str, size: int, *, allow_shorter: bool = True) -> str:
+    """Return the name of an axis of this size, adding a numbered axis if the named one differs.
 
-    indices:       recorded entries of the axis; None: all of them.
     allow_shorter: accept a given axis of fewer entries (the rest of `size` is padding).
     """
-    if indices is not None:
-        whole = axes.get(name, Axis.from_count(max(indices) + 1))
-        if max(indices) < len(whole):
-            axes[f"{name}, selected"] = whole.take(indices)
-            return f"{name}, selected"
-        return _axis_name(axes, f"{name}, selected", size)
-    if name not in axes:
-        axes[name] = Axis.from_count(size)
-    fits = (
-        len(axes[name]) <= size or not allow_shorter
-        if name in axes.given
-        else len(axes[name]) == size
-    )
-    if not fits:
-        sized_name = f"{name} ({size})"
-        axes.setdefault(sized_name, Axis.from_count(size))
-        return sized_name
-    return name
+    axis = axes.setdefault(name, Axis.from_count(size))
+    is_given = name in axes.given
+    if len(axis) == size or (is_given and (len(axis) < size or not allow_shorter)):
+        return name
+    sized_name = f"{name} ({size})"
+    axes.setdefault(sized_name, Axis.from_count(size))
+    return sized_name

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,8 +135,7 @@ class Track:
     """Predicted positions."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Image:
+class Image(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind", tag="image"):
     """Pixels (height, width, 3) or (height, width) in uint8, and the detected objects."""
 
     pixels: NDArray[np.uint8]
@@ -147,8 +147,7 @@ class Image:
     boxes show them if they are known; files of captures do not hold them."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Sound:
+class Sound(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind", tag="sound"):
     """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected
     events."""
 
@@ -165,8 +164,7 @@ class Sound:
     is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plane:
+class Plane(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plane"):
     """Tracks on a plane."""
 
     tracks: tuple[Track, ...]

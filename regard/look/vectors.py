@@ -14,9 +14,9 @@ Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -32,8 +32,7 @@ from regard.compat.torch import disable_compile
 from regard.errors import UserError
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.recording_file import numbers_of
-from regard.look.slicing import sizes_of
+from regard.look.arrays import numbers_of, sizes_of
 from regard.trace import Trace
 
 MAX_BYTES = 1 << 30
@@ -105,12 +104,12 @@ class ReadVectors:
     def projection(self, name: str, head: int) -> tuple[Tensor, Tensor | None] | None:
         """Return weight and bias of "query", "key" or "value" for a head of queries; None without
         projections."""
-        weight, bias = self.projections.get(name), self.projections.get(f"{name} bias")
-        if weight is None:
+        if name not in self.projections:
             return None
-        count, number = (
-            (len(self.queries), head) if name == "query" else (len(self.keys), self.key_head(head))
-        )
+        weight, bias = self.projections[name], self.projections.get(f"{name} bias")
+        count, number = len(self.queries), head
+        if name != "query":
+            count, number = len(self.keys), self.key_head(head)
         size = len(weight) // count
         rows = slice(number * size, (number + 1) * size)
         return weight[rows], None if bias is None else bias[rows]
@@ -139,7 +138,7 @@ class ReadVectors:
 
 
 @dataclass(kw_only=True, eq=False)
-class CallVectors:
+class _CallVectors:
     """Vectors of one call of a read, each (batch, [head,] ...)."""
 
     queries: Tensor
@@ -156,11 +155,6 @@ class CallVectors:
     formula: ReadFormula
 
 
-class _KeySource(NamedTuple):
-    items: Tensor
-    position: tuple[int, int | None]
-
-
 class Vectors:
     """Vectors of the recorded calls of every read, and the hooks that record them."""
 
@@ -173,21 +167,20 @@ class Vectors:
         trace: Trace | None,
     ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
-        self._calls: dict[str, list[CallVectors | None]] = {name: [] for name in reads}
+        self._calls: dict[str, list[_CallVectors | None]] = {name: [] for name in reads}
         self._items: dict[str, Tensor] = {}
-        self._sources: dict[str, _KeySource] = {}
-        modules = {
-            id(module.read): module for module in model.modules() if isinstance(module, MultiHead)
-        }
-        self._heads = {
-            name: modules[id(read)] for name, read in reads.items() if id(read) in modules
-        }
+        self._sources: dict[str, tuple[Tensor, tuple[int, int | None]]] = {}
+        self._heads: dict[str, MultiHead] = {}
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHead):
+                self._heads[f"{name}.read" if name else "read"] = module
         self._projections: dict[str, dict[str, Tensor]] = {}
 
     def register_hooks(self) -> list[RemovableHandle]:
         """Register the hooks of the projections of every read, and return their handles."""
         handles = []
-        for name, heads in self._heads.items():
+        for name in self._calls.keys() & self._heads.keys():
+            heads = self._heads[name]
 
             def keep_items(
                 _: nn.Module, args: tuple, kwargs: dict[str, Any], name: str = name
@@ -195,75 +188,69 @@ class Vectors:
                 self._items[name] = kwargs["query"] if "query" in kwargs else args[0]
 
             def keep_source(_: nn.Module, args: tuple, name: str = name) -> None:
-                self._sources[name] = _KeySource(args[0], self._position)
+                self._sources[name] = args[0], self._position
 
             def keep_result(_: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
-                calls = self._calls[name]
-                if calls and (call := calls[-1]) is not None and call.result is None:
+                call = self._calls[name][-1] if self._calls[name] else None
+                if call is not None and call.result is None:
                     call.result = self._store(output)
 
-            handles.append(
-                heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True)
-            )
-            handles.append(heads.key.register_forward_pre_hook(disable_compile(keep_source)))
-            handles.append(heads.register_forward_hook(disable_compile(keep_result)))
+            handles += [
+                heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True),
+                heads.key.register_forward_pre_hook(disable_compile(keep_source)),
+                heads.register_forward_hook(disable_compile(keep_result)),
+            ]
         return handles
 
-    def keep(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
+    def append(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
         """Record the vectors of a call; none of a read with other axes than ([batch, [head,]]
         query, dim).
 
         Raises: UserError if the vectors of all calls exceed MAX_BYTES.
         """
+        calls, heads = self._calls[name], self._heads.get(name)
         if not 2 <= inputs.num_axes <= 4:
-            self._calls[name].append(None)
+            calls.append(None)
             return
         scores, allowed = reference.masked_scores(inputs)
         if allowed is not None:
             scores = mask_scores(scores, allowed)
-        last = self._calls[name][-1] if self._calls[name] else None
-        source, heads = self._sources.get(name), self._heads.get(name)
-        items = self._items.get(name)
         if heads is not None and name not in self._projections:
             self._projections[name] = self._projections_of(heads)
-        self._calls[name].append(
-            CallVectors(
-                queries=self._store(inputs.query),
-                keys=self._store(inputs.keys, None if last is None else last.keys),
-                values=self._store(inputs.values, None if last is None else last.values),
-                scores=self._store(scores.expand(sizes_of(inputs))),
-                outputs=self._store(output),
-                items=None if items is None else self._store(items),
-                source=None
-                if source is None
-                else self._store(source.items, None if last is None else last.source),
-                extends=source is not None and source.position == self._position,
-                formula=_formula(inputs, heads),
-            )
+        last = calls[-1] if calls else None
+        # What a call has in common with the last one is stored once.
+        before = (None, None, None) if last is None else (last.keys, last.values, last.source)
+        items, (source, position) = self._items.get(name), self._sources.get(name, (None, None))
+        call = _CallVectors(
+            queries=self._store(inputs.query),
+            keys=self._store(inputs.keys, before[0]),
+            values=self._store(inputs.values, before[1]),
+            scores=self._store(scores.expand(sizes_of(inputs))),
+            outputs=self._store(output),
+            items=None if items is None else self._store(items),
+            source=None if source is None else self._store(source, before[2]),
+            extends=position == self._position,
+            formula=_formula(inputs, heads),
         )
-
-    def skip(self, name: str) -> None:
-        """Count a recorded call without vectors."""
-        self._calls[name].append(None)
+        calls.append(call)
 
     def of_call(self, name: str, index: int, row: int, size: tuple[int, int]) -> ReadVectors | None:
         """Return the vectors of one call for a row, cropped to a number of queries and keys."""
         call, (num_queries, num_keys) = self._calls[name][index], size
         if call is None:
             return None
-        source = None if call.source is None else _items_of(call.source, row)[:num_keys]
-        values = _heads_of(call.values, row)[:, :num_keys]
-        projections = self._projections.get(name, {})
-        return ReadVectors(
-            items=None if call.items is None else _items_of(call.items, row)[:num_queries],
-            source=source if _are_projected(source, values, projections) else None,
+        items, result = _items_of(call.items, row), _items_of(call.result, row)
+        return self._read_vectors(
+            name,
+            items=None if items is None else items[:num_queries],
+            source=_items_of(call.source, row),
             queries=_heads_of(call.queries, row)[:, :num_queries],
-            keys=_heads_of(call.keys, row)[:, :num_keys],
-            values=values,
+            keys=_heads_of(call.keys, row),
+            values=_heads_of(call.values, row),
+            num_keys=num_keys,
             scores=_heads_of(call.scores, row)[:, :num_queries, :num_keys],
             outputs=_heads_of(call.outputs, row)[:, :num_queries],
-            result=None if call.result is None else _items_of(call.result, row)[:num_queries],
-            projections=projections,
+            result=None if result is None else result[:num_queries],
             formula=call.formula,
         )
 
@@ -277,57 +264,70 @@ class Vectors:
         Returns None if the keys of a step are not the first ones of the last step: a memory that
         drops keys.
         """
-        steps = [
-            None if entry is None else (self._calls[name][entry[0]], entry[1]) for entry in entries
-        ]
-        made = [step for step in steps if step is not None]
-        if not made or any(call is None for call, _ in made):
-            return None
-        calls = [(call, row) for call, row in made if call is not None]
-        last, last_row = calls[-1]
-        keys, values = _heads_of(last.keys, last_row), _heads_of(last.values, last_row)
-        for call, row in calls:
-            count = call.keys.shape[-2]
-            if count > keys.shape[-2] or not torch.equal(
-                _heads_of(call.keys, row), keys[:, :count]
-            ):
+        calls: list[tuple[_CallVectors, int]] = []
+        for entry in entries:
+            call = None if entry is None else self._calls[name][entry[0]]
+            if entry is not None and call is None:
                 return None
-        nothing = float("nan")
+            if entry is not None and call is not None:
+                calls.append((call, entry[1]))
+        if not calls:
+            return None
+        last, last_row = calls[-1]
+        keys = _heads_of(last.keys, last_row)
+        for call, row in calls:
+            own = _heads_of(call.keys, row)
+            if not torch.equal(own, keys[:, : own.shape[1]]):
+                return None
 
-        def stack(part: Callable[[CallVectors, int], Tensor], empty: float = nothing) -> Tensor:
-            rows = [
-                None if step is None or step[0] is None else part(step[0], step[1])
-                for step in steps
-            ]
-            first = next(row for row in rows if row is not None)
-            return torch.cat(
-                [torch.full_like(first, empty) if row is None else row for row in rows], -2
-            )
+        def stack(parts: Sequence[Tensor | None], empty: float = math.nan) -> Tensor | None:
+            """Return the parts of all calls, with empty rows where there is no call."""
+            made = [part for part in parts if part is not None]
+            if len(made) < len(calls):
+                return None
+            rows, none = iter(made), torch.full_like(made[0], empty)
+            return torch.cat([none if entry is None else next(rows) for entry in entries], -2)
 
-        def padded_scores(call: CallVectors, row: int) -> Tensor:
-            scores = _heads_of(call.scores, row)[..., :num_keys]
-            return nn.functional.pad(scores, (0, num_keys - scores.shape[-1]), value=float("-inf"))
+        scores = []
+        for call, row in calls:
+            own = _heads_of(call.scores, row)[..., :num_keys]
+            beyond = num_keys - own.shape[-1]
+            scores.append(nn.functional.pad(own, (0, beyond), value=-math.inf))
+        return self._read_vectors(
+            name,
+            items=stack([_items_of(call.items, row) for call, row in calls]),
+            source=_source_of_steps(calls, source_row),
+            queries=stack([_heads_of(call.queries, row) for call, row in calls]),
+            keys=keys,
+            values=_heads_of(last.values, last_row),
+            num_keys=num_keys,
+            scores=stack(scores, -math.inf),
+            outputs=stack([_heads_of(call.outputs, row) for call, row in calls]),
+            result=stack([_items_of(call.result, row) for call, row in calls]),
+            formula=last.formula,
+        )
 
-        has_items = all(call.items is not None for call, _ in calls)
-        has_result = all(call.result is not None for call, _ in calls)
+    def _read_vectors(
+        self,
+        name: str,
+        *,
+        source: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        num_keys: int,
+        **parts: Any,
+    ) -> ReadVectors:
+        """Return vectors with this number of keys, and the source that they are projected from."""
         projections = self._projections.get(name, {})
-        source = _source_of_steps(calls, source_row)
-        is_source = _are_projected(source, values, projections)
+        source = None if source is None else source[:num_keys]
+        if not _are_projected(source, values[:, :num_keys], projections):
+            source = None
         return ReadVectors(
-            items=stack(lambda call, row: _items_of(_require(call.items), row))
-            if has_items
-            else None,
-            source=_pad_rows(_require(source), num_keys) if is_source else None,
-            queries=stack(lambda call, row: _heads_of(call.queries, row)),
+            source=None if source is None else _pad_rows(source, num_keys),
             keys=_pad_rows(keys, num_keys),
             values=_pad_rows(values, num_keys),
-            scores=stack(padded_scores, float("-inf")),
-            outputs=stack(lambda call, row: _heads_of(call.outputs, row)),
-            result=stack(lambda call, row: _items_of(_require(call.result), row))
-            if has_result
-            else None,
             projections=projections,
-            formula=last.formula,
+            **parts,
         )
 
     @property
@@ -335,33 +335,25 @@ class Vectors:
         return (0, None) if self._trace is None else self._trace.position
 
     def _store(self, tensor: Tensor, before: Tensor | None = None) -> Tensor:
-        """Return a copy on the CPU; `before` itself, if it is equal: the keys of a source are
-        stored once."""
-        copy = torch.from_numpy(numbers_of(tensor.detach(), self._dtype).copy())
-        if before is not None and before.shape == copy.shape and torch.equal(before, copy):
+        """Return a copy on the CPU; `before` itself, if it is equal."""
+        copy = torch.from_numpy(numbers_of(tensor, self._dtype).copy())
+        if before is not None and torch.equal(before, copy):
             return before
-        self._bytes += copy.numel() * copy.element_size()
+        self._bytes += copy.nbytes
         if self._bytes > MAX_BYTES:
             raise UserError(
                 f"vectors of a recording must fit in {MAX_BYTES:,} bytes: record fewer inputs, or "
-                f"only some reads "
-                "(only=...)"
+                "only some reads (only=...)"
             )
         return copy
 
     def _projections_of(self, heads: MultiHead) -> dict[str, Tensor]:
-        parts = {
-            "query": heads.query,
-            "key": heads.key,
-            "value": heads.value,
-            "output": heads.output,
-        }
-        return {
-            f"{name} bias" if kind == "bias" else name: self._store(parameter)
-            for name, part in parts.items()
-            if part is not None
-            for kind, parameter in part.named_parameters(recurse=False)
-        }
+        stored = {}
+        for name in ("query", "key", "value", "output"):
+            part = getattr(heads, name)
+            for kind, parameter in [] if part is None else part.named_parameters(recurse=False):
+                stored[f"{name} bias" if kind == "bias" else name] = self._store(parameter)
+        return stored
 
 
 def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
@@ -388,32 +380,35 @@ def _one_line(module: nn.Module) -> str:
 
 
 def _heads_of(tensor: Tensor, row: int) -> Tensor:
-    """Return (head, item, size) of a tensor ([batch, [head,]] item, size); one head without
-    heads."""
-    if tensor.dim() == 2:
-        return tensor[None]
-    part = tensor[row if len(tensor) > 1 else 0]
-    return part[None] if part.dim() == 2 else part
+    """Return (head, item, size) of a tensor ([batch, [head,]] item, size)."""
+    if tensor.dim() > 2:
+        tensor = tensor[row if len(tensor) > 1 else 0]
+    return tensor if tensor.dim() == 3 else tensor[None]
 
 
-def _items_of(tensor: Tensor, row: int) -> Tensor:
-    """Return (item, size) of a tensor ([batch,] item, size)."""
-    return tensor if tensor.dim() == 2 else tensor[row if len(tensor) > 1 else 0]
+def _items_of(tensor: Tensor | None, row: int) -> Tensor | None:
+    """Return (item, size) of a tensor ([batch,] item, size), if there is one."""
+    if tensor is None or tensor.dim() == 2:
+        return tensor
+    return tensor[row if len(tensor) > 1 else 0]
 
 
-def _source_of_steps(calls: Sequence[tuple[CallVectors, int]], source_row: int) -> Tensor | None:
+def _source_of_steps(calls: Sequence[tuple[_CallVectors, int]], source_row: int) -> Tensor | None:
     """Return the items that the keys of the last step were projected from: one of each step, or
     those of a source."""
     first = calls[0][0]
     if first.source is None:
         return None
     if not any(call.extends for call, _ in calls):
-        return (
-            _items_of(first.source, source_row) if source_row < max(1, len(first.source)) else None
-        )
-    if not all(call.extends for call, _ in calls):
-        return None
-    return torch.cat([_items_of(_require(call.source), row) for call, row in calls])
+        is_row = source_row < max(1, len(first.source))
+        return _items_of(first.source, source_row) if is_row else None
+    items = []
+    for call, row in calls:
+        item = _items_of(call.source, row)
+        if item is None or not call.extends:
+            return None
+        items.append(item)
+    return torch.cat(items)
 
 
 def _are_projected(
@@ -436,11 +431,5 @@ def _are_projected(
 
 def _pad_rows(tensor: Tensor, count: int) -> Tensor:
     """Return (..., count, size): rows are cut, or NaN is added below."""
-    return nn.functional.pad(
-        tensor[..., :count, :], (0, 0, 0, count - min(count, tensor.shape[-2])), value=float("nan")
-    )
-
-
-def _require(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor
+    missing = count - min(count, tensor.shape[-2])
+    return nn.functional.pad(tensor[..., :count, :], (0, 0, 0, missing), value=math.nan)

@@ -1,4 +1,4 @@
-"""Captures and recordings with a few bytes or values changed, opened and drawn by `regard look`.
+"""Captures with a few bytes or values changed, opened and drawn by `regard look`.
 
 Each case must give a page or a figure, or one line that names the file, with nothing else written
 or changed.
@@ -14,10 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from regard.look.record import record
-from regard.recipes.load import load
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import command, judge, run_forked
+from tests.campaigns.child import command, judge
 from tests.campaigns.options_data import finished_run, folder, inputs_of
 
 __all__ = ["CAMPAIGN"]
@@ -59,28 +57,18 @@ VALUES: tuple[Any, ...] = (
 def run(seed: int, number: int) -> Outcome:
     """Run the case of a seed and a number."""
     draw = random.Random(f"captures/{seed}/{number}")
-    recipe, is_recording = draw.choice(RECIPES), draw.random() < 0.5
-    base = recording(recipe) if is_recording else capture(recipe)
+    recipe = draw.choice(RECIPES)
     directory = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
     try:
-        path = (
-            directory / "in.safetensors"
-        )  # a recording may have any name, and the command takes this one
-        if is_recording:
-            shutil.copytree(base, path)
-            damage = _change_recording(draw, path)
-        else:
-            path.write_bytes(_damage_file(draw, base.read_bytes()))
-            damage = "bytes"
+        path = directory / "in.safetensors"
+        path.write_bytes(_damage_file(draw, capture(recipe).read_bytes()))
         checksums = _checksums(path)
         out = (
             directory
             / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
         )
         result = command(["look", str(path), "--out", str(out)], seconds=60.0)
-        case = (
-            f"{'recording' if is_recording else 'capture'} of {recipe}, {damage}, to {out.suffix}"
-        )
+        case = f"capture of {recipe}, changed, to {out.suffix}"
         outcome = judge(result, case, names=("in.safetensors",))
         remaining = sorted(file.name for file in directory.iterdir())
         if outcome.kind in ("accepted", "refused") and _checksums(path) != checksums:
@@ -107,50 +95,6 @@ def capture(recipe: str) -> Path:
     )
     assert result.code == 0, result.err
     return path
-
-
-@functools.cache
-def recording(recipe: str) -> Path:
-    """Write a recording of a run of the recipe."""
-    path, source = folder() / f"recording-{recipe}-{os.getpid()}", finished_run(recipe)
-
-    def work() -> int:
-        model = load(source)
-        with record(model, to=path):
-            model.predict(inputs_of(recipe))
-        return 0
-
-    result = run_forked(work, seconds=120)
-    assert result.code == 0, result.err
-    return path
-
-
-def _change_recording(draw: random.Random, path: Path) -> str:
-    """Change one file of a recording."""
-    file = path / "index.json" if draw.random() < 0.6 else draw.choice(sorted(path.iterdir()))
-    match draw.randrange(12):
-        case 0:
-            file.unlink()
-            return f"without {file.name}"
-        case 1:
-            file.unlink()
-            os.mkfifo(file)
-            return f"{file.name} a pipe"
-        case 2:
-            shutil.copy(draw.choice(sorted(path.iterdir())), path / "other")
-            (path / "other").replace(file)
-            return f"{file.name} another's"
-        case _:
-            content = file.read_bytes()
-            change = (
-                _damage_bytes
-                if draw.random() < 0.2
-                else _damage_json
-                if file.suffix == ".json"
-                else _damage_file
-            )
-            file.write_bytes(change(draw, content))
-            return f"{file.name} changed"
 
 
 def _damage_file(draw: random.Random, content: bytes) -> bytes:

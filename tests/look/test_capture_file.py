@@ -24,16 +24,6 @@ def saved(capture: Capture, tmp_path: Path) -> Path:
     return capture.save(tmp_path / "a.safetensors")
 
 
-def raw(path: Path, text: str) -> None:
-    """Replace the index in a header by a text."""
-    content = path.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    header["__metadata__"]["index"] = text
-    new_header = json.dumps(header).encode()
-    path.write_bytes(len(new_header).to_bytes(8, "little") + new_header + content[8 + length :])
-
-
 def changed(path: Path, change) -> None:
     """Change the header of a file."""
     content = path.read_bytes()
@@ -59,19 +49,7 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
         )
         for old_map, new_map in zip(before.maps, after.maps, strict=True):
             assert torch.equal(new_map.weights, old_map.weights.to(dtype))
-            names = (
-                "key",
-                "name",
-                "kind",
-                "layer",
-                "direction",
-                "measure",
-                "queries",
-                "keys",
-                "heads",
-                "facts",
-            )
-            assert all(getattr(old_map, name) == getattr(new_map, name) for name in names)
+            assert new_map.metadata() == old_map.metadata()
 
 
 def test_half_precision_halves_the_numbers(capture, tmp_path):
@@ -145,8 +123,6 @@ def test_nothing_is_overwritten_by_default(capture, saved):
 
 
 def test_a_failure_leaves_nothing(capture, tmp_path):
-    with pytest.raises(ValueError, match="dtype must be one of"):
-        capture.save(tmp_path / "a.safetensors", dtype=torch.int8)
     with pytest.raises(UserError, match=r"must end in one of .html, .safetensors, .png"):
         capture.save(tmp_path / "a.npz")
     with pytest.raises(UserError, match=r"the folder .* does not exist"):
@@ -154,8 +130,12 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def _drop_axis(header, index):
-    index["samples"][0]["axes"].pop("source")
+def _other_version(header, index):
+    header["__metadata__"]["version"] = "1"
+
+
+def _no_title(header, index):
+    index["title"] = None
 
 
 def _other_heads(header, index):
@@ -167,51 +147,18 @@ def _no_maps(header, index):
         sample["maps"] = []
 
 
-def _no_tensor(header, index):
-    index["samples"][0]["maps"][0]["tensor"] = "maps/99"
-
-
 def _no_kind(header, index):
     index["samples"][0]["maps"][0]["kind"] = "os.system"
-
-
-def _of_map(**values):
-    return lambda header, index: index["samples"][0]["maps"][0].update(values)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            _of_map(layer="1"),
-            r"damaged: index.samples\[0\].maps\[0\].layer must be an integer, got 1",
-        ),
-        (_of_map(heads="ab"), r"maps\[0\].heads must be a list"),
-        (_of_map(facts={"a": 1}), r"facts.a must be a string"),
-        (_of_map(load=1), r"maps\[0\] has an unknown field 'load'"),
-        (
-            lambda header, index: index["samples"][0]["axes"]["source"].update(picture="image"),
-            "the picture of the axis 'source' must be one of the sample's",
-        ),
-        (lambda header, index: index.update(title=None), "index.title must be a string, got None"),
-        (
-            lambda header, index: header["__metadata__"].update(version="1"),
-            "version of the capture format must be 3, got 1: record",
-        ),
-        (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
-        (
-            lambda header, index: header["__metadata__"].pop("index"),
-            "damaged: its header has no index",
-        ),
-        (_drop_axis, "damaged: invalid read"),
-        (_other_heads, r"damaged: maps/0 must have the shape .* = \[3, 5, 5\], got"),
+        (_other_version, "is not a capture of version 4: .* version 1; record it again"),
+        (_no_title, r"damaged: Expected `str`, got `null` - at `\$.title`"),
+        (_other_heads, r"damaged: maps/0 must have the shape \[3, 5, 5\], got"),
         (_no_maps, "contains no reads"),
-        (_no_tensor, "tensor 'maps/99' is missing"),
-        (_no_kind, r"maps\[0\].kind must be encoder self, .* or other, got os.system"),
-        (
-            lambda header, index: index.update(samples=3),
-            "damaged: index.samples must be a list, got 3",
-        ),
+        (_no_kind, "damaged: Invalid enum value 'os.system'"),
     ],
 )
 def test_damage_of_a_capture_is_named(saved, change, message):
@@ -230,25 +177,6 @@ def test_a_truncated_file_and_no_file_are_named(saved, tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     with pytest.raises(UserError, match="is damaged or not a capture"):
         Capture.open(tmp_path / "text.safetensors")
-
-
-def test_numbers_that_are_not_finite_are_named(saved):
-    content = bytearray(saved.read_bytes())
-    content[-2:] = b"\x00\x7c"  # infinity in float16
-    saved.write_bytes(content)
-    maps = [
-        attention_map for sample_maps in Capture.open(saved) for attention_map in sample_maps.maps
-    ]
-    with pytest.raises(UserError, match=r"is damaged: maps/.* contains values that are not finite"):
-        _ = [attention_map.weights for attention_map in maps]
-
-
-def test_index_nested_too_deeply_or_with_a_key_twice_is_named(saved):
-    twice = '{"title": "a", "title": "b"}'
-    for text, message in (("[" * 100_000, "nested too deeply"), (twice, "'title' is given twice")):
-        raw(saved, text)
-        with pytest.raises(UserError, match=message):
-            Capture.open(saved)
 
 
 def test_an_opened_capture_has_no_calls(saved):

@@ -1,5 +1,4 @@
-"""Recording of selected heads, rows, queries and calls, metadata of calls, random choices,
-autocast, torch.func."""
+"""Metadata of recorded calls, tiles, random choices, autocast, torch.func."""
 
 import subprocess
 import sys
@@ -9,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.attention.attend import attention_weights
 from regard.attention.biases import TensorBias
-from regard.attention.choices import Choice, Hard, Soft
+from regard.attention.choices import Choice, Hard
 from regard.attention.kernels import gather
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory, RingMemory, StaticMemory
@@ -38,85 +38,23 @@ def items_of(num_rows: int = 3) -> Tensor:
     return torch.randn(num_rows, 7, 10)
 
 
-@pytest.mark.parametrize("tile_bytes", [1, 2000, 1 << 20])
-@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
-def test_a_part_is_that_part_of_the_whole(kernel, tile_bytes):
-    model = Own(kernel=kernel).eval()
-    chosen = {"rows": [2, 0], "heads": [1, 4, 2], "queries": [6, 2, 3]}
-    with (
-        record_weights(model) as whole,
-        record_weights(model, **chosen, tile_bytes=tile_bytes) as part,
-    ):
-        model(items_of())
-    expected = whole["heads.read"][0][[2, 0]][:, [1, 4, 2]][..., [6, 2, 3], :]
-    close(part["heads.read"][0], expected)
-    assert part.part.heads == (1, 4, 2)
-
-
-def test_steps_choose_calls():
-    read = Read(Dot())
-    chosen = {"some": [3, 1], "every": range(0, 10**12, 2), "late": {4}, "never": [7]}
-    records = {name: record_weights(read, steps=steps) for name, steps in chosen.items()}
-    with (
-        records["some"] as some,
-        records["every"] as every,
-        records["late"] as late,
-        records["never"] as never,
-    ):
-        for size in range(1, 6):
-            read(torch.randn(1, 1, 3), Memory(torch.randn(1, size, 3), torch.randn(1, size, 3)))
-    assert [call.number for call in some.calls("")] == [1, 3]
-    assert [weights.shape[-1] for weights in some[""]] == [2, 4]
-    assert [call.number for call in every.calls("")] == [0, 2, 4]
-    assert late.steps("").shape == (1, 1, 5)
-    with pytest.raises(ValueError, match="nothing was recorded:  ran, but not in a selected step"):
-        never.names  # noqa: B018  # reading the attribute is the test
-    with pytest.raises(ValueError, match="read '' ran 5 times, but not in a selected step"):
-        never[""]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"steps": []}, ValueError, "steps must not be empty"),
-        ({"steps": [-1]}, ValueError, "steps must be nonnegative integers, got -1"),
-        ({"steps": range(3, -2, -1)}, ValueError, "steps must be nonnegative integers, got -1"),
-        ({"steps": [0.5]}, ValueError, "steps must be nonnegative integers, got 0.5"),
-        ({"steps": 3}, TypeError, "steps must be a collection of integers, such as .*, got 3"),
-        (
-            {"dtype": torch.bfloat16},
-            ValueError,
-            "dtype must be one of torch.float16, .* got torch.bfloat16",
-        ),
-        ({"tile_bytes": 0}, ValueError, "tile_bytes must be a positive integer, got 0"),
-        ({"heads": []}, ValueError, "heads must not be empty"),
-        ({"rows": [0, 0]}, ValueError, "rows must not contain an index twice"),
-    ],
-)
-def test_options_are_checked_before_anything_runs(
-    no_shape_checks, tmp_path, options, error, message
-):
-    with (
-        pytest.raises(error, match=message),
-        record_weights(Own(), to=tmp_path / "maps", **options),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_heads_of_a_read_without_heads_are_refused():
-    read = Read(Dot())
-    message = (
-        r"heads can be selected only in reads that have them, got weights of shape \(2, 3, 3\)"
-    )
-    with pytest.raises(ValueError, match=message), record_weights(read, heads=[0]):
-        read(torch.randn(2, 3, 5), Memory(torch.randn(2, 3, 5), torch.randn(2, 3, 5)))
+@pytest.mark.parametrize("tile", [1, 100, 1 << 20])
+@pytest.mark.parametrize("score", [ScaledDot(), BareAdditive(10)], ids=["products", "sums"])
+def test_tiles_give_the_same_weights(monkeypatch, score, tile):
+    read, items = Read(score), items_of()
+    bias = TensorBias(torch.randn(7, 7))
+    memory = Memory(items, items, padding([7, 4, 6]))
+    monkeypatch.setattr("regard.look.hooks._MAX_TILE", tile)
+    with record_weights(read) as maps:
+        read(items, memory, mask=causal(), bias=bias)
+    weights = attention_weights(items, memory, score=score, mask=causal(), bias=bias)
+    close(maps[""][0], weights)
 
 
 @pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
 def test_a_call_has_its_kernel_masks_and_sizes(kernel):
     model = Own(kernel=kernel)
-    with record_weights(model, rows=[1]) as maps:
+    with record_weights(model) as maps:
         model(items_of())
     (call,) = maps.calls("heads.read")
     assert call.kernel == kernel
@@ -163,10 +101,7 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
 
 @pytest.mark.parametrize("gradient", DRAWING)
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
-@pytest.mark.parametrize(
-    "chosen", [{}, {"rows": [2], "heads": [3, 0], "queries": [1, 5, 6]}], ids=["all", "part"]
-)
-def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chosen):
+def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient):
     monkeypatch.setattr(gather, "TILE", 200)  # several tiles
     read = Read(Dot(), choice=Hard(gradient), kernel=kernel)
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
@@ -174,12 +109,10 @@ def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chose
         keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6])
     )  # outputs are the weights
     with torch.no_grad():
-        with record_weights(read, tile_bytes=100, **chosen) as maps:
+        with record_weights(read) as maps:
             out = read(query, memory)
         again = read(query, memory)
-    rows, heads, queries = (chosen.get(name, slice(None)) for name in ("rows", "heads", "queries"))
-    expected = out[rows][:, heads][..., queries, :]
-    assert torch.equal(maps[""][0], expected)
+    assert torch.equal(maps[""][0], out)
     assert not torch.equal(out, again)
 
 
@@ -200,18 +133,6 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
     assert not torch.equal(runs[0][0], runs[0][1])
 
 
-def test_a_beta_a_head_is_that_of_the_head():
-    read = Read(Dot(), choice=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
-    query, keys = (
-        torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5),
-        torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5),
-    )
-    with record_weights(read, heads=[2, 0], tile_bytes=1) as maps:
-        read(query, Memory(keys, keys))
-    sharp, flat = maps[""][0].amax(-1).unbind(1)
-    assert (sharp > flat).all()
-
-
 def test_empty_slots_have_no_weight():
     read, new = Read(Dot()), torch.randn(4, 2, 3, 1, 5)
     empty = (
@@ -220,15 +141,15 @@ def test_empty_slots_have_no_weight():
     )
     for start in empty:
         memory = start
-        with torch.no_grad(), record_weights(read, heads=[2, 1], tile_bytes=1) as maps:
+        with torch.no_grad(), record_weights(read) as maps:
             for step in new:
                 memory = memory.extend(step, step)
                 read(step, memory)
         for number, weights in enumerate(maps[""]):
-            assert weights.shape == (2, 2, 1, 6)
+            assert weights.shape == (2, 3, 1, 6)
             assert weights[..., number + 1 :].count_nonzero() == 0
-            assert weights[..., : number + 1].count_nonzero() == 4 * (number + 1)
-            close(weights.sum(-1), torch.ones(2, 2, 1))
+            assert weights[..., : number + 1].count_nonzero() == 6 * (number + 1)
+            close(weights.sum(-1), torch.ones(2, 3, 1))
 
 
 def test_mapped_functions_are_refused():
@@ -247,19 +168,15 @@ def test_weights_recorded_in_inference_mode_can_be_used_in_training():
     assert not maps["heads.read"][0].is_inference()
 
 
-def test_recording_works_inside_torch_func_grad(tmp_path):
+def test_recording_works_inside_torch_func_grad():
     model, items = Own().eval(), items_of()
     with record_weights(model) as plain:
         model(items)
-    with (
-        record_weights(model) as maps,
-        record_weights(model, to=tmp_path / "maps", tile_bytes=900) as written,
-    ):
+    with record_weights(model) as maps:
         without = torch.func.grad(lambda items: model(items).sum())(items)
-    for recording in (maps, written):
-        assert type(recording["heads.read"][0]) is Tensor
-        close(recording["heads.read"][0], plain["heads.read"][0])
-        assert not torch._C._functorch.is_functorch_wrapped_tensor(recording["heads.read"][0])
+    assert type(maps["heads.read"][0]) is Tensor
+    close(maps["heads.read"][0], plain["heads.read"][0])
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(maps["heads.read"][0])
     assert torch.equal(without, torch.func.grad(lambda items: model(items).sum())(items))
 
 

@@ -1,7 +1,6 @@
 """Vectors of a read: X, Q, K, V, scores, Z and the output, computed anew from the model's
 weights."""
 
-import json
 import math
 
 import numpy as np
@@ -21,7 +20,6 @@ from regard.look.maps import AttentionMap
 from regard.look.record import record
 from regard.look.vectors import ReadVectors
 from tests.helpers import close
-from tests.look.test_capture_file import changed
 from tests.look.toys import BOS, CORES, SOURCES, capture_sources, model_of, output_ids_of, source_of
 
 
@@ -239,16 +237,6 @@ def test_memory_is_bounded(monkeypatch):
         layer(torch.randn(1, 3, 8))
 
 
-@pytest.mark.parametrize("option", [{"rows": [0]}, {"heads": [0]}, {"queries": [0]}, {"to": "x"}])
-def test_only_whole_calls_have_vectors(option):
-    message = "vectors=True requires whole calls in memory"
-    with (
-        pytest.raises(ValueError, match=message),
-        record(MultiHead(6, num_heads=2), vectors=True, **option),
-    ):
-        pass
-
-
 def test_captures_on_disk_have_the_same_vectors(tmp_path):
     capture = capture_sources(model_of(CORES["transformer"]), SOURCES[:2], vectors=True)
     path = capture.save(tmp_path / "x.safetensors", dtype=torch.float64)
@@ -290,49 +278,6 @@ def _take(kind: str, part: str, other: str):
         names[part] = names[other]
 
     return change
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (_rename("queries", "x"), "damaged: vectors must be items, source, queries, .* got"),
-        (
-            _take("tensors", "scores", "queries"),
-            r"must have the shape \(head 2, query 5, key 5\), got \[2, 5, 3\]",
-        ),
-        (
-            _take("tensors", "items", "outputs"),
-            r"outputs must have the shape \(query 5, item\), got \[2, 5, 3\]",
-        ),
-        (
-            _take("projections", "output", "query bias"),
-            r"must have the shape \(result 6, outputs 6\), got \[6\]",
-        ),
-        (
-            _take("projections", "os", "query"),
-            "projections must be query, key, .* with or without bias, got 'os'",
-        ),
-    ],
-)
-def test_damage_of_vectors_is_named(change, message, captured, tmp_path):
-    path = captured.save(tmp_path / "saved.safetensors")
-    changed(path, change)
-    with pytest.raises(UserError, match=message) as error:
-        Capture.open(path)
-    assert str(path) in str(error.value)
-
-
-def test_numbers_of_vectors_are_finite_or_unknown(captured, tmp_path):
-    path = captured.save(tmp_path / "saved.safetensors")
-    content = bytearray(path.read_bytes())
-    length = int.from_bytes(content[:8], "little")
-    place = 8 + length + json.loads(content[8 : 8 + length])["vectors/0/scores"]["data_offsets"][0]
-    content[place : place + 4] = np.float32(np.inf).tobytes()
-    path.write_bytes(content)
-    with pytest.raises(
-        UserError, match="is damaged: scores of a read contains values that are not finite"
-    ):
-        vectors_of(Capture.open(path)[0].maps[0])
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.errors import UserError
-from regard.look.record import record
 from regard.recipes.base.active import Turns
-from regard.recipes.base.trained import TrainedRun
 
 
 def in_thread(function):
@@ -64,13 +62,3 @@ def test_second_recording_of_another_thread_is_refused():
     with turns.record(), pytest.raises(UserError, match="another thread records"):
         in_thread(record)
     in_thread(record)
-
-
-def test_run_that_is_recorded_predicts_in_no_other_thread(trained_run: TrainedRun):
-    with record(trained_run) as capture:
-        trained_run.predict(["bob"])
-        for use in (lambda: trained_run.predict(["bob"]), trained_run.evaluate):
-            with pytest.raises(UserError, match="another thread records the attention of this run"):
-                in_thread(use)
-    assert len(capture) == 1
-    assert in_thread(lambda: trained_run.predict(["bob"])) == trained_run.predict(["bob"])

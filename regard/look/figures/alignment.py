@@ -1,6 +1,6 @@
 """Alignment figure: the weights of one read, with source tokens across and target tokens down.
 
-Pairs that the mask excludes, whose recorded weight is -0 (regard.look.slicing.MASKED), are hatched.
+Pairs that the mask excludes, whose recorded weight is -0 (regard.look.arrays.MASKED), are hatched.
 """
 
 import io
@@ -24,10 +24,10 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.look.arrays import MASKED
 from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable
 from regard.look.figures.layout import SLANT, TITLE_FONT, Layout, lay_out
 from regard.look.figures.output import check_path
-from regard.look.slicing import MASKED
 from regard.system.writing import write_atomically
 
 

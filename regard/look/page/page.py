@@ -26,10 +26,10 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.look.arrays import numbers_of
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.measures import measures, with_rollout
 from regard.look.page.reduce import PageCut, block_maxima, top_k
-from regard.look.recording_file import numbers_of
 from regard.look.sample import Image, Picture, Plane, Sound
 from regard.look.vectors import VECTORS
 from regard.system.writing import open_atomically
@@ -91,9 +91,9 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
                 key = f"{i}/{attention_map.key}"
                 yield from chunks.of(key, attention_map)
                 yield from walks.of(key, f"{i}/{attention_map.name}", attention_map)
-                reads.append(
-                    _read_to_json(attention_map) | chunks.facts[key] | {"walk": walks.facts[key]}
-                )
+                read = attention_map.metadata() | chunks.facts[key] | {"walk": walks.facts[key]}
+                del read["key"]
+                reads.append(read)
             samples_json.append(_sample_to_json(sample_maps, reads))
         content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
     left_out = sum(max(0, len(capture.samples) - MAX_SAMPLES) for capture in captures)
@@ -246,11 +246,6 @@ def _size(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[int, in
         len(sample_maps.keys(attention_map)),
     )
     return len(attention_map.heads), num_queries, num_keys
-
-
-def _read_to_json(attention_map: AttentionMap) -> dict[str, Any]:
-    names = ("name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
-    return {name: getattr(attention_map, name) for name in names}
 
 
 def _sample_to_json(sample_maps: SampleMaps, reads: list[dict[str, Any]]) -> dict[str, Any]:

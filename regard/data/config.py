@@ -6,9 +6,9 @@ from regard.errors import UserError
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionWithin, Length, Range
 
-PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 TableFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
-TextsFormat = Literal["auto", "tsv", "csv", "jsonl"]
+TextsFormat = TableFormat
+PairFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text", "huggingface"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
@@ -124,7 +124,7 @@ class LabeledConfig:
     """Fraction of the training texts that is used for validation if `val` is not given: a random
     sample; equal texts are on one side."""
 
-    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
+    format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "huggingface"] = "auto"
     """File format. auto: by name (.tsv, .csv, .jsonl, hf:, folder)."""
 
     text_column: Count | str | None = None

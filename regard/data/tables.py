@@ -12,6 +12,7 @@ or a carriage return and a line feed, and nowhere else.
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Table:
     """
 
     def __init__(
-        self, path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[Any]]]
+        self, path: str | Path, names: Sequence[str], rows: Iterable[tuple[int, list[Any]]]
     ) -> None:
         self.path, self.names, self.rows = path, tuple(names), rows
 
@@ -77,7 +78,8 @@ def read_table(
         path: the file.
         columns: names in the header or of fields (with dots for nested objects), or numbers.
         optional: names of further columns that the file, or a row, may lack.
-        header: auto: CSV has one, and TSV if columns are chosen by name.
+        header: auto: CSV has one, and TSV if columns are chosen by name. no: the columns have
+            numbers, or are in this order.
         by_position: `columns` are the usual names; without them the first columns are read, in
             files without a header, or of at most two columns.
         format: auto: by the suffix.
@@ -87,35 +89,37 @@ def read_table(
     """
     path = Path(path)
     kind = table_format(path) if format == "auto" else format
-    names: list[Any] = list(columns)
     if kind == "jsonl":
-        if any(isinstance(column, int) for column in columns):
-            raise UserError(f"{path}: fields of JSON must be chosen by name, got {names}.")
-        return Table(
-            path, names, _select_fields(path, _read_json(path, bad_rows), names, optional, bad_rows)
-        )
+        fields = [str(column) for column in columns]
+        records = _read_json(path, bad_rows)
+        return Table(path, fields, select_fields(path, records, fields, optional, bad_rows))
+    # On the command line, "2" is a text.
+    columns = [int(column) if str(column).isdecimal() else column for column in columns]
     if kind == "parquet":
-        header_row, records = _read_parquet(path)
-        names = _find_columns(path, header_row, columns, by_position=by_position)
-        return Table(path, names, _select_fields(path, records, names, optional, bad_rows))
+        names, records = _read_parquet(path)
+        fields = _find_columns(path, names, columns, by_position=by_position)
+        return Table(path, fields, select_fields(path, records, fields, optional, bad_rows))
     rows = _read_csv(path) if kind == "csv" else _read_tsv(path, bad_rows)
-    is_named = not by_position and any(isinstance(column, str) for column in columns)
-    if header == "yes" or (header == "auto" and (kind == "csv" or is_named)):
-        _, cells = next(rows, (0, []))
-        header_row = [cell.strip() for cell in cells]
-        names = _find_columns(path, header_row, columns, by_position=by_position)
-        indices = [header_row.index(name) for name in names]
+    is_named = any(isinstance(column, str) for column in columns)
+    if header == "auto":
+        header = "yes" if kind == "csv" or (is_named and not by_position) else "no"
+    if header == "yes":
+        names = [cell.strip() for cell in next(rows, (0, []))[1]]
+        fields = _find_columns(path, names, columns, by_position=by_position)
+        indices = [names.index(name) for name in fields]
         for name in optional:
-            indices.append(header_row.index(name) if name in header_row else _MISSING)
-        return Table(path, names, _select_cells(path, rows, indices, len(header_row), bad_rows))
-    if is_named and any(isinstance(column, int) for column in columns):
-        raise UserError(f"{path}: columns must be chosen by number without a header, got {names}.")
-    if not any(isinstance(column, int) for column in columns):
-        names = list(range(1, len(columns) + 1))
-    indices = [number - 1 for number in names] + [_MISSING] * len(optional)
-    return Table(
-        path, [str(number) for number in names], _select_cells(path, rows, indices, None, bad_rows)
-    )
+            indices.append(names.index(name) if name in names else _MISSING)
+        return Table(path, fields, _select_cells(path, rows, indices, len(names), bad_rows))
+    if not is_named:
+        indices = [int(column) - 1 for column in columns]
+    elif all(isinstance(column, str) for column in columns):
+        indices = list(range(len(columns)))
+    else:
+        shown = ", ".join(map(str, columns))
+        raise UserError(f"{path}: columns of a file without a header need numbers, got {shown}.")
+    fields = [str(index + 1) for index in indices]
+    indices += [_MISSING] * len(optional)
+    return Table(path, fields, _select_cells(path, rows, indices, None, bad_rows))
 
 
 def is_table(path: str | Path) -> bool:
@@ -167,10 +171,28 @@ def decode_line(line: bytes, where: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as text: a number, a truth value or a list in JSON; empty for None."""
+    """Return a cell as text: truth values, numbers and lists as in JSON; empty for None.
+
+    Raises: UserError for an object with fields.
+    """
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, bool | int | float | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, dict):
+        raise UserError(f"expected a text, got an object of {', '.join(value)[:MAX_SHOWN]}")
+    return str(value)
+
+
+def as_number(value: Any) -> float:
+    """Return a cell as a number. Raises UserError if it is not a finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"expected a number, got {excerpt(str(value))}")
+    return number
 
 
 def excerpt(text: str) -> str:
@@ -220,13 +242,14 @@ def _select_cells(
         yield number, [row[index] if index >= 0 else None for index in indices]
 
 
-def _select_fields(
-    path: Path,
+def select_fields(
+    path: str | Path,
     records: Iterable[tuple[int, Any]],
     names: Sequence[str],
     optional: Sequence[str],
     bad_rows: BadRows,
 ) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the fields of these names of objects."""
     for number, record in records:
         try:
             cells = [_get_field(record, name) for name in names]

@@ -252,8 +252,8 @@ def _read_list(path: Path, config: CaptionsConfig, bad_rows: BadRows) -> list[Ca
     pairs = read_pairs(
         path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption")
     )
-    for message, reason in zip(pairs.skipped.messages, pairs.skipped.reasons, strict=True):
-        bad_rows.leave_out(message, reason)
+    for message in pairs.skipped:
+        bad_rows.leave_out(message)
     captions: dict[str, list[Caption]] = {}
     for index, (file, text) in enumerate(pairs):
         with bad_rows.catch():

@@ -14,12 +14,9 @@ from pathlib import Path
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import ImagesConfig
-from regard.data.text.headers import Columns
-from regard.data.text.lines import locate
-from regard.data.text.pairs import combine_targets
-from regard.data.text.rows import read_records
+from regard.data.tables import as_text, locate
+from regard.data.text.labels import read_labels
 from regard.errors import UserError
-from regard.system.compression import plain_name
 
 FORMATS = {
     ".tsv": "tsv",
@@ -35,28 +32,19 @@ FORMATS = {
 def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, str, str]], Skipped]:
     """Return line, file and label of each image, and the skipped lines. Raises UserError naming the
     first bad line."""
-    format = FORMATS[Path(plain_name(path)).suffix]
-    labels = config.label_column or (None,)
-    is_binary = config.target == "labels" and len(labels) > 1
-    types = (
-        (bool, int, float, list) if config.target == "class" or is_binary else (int, float, list)
+    bad_rows = BadRows(config.on_bad, "images")
+    table = read_labels(
+        path,
+        ("file", config.file_column),
+        config.label_column,
+        target=config.target,
+        header=config.header,
+        bad_rows=bad_rows,
     )
-    also = {"also": types} if format == "jsonl" else {}
-    columns = Columns(
-        ("file", *("label" for _ in labels)),
-        (config.file_column, *labels),
-        config.header,
-        has_options=True,
-        is_numeric=config.target == "number" or is_binary,
-    )
-    records = read_records(path, format, columns, **also)
-    rows, bad_rows = [], BadRows(config.on_bad)
-    for number, row in records.rows:
+    rows = []
+    for number, cells in table:
         with bad_rows.catch(locate(path, number)):
-            file, label = combine_targets(records.parse(row), records, is_binary=is_binary)
-            rows.append((number, file.strip(), label.strip()))
+            rows.append((number, as_text(cells[0]).strip(), as_text(cells[1]).strip()))
     if not rows:
-        raise UserError(
-            "\n".join(filter(None, [f"{path}: contains no image.", bad_rows.skipped.describe()]))
-        )
+        raise UserError(f"{path}: contains no image. {bad_rows.skipped.describe()}".strip())
     return rows, bad_rows.skipped

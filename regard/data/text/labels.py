@@ -8,8 +8,8 @@ with the label in place of the target.
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,20 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.bad_rows import with_hint
+from regard.data.bad_rows import BadRows, with_hint
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
-from regard.data.config import LabeledConfig, OnBad
-from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.numbers import parse_number
-from regard.data.text.pairs import Pairs, read_pairs
+from regard.data.config import Header, LabeledConfig, OnBad, PairFormat, TargetKind
+from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt
+from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
-from regard.errors import UserError, did_you_mean
+from regard.errors import UserError
 from regard.system.files import read_json
 
 _VERSION = 1
-_SHOWN, _EXCERPT = 20, 60
-_SEPARATORS, _LEAST_SHARE = ",;|\t", 10
-_ALSO: dict[str, tuple[type, ...]] = {
-    "class": (bool, int),
-    "labels": (int, list),
-    "number": (int, float, list),
-}
-"""Types of a target of each kind that are allowed in a file besides str."""
+_SHOWN = 20
+_HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
+"""Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point
+beside empty cells."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +53,11 @@ class Labels:
             set(labels),
             key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name),
         )
-        before = f"{origin}: " if origin else ""
-        if not names:
-            raise UserError(
-                f"{before}there must be at least one label, got none in the training data."
-            )
         if len(names) < least:
-            shown = repr(names[0][:_EXCERPT])
+            before = f"{origin}: " if origin else ""
+            shown = excerpt(names[0]) if names else "none"
             raise UserError(
-                f"{before}there must be at least two labels, got only {shown} in the training data."
+                f"{before}there must be at least {least} labels in the training data, got {shown}."
             )
         return cls(tuple(names))
 
@@ -84,36 +75,32 @@ class Labels:
     ) -> tuple[list[int], list[int]]:
         """Return the indices of the items that have a known label, and their class indices.
 
-        where(i), origin: location of item i and of all items; nouns: for a label and an item, in
-        messages.
+        Args:
+            labels: label of each item.
+            on_bad: handling of unknown labels.
+            where: returns the location of an item.
+            origin: location of all items.
+            nouns: for a label and an item, in messages.
+
         Raises:  UserError naming the first item with an unknown label, unless on_bad is skip, or if
                  no label is known.
         """
-        known, (name, item) = {label: number for number, label in enumerate(self.names)}, nouns
-        unknown = next((i for i, label in enumerate(labels) if label not in known), None)
-        if unknown is not None and on_bad == "error":
-            problem = f"{where(unknown)}: {self.describe_unknown(labels[unknown], nouns)}"
-            raise UserError(with_hint(problem, f"{item}s"))
-        keep = [i for i, label in enumerate(labels) if label in known]
+        known = {label: number for number, label in enumerate(self.names)}
+        keep = []
+        for i, label in enumerate(labels):
+            if label in known:
+                keep.append(i)
+            elif on_bad == "error":
+                problem = f"{where(i)}: {self.describe_unknown(label, nouns)}"
+                raise UserError(with_hint(problem, f"{nouns[1]}s"))
         if not keep:
-            shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
-            raise UserError(f"{origin}: no {item} has a {name} of the training {item}s ({shown}).")
+            raise UserError(f"{origin}: no {nouns[1]} has a {nouns[0]} of training.")
         return keep, [known[labels[i]] for i in keep]
 
     def describe_unknown(self, label: str, nouns: tuple[str, str]) -> str:
         """Return the message about an unknown label."""
-        value = parse_number(label, most=math.inf)
-        equal = [
-            name
-            for name in self.names
-            if value is not None and parse_number(name, most=math.inf) == value
-        ]
-        near = f" Did you mean {equal[0]!r}?" if equal else did_you_mean(label, self.names)
-        shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
-        return (
-            f"{nouns[0]} {label[:_EXCERPT]!r} does not occur in the training {nouns[1]}s ({shown})"
-            + (near and f".{near}")
-        )
+        shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:_SHOWN])
+        return f"{nouns[0]} {excerpt(label)} does not occur in the training {nouns[1]}s ({shown})"
 
     def save(self, path: Path) -> None:
         """Write the names as JSON."""
@@ -124,19 +111,10 @@ class Labels:
     def load(cls, path: Path) -> "Labels":
         """Read a file written by `save`. Raises UserError naming the file if it is missing or
         damaged."""
-        if not path.exists():
-            raise UserError(f"{path} is missing: the run is not complete")
         content = read_json(path)
-        names = (
-            content.get("names")
-            if isinstance(content, dict) and content.get("version") == _VERSION
-            else None
-        )
+        names = content.get("names") if isinstance(content, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UserError(
-                f"{path}: damaged, or of another version: expected a list of the names of the "
-                f"labels"
-            )
+            raise UserError(f"{path}: damaged: expected a list of the names of the labels")
         return cls(tuple(names))
 
 
@@ -207,27 +185,83 @@ class LabeledBatches:
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Read texts and their labels in the format given by the config. Raises UserError as
-    `read_pairs`."""
-    is_binary = config.target == "labels" and len(config.label_column) > 1
-    pairs = read_pairs(
+    `regard.data.text.pairs.read_pairs`."""
+    bad_rows = BadRows(config.on_bad)
+    rows = read_labels(
         path,
-        format=config.format,
-        source_column=config.text_column,
-        target_column=config.label_column,
+        ("text", config.text_column),
+        config.label_column,
+        target=config.target,
         header=config.header,
-        is_numeric=config.target == "number" or is_binary,
-        is_binary=is_binary,
-        on_bad=config.on_bad,
+        format=config.format,
         split=split,
-        also=(bool, int, float) if is_binary else _ALSO[config.target],
-        names=("text", "label"),
+        bad_rows=bad_rows,
     )
-    if config.target != "class":  # several labels are split later
-        return pairs
-    normalizer = LabelNormalizer()
-    targets = [normalizer[label] for label in pairs.targets]
-    normalizer.warn(pairs.origin)
-    return replace(pairs, targets=targets)
+    may_be_empty = config.target == "labels"
+    pairs = collect_pairs(rows, str(path), ("text", "label"), bad_rows, may_be_empty=may_be_empty)
+    if config.target == "class":
+        pairs = replace(pairs, targets=[normalize_label(label) for label in pairs.targets])
+    return pairs
+
+
+def read_labels(
+    path: str | Path,
+    source: tuple[str, int | str | None],
+    label_columns: tuple[int | str, ...],
+    *,
+    target: TargetKind,
+    header: Header,
+    format: PairFormat = "auto",
+    split: str = "train",
+    bad_rows: BadRows,
+) -> Iterable[tuple[int, Sequence[Any]]]:
+    """Return the rows of an input and its target. Several columns are one target, a list.
+
+    source: usual name of the column of inputs, and the one chosen.
+    Others: as of `regard.data.text.pairs.read_columns`.
+    """
+    columns = label_columns or (None,)
+    table = read_columns(
+        path,
+        (source[1], *columns),
+        (source[0], *["label"] * len(columns)),
+        header=header,
+        format=format,
+        split=split,
+        bad_rows=bad_rows,
+    )
+    return combine_labels(table, target, bad_rows) if len(columns) > 1 else table
+
+
+def combine_labels(
+    table: Table, target: TargetKind, bad_rows: BadRows
+) -> Iterator[tuple[int, tuple[Any, Any]]]:
+    """Yield rows whose columns after the first are one target, a list: of their numbers, or
+    (target labels) of the names of the columns whose cell is 1 or true."""
+    for number, (source, *cells) in table:
+        values: list[Any] = cells
+        if target == "labels":
+            texts = [as_text(cell).strip().lower() for cell in cells]
+            wrong = next((text for text in texts if text not in _HOLDS), None)
+            if wrong is not None:
+                bad_rows.add(
+                    f"{table.where(number)}: expected 1 or true where a label holds, and 0, false "
+                    f"or nothing elsewhere, got {excerpt(wrong)}"
+                )
+                continue
+            pairs = zip(table.names[1:], texts, strict=True)
+            values = [name for name, text in pairs if _HOLDS[text]]
+        yield number, (source, values)
+
+
+def normalize_label(label: str) -> str:
+    """Return a label in Unicode form NFC: macOS decomposes accented letters in names of folders."""
+    return unicodedata.normalize("NFC", label)
+
+
+def parse_labels(text: str, separator: str, _normalizer: Any = None) -> list[str]:
+    """Return the labels of a target in form NFC. Raises ValueError as `split_list`."""
+    return [normalize_label(str(label)) for label in split_list(text, separator)]
 
 
 def split_list(text: str, separator: str) -> list[str | int | float]:
@@ -238,54 +272,10 @@ def split_list(text: str, separator: str) -> list[str | int | float]:
     """
     if not text.startswith("["):
         return [part.strip() for part in text.split(separator) if part.strip()]
-    try:
-        parts = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("a text that begins with a bracket must be a JSON list") from error
-    for part in parts:
-        if isinstance(part, bool) or not isinstance(part, str | int | float):
-            raise ValueError("expected a list of strings or numbers")  # noqa: TRY004  # it is a value of a file
+    parts = json.loads(text)
+    if not all(type(part) in (str, int, float) for part in parts):
+        raise ValueError("expected a list of strings or numbers")
     return parts
-
-
-def find_separator(texts: Sequence[str], separator: str) -> str:
-    """Return the character that seems to separate the parts of targets in place of `separator`, or
-    an empty string.
-
-    It is the most frequent of comma, semicolon, vertical bar and tab, if at least a tenth of the
-    targets contain it and none contains `separator`.
-    """
-    if any(separator in text for text in texts):
-        return ""
-    counts = {
-        sign: sum(sign in text and not text.startswith("[") for text in texts)
-        for sign in _SEPARATORS
-    }
-    best = max(counts, key=counts.__getitem__)
-    return best if counts[best] * _LEAST_SHARE >= max(1, len(texts)) else ""
-
-
-def find_joined(labels: Sequence[str]) -> tuple[str, str]:
-    """Return a label that seems to be several, and their separator; empty if there is none.
-
-    With the separator, each of its parts is a part of another label, or a label of its own.
-    """
-    for sign in _SEPARATORS:
-        parts = {label: {part.strip() for part in label.split(sign)} for label in set(labels)}
-        counts = Counter(part for own in parts.values() for part in own)
-        joined = (
-            label
-            for label, own in parts.items()
-            if len(own) > 1 and all(counts[part] > 1 for part in own)
-        )
-        if label := min(joined, default=""):
-            return label, sign
-    return "", ""
-
-
-def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:
-    """Return the labels of a target, normalized. Raises ValueError as `split_list`."""
-    return [normalizer[str(label)] for label in split_list(text, separator)]
 
 
 def _is_number(name: str) -> bool:

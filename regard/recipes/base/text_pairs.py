@@ -71,7 +71,7 @@ def filter_by_length(
         zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True)
     )
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
-    notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped.messages else ()
+    notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped else ()
     if len(keep) == len(pairs):
         return Texts(pairs.sources, pairs.targets, pairs.origin, pairs.references), encoded, notes
     kept = pairs.take(keep, skipped)

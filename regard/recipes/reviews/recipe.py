@@ -75,7 +75,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         else:
             pairs = read_labeled(data, path, split)
         notes = (
-            *([f"{pairs.origin}: {pairs.skipped.describe()}"] if pairs.skipped else []),
+            *(
+                [f"{pairs.origin}: skipped {len(pairs.skipped):,} texts; first: {pairs.skipped[0]}"]
+                if pairs.skipped
+                else []
+            ),
             *held_out,
         )
         own = {"input": pairs.sources.__getitem__, "on_bad": data.on_bad, "skipped": notes}

@@ -8,8 +8,6 @@ target.score(answers, targets)  metrics; `select_metric` names the one that sele
 checkpoint target.rank(answers, n)         answers as text, best first
 """
 
-import shlex
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
-from regard.data.text.labels import find_separator
 from regard.errors import UserError
 from regard.look.sample import format_score
 from regard.models.config import ClassifierConfig
@@ -155,19 +152,6 @@ def parse_rows(
             if raw.on_bad == "error":
                 raise _target_error(raw, i, f"{error}, got {text[:_EXCERPT]!r}") from None
     return keep, rows
-
-
-def warn_of_separator(raw: RawTargets, separator: str) -> None:
-    """Warn if another character seems to separate the parts of the targets."""
-    found = find_separator(raw.texts, separator)
-    if found:
-        number = next(i for i, text in enumerate(raw.texts) if found in text)
-        warnings.warn(
-            f"{raw.where(number)}: {raw.texts[number][:_EXCERPT]!r} is one {raw.nouns[0]}, since "
-            f"none contains "
-            f"data.separator {separator!r}; --data.separator {shlex.quote(found)} separates it",
-            stacklevel=3,
-        )
 
 
 def check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:

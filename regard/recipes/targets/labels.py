@@ -2,7 +2,6 @@
 
 import json
 import math
-import shlex
 import unicodedata
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.labels import Labels, find_joined, parse_labels
+from regard.data.text.labels import Labels, parse_labels
 from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
@@ -40,12 +39,10 @@ from regard.recipes.targets.base import (
     Target,
     check_not_empty,
     parse_rows,
-    warn_of_separator,
 )
 from regard.system.files import read_json
 
 _WEIGHTS = "class_weights.json"
-_EXCERPT = 60
 _FEW = 20
 """Number of classes that a data set of any size may have without a warning."""
 _FEW_NUMBERS = 5
@@ -107,14 +104,6 @@ class ClassTarget(_NamedTarget):
                 f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s "
                 f"look like texts; "
                 "--data.label-column chooses another column of labels",
-                stacklevel=2,
-            )
-        label, sign = find_joined(labels.names)
-        if label:
-            warnings.warn(
-                f"{raw.origin}: {label[:_EXCERPT]!r} is one class; if it is several labels, use "
-                f"--data.target labels "
-                f"--data.separator {shlex.quote(sign)}",
                 stacklevel=2,
             )
         if len(labels) > _FEW_NUMBERS and all(map(_is_decimal, labels.names)):
@@ -215,7 +204,6 @@ class LabelsTarget(_NamedTarget):
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        warn_of_separator(raw, data.separator)
         spellings = LabelNormalizer()
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
         spellings.warn(raw.origin)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
-from regard.data.text.labels import find_separator, split_list
+from regard.data.text.labels import split_list
 from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
@@ -59,12 +58,10 @@ class NumberTarget(Target):
 
         def parse(text: str) -> list[float]:
             nonlocal count
-            row = _parse_numbers(text, data.separator, count, hint)
+            row = _parse_numbers(text, data.separator, count)
             count = len(row)
             return row
 
-        found = find_separator(raw.texts, data.separator)
-        hint = f"; --data.separator {shlex.quote(found)} separates several" if found else ""
         keep, rows = parse_rows(raw, parse)
         check_not_empty(raw, keep)
         values = np.asarray(rows, np.float64)
@@ -203,7 +200,7 @@ class NumberTarget(Target):
         return best.text
 
 
-def _parse_numbers(text: str, separator: str, count: int | None, hint: str = "") -> list[float]:
+def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:
     """Return the `count` numbers of one input (None: at least one). Raises ValueError for anything
     else."""
     parts = split_list(text, separator)
@@ -214,5 +211,5 @@ def _parse_numbers(text: str, separator: str, count: int | None, hint: str = "")
             if count in (None, 1)
             else f"{count} numbers, separated by {separator!r} or a JSON list"
         )
-        raise ValueError(f"expected {expected} (at most {_MOST:g}{hint})")
+        raise ValueError(f"expected {expected} (at most {_MOST:g})")
     return row

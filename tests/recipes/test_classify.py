@@ -433,7 +433,7 @@ def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     )
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
-    assert "skipped 1 bad line:" in captured.err
+    assert "skipped 1 texts; first: " in captured.err
 
 
 def test_contributions_sum_to_the_scores_of_the_answer(

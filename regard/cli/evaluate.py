@@ -22,7 +22,6 @@ from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
-from regard.system.output_files import check_output
 from regard.system.progress import show_progress
 from regard.system.writing import open_text_atomically
 
@@ -90,7 +89,6 @@ def run(argv: list[str]) -> int:
                 f"{' or '.join(_SUFFIXES)}, got {out}; "
                 "`regard predict` with --out writes the answers as text"
             )
-        check_output(out)
         if out.exists() and not parsed.own.force:
             raise UserError(f"{out} exists; it is replaced only with --force")
     trained = load_trained(folder, parsed.own, record)

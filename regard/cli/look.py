@@ -35,7 +35,6 @@ from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
-from regard.system.output_files import check_output, claim_folder
 
 USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (
@@ -252,7 +251,6 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
     if not out.suffix:
         _check_folder(out, options)
         return
-    check_output(out)
     if out.exists() and not options.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
     if options.compare is not None and out.suffix.lower() != ".html":
@@ -274,7 +272,6 @@ def _check_folder(out: Path, options: LookOptions) -> None:
         )
     if not out.parent.is_dir():
         raise UserError(f"{out} cannot be created: the folder {out.parent} does not exist")
-    check_output(out / "figure.png")
 
 
 def _check_of_model(options: LookOptions, words: Sequence[str], *, is_capture: bool) -> None:
@@ -381,8 +378,6 @@ def _new_page_path(origin: Path, name: str) -> Path:
         _pages_folder(origin),
         origin.stem if origin.suffix == _CAPTURE else Path(name).name,
     )
-    if origin.suffix != _CAPTURE:
-        claim_folder(folder)
     folder.mkdir(exist_ok=True)
     stem = _stem(stem)
     number, path = 1, folder / f"{stem}.html"

@@ -29,7 +29,6 @@ from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.compression import plain_name
-from regard.system.output_files import check_output
 from regard.system.progress import show_progress, track
 from regard.system.writing import open_text_atomically
 
@@ -122,10 +121,8 @@ def run(argv: list[str]) -> int:
     out = parsed.own.out if isinstance(parsed.own, PredictToFileOptions) else None
     if out == Path("-"):
         out = None
-    if out is not None:
-        check_output(out)
-        if out.exists() and not cast("PredictToFileOptions", parsed.own).force:
-            raise UserError(f"{out} exists; it is replaced only with --force")
+    if out is not None and out.exists() and not cast("PredictToFileOptions", parsed.own).force:
+        raise UserError(f"{out} exists; it is replaced only with --force")
     form = (
         "json"
         if parsed.own.json

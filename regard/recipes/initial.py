@@ -18,12 +18,11 @@ from torch import nn
 from regard.errors import UserError
 from regard.models.model import Model
 from regard.recipes.base.recipe import Recipe
-from regard.recipes.base.run import Init
+from regard.recipes.base.run import ARTIFACTS, Init
 from regard.recipes.run_folder import read_run
 from regard.settings.options import option_name
 from regard.settings.tree import find_differences, to_plain
-from regard.system.files import read_json
-from regard.system.fingerprints import file_fingerprint
+from regard.system.files import hash_file, read_json
 from regard.training.tensors import read_tensors, tensors_of
 
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
@@ -65,7 +64,7 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     Raises: UserError if a parameter has another shape, or the run has changed since `read_init`.
     """
     path = Path(init.folder) / _WEIGHTS
-    if not path.is_file() or file_fingerprint(path) != init.weights:
+    if not path.is_file() or hash_file(path) != init.weights:
         raise UserError(
             f"{path} has changed or is missing: choose --init again, and another folder with --run"
         )
@@ -123,7 +122,7 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
 
 
 def _read_labels(folder: Path) -> list[str]:
-    path = folder / _LABELS
+    path = folder / ARTIFACTS / _LABELS
     return read_json(path)["names"] if path.exists() else []
 
 

@@ -10,12 +10,10 @@ from regard.errors import UserError, warn_caller
 from regard.recipes.base.active import default_dtype
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
-from regard.recipes.base.run import Run
+from regard.recipes.base.run import ARTIFACTS, Run
 from regard.recipes.base.trained import TrainedRun
-from regard.recipes.learned_files import check_learned
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
-from regard.system.model_size import check_model_fits
 from regard.training.distribution import pick_device
 from regard.training.tensors import load_weights
 
@@ -57,7 +55,6 @@ def load(
         raise UserError(
             f"{weights} is missing: the run has no weights yet; `regard train` continues it"
         )
-    check_learned(folder)
     created = create_recipe(run, notify)
     # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype
     # and inference mode. The random numbers of its initial state are not taken from those of the
@@ -67,9 +64,8 @@ def load(
         torch.device("cpu"),
         default_dtype(torch.float32),
         torch.random.fork_rng(devices=[]),
-        check_model_fits(),
     ):
-        created.open(folder)
+        created.open(folder / ARTIFACTS)
         model = created.model()
         load_weights(weights, model)
     trained = TrainedRun(created, model.to(pick_device(device)), folder)

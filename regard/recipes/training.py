@@ -1,32 +1,26 @@
 """Training of a run from its settings to its report.
 
-    RUN/run.json                      settings
-    RUN/...                           files computed from the training data (vocabularies, labels,
-    scales)
-    RUN/learned.json                  fingerprints of these files, and digests of the data
-    RUN/model.safetensors             final parameters
-    RUN/report.json                   test scores and some outputs, written when the run is finished
-    RUN/checkpoints, log.jsonl, tb    checkpoints and logs of the training, see regard.training
-
-Everything specific to a recipe is in its class (regard.recipes.base.recipe.Recipe).
+The files of a run are listed in regard.recipes.run_folder. Everything specific to a recipe is in
+its class (regard.recipes.base.recipe.Recipe).
 """
 
 import inspect
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.run import Run, data_paths
+from regard.recipes.base.run import ARTIFACTS, Run, data_paths, training_fingerprint
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.initial import check_init, copy_parameters
-from regard.recipes.learned_files import check_learned
 from regard.recipes.load import create_recipe, load
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
@@ -36,12 +30,9 @@ from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, to_plain
 from regard.settings.values import suggest
-from regard.system.fingerprints import record_digests
-from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
-from regard.system.pipes import cache_named_pipes
 from regard.system.progress import report_slow
 from regard.system.verbosity import set_verbosity
-from regard.training.checkpoint import remove_checkpoints
+from regard.training.checkpoint import list_checkpoints, remove_checkpoints
 from regard.training.distribution import World, join_process_group
 from regard.training.loop import Result, fit
 from regard.training.precision import resolve_precision
@@ -155,126 +146,114 @@ def train_run(
     threads: number of CPU threads; torch's default if None.
     notify:  called with progress messages, on the main process.
     Raises:  UserError if the folder holds another run, another process trains in it, or the data is
-             not usable or was edited since the run started; DirectoryChangedError, after a save, if
-             `folder` now names another directory; Diverged at a NaN loss. A folder created for the
-             run is removed if nothing was written to it.
+             not usable or was edited since the run started; Diverged at a NaN loss.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
     get_entry(run.own or run.recipe).check(run.config)
-    with (
-        cache_named_pipes(),
-        join_process_group(run.config.train.device) as world,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
+        world = stack.enter_context(join_process_group(run.config.train.device))
         notify = notify if world.is_main else _discard
         core = getattr(getattr(run.config, "model", None), "core", None)
         if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
             raise UserError(
                 "--model.core.kernel flex has no gradient on a CPU, so that it cannot train there: "
-                "choose auto or "
-                "another, or --train.device cuda"
+                "choose auto or another, or --train.device cuda"
             )
-        resolve = partial(resolve_precision, run.config.train.precision, world.device)
-        opening = open_run_folder(folder, run, resolve=resolve, notify=notify)
-        own = world.run_on_main(partial(stack.enter_context, opening))
-        if own.report:
-            if world.run_on_main(own.may_have_other_data):
-                world.run_on_main(partial(_check_same_data, own, notify))
-            return RunResult(
-                own.report if world.is_main else None, is_interrupted=False, was_finished=True
-            )
-        if own.is_resumed:
+        run = _copy_pipes(run, Path(stack.enter_context(TemporaryDirectory(prefix="regard-"))))
+        opening = open_run_folder(
+            folder,
+            run,
+            resolve=partial(resolve_precision, run.config.train.precision, world.device),
+            notify=notify,
+        )
+        opened = world.run_on_main(partial(stack.enter_context, opening))
+        if opened.report:
+            report = opened.report if world.is_main else None
+            return RunResult(report, is_interrupted=False, was_finished=True)
+        if opened.is_resumed:
             notify(f"continuing the run in {folder}")
-        check_data_files(own.run.recipe, own.run.config.data, is_resumed=own.is_resumed)
-        result = _fit(own, world, notify)
+        check_data_files(opened.run.recipe, opened.run.config.data)
+        result = _fit(opened, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
-        report = _make_report(
-            own.directory.path, own.run, result, device=str(world.device), notify=notify
-        )
-        own.write_report(report)
-        if own.run.config.train.keep_finished == "model":
-            own.directory.write(_remove_checkpoints)
+        report = _make_report(folder, opened.run, result, device=str(world.device), notify=notify)
+        opened.write_report(report)
+        if run.config.train.keep_finished == "model":
+            for path in (folder, *(path.parent for path in folder.glob("*/checkpoints"))):
+                remove_checkpoints(path)
     return RunResult(report, is_interrupted=False, was_finished=False)
 
 
-def _check_same_data(own: RunFolder, notify: Callable[[str], None]) -> None:
-    """Raise UserError if the data of a finished run is not that of its training."""
-    paths = ", ".join(data_paths(own.run).values())
-    notify(
-        f"the run in {own.directory.name} is finished: reading {paths} to check that its data is "
-        f"the same"
-    )
-    with record_digests() as digests:
-        create_recipe(own.run, notify).check()
-    own.check_same_data(digests, notify)
+def _copy_pipes(run: Run, folder: Path) -> Run:
+    """Copy pipes among the data to files in a folder, as they can be read only once."""
+    changes = {}
+    for name, value in to_plain(run.config.data).items():
+        paths = value if isinstance(value, list) else [value]
+        if not name.startswith(("train", "val", "test")):
+            continue
+        files = []
+        for number, path in enumerate(paths):
+            files.append(path)
+            if isinstance(path, str) and Path(path).is_fifo():
+                files[-1] = str(folder / f"{name}-{number}")
+                with open(path, "rb") as pipe, open(files[-1], "wb") as file:
+                    shutil.copyfileobj(pipe, file)
+        if files != paths:
+            changes[name] = files if isinstance(value, list) else files[0]
+    config = apply_changes(run.config, {"data": changes}, called=str) if changes else run.config
+    return replace(run, config=config)
 
 
-def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
-    """Read the data, claim the folder, build the model and train it."""
-    run, directory = own.run, own.directory
+def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
+    """Read the data, start the run, build the model and train it."""
+    run, folder = opened.run, opened.path
     notify(f"reading {', '.join(data_paths(run).values()) or 'the data'}")
-    with record_digests() as digests:
-        recipe = create_recipe(run, notify)
-        if not own.is_resumed:
-            check_init(recipe)
-        recipe.check()
+    recipe = create_recipe(run, notify)
+    if not opened.is_resumed:
+        check_init(recipe)
+    recipe.check()
     if getattr(run.config.data, "train", None) and len(recipe.val) < recipe.least_val:
         notify(
             f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too "
-            f"few to select a "
-            "checkpoint by, or to stop by: give more with --data.val, or a larger --data.val-share"
+            f"few to select a checkpoint by, or to stop by: give more with --data.val, or a larger "
+            f"--data.val-share"
         )
     with report_slow(notify, "preparing vocabularies, labels and scales"):
-        is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))
-    if not world.is_main:
-        check_learned(directory.path)
+        world.run_on_main(partial(opened.start, recipe.learn))
+    is_new = world.run_on_main(lambda: not list_checkpoints(folder))
     if is_new:
-        world.run_on_main(partial(recipe.pretrain, directory.path))
-    try:
-        recipe.open(directory.path)
-        with report_slow(notify, "encoding the data"):
-            batches = recipe.batches()
-            recipe.check_test()
-        torch.manual_seed(run.seed)
-        with check_model_fits(copies=COPIES_IN_TRAINING):
-            model = recipe.model()
-        if run.init is not None and is_new:
-            notify(copy_parameters(model, run.init, directory.path))
-    except Exception:
-        if is_new and world.is_main:
-            own.release()
-        raise
+        world.run_on_main(partial(recipe.pretrain, folder))
+    recipe.open(folder / ARTIFACTS)
+    with report_slow(notify, "encoding the data"):
+        batches = recipe.batches()
+        recipe.check_test()
+    torch.manual_seed(run.seed)
+    model = recipe.model()
+    if run.init is not None and is_new:
+        notify(copy_parameters(model, run.init, folder))
     training = run.config.train
     if training.steps is not None and training.warmup >= training.steps:
         notify(
             f"--train.warmup {training.warmup:,} is not shorter than the run of {training.steps:,} "
-            f"steps: the "
-            "learning rate ends before or at its peak; a tenth of the steps is usual"
+            f"steps: the learning rate ends before or at its peak; a tenth of the steps is usual"
         )
     size = f"model with {sum(map(torch.numel, model.parameters())):,} parameters"
     notify("; ".join(filter(None, (size, recipe.describe()))))
-    notify(": ".join(filter(None, (f"precision {run.config.train.precision}", own.reason))))
+    notify(f"precision {training.precision}")
     return fit(
         model,
         batches,
-        config=run.config.train,
-        folder=directory,
+        config=training,
+        folder=folder,
         seed=run.seed,
         validate=recipe.measure,
         metric=recipe.metric,
         maximize=recipe.higher_is_better,
-        fingerprint=own.fingerprint,
+        fingerprint=training_fingerprint(run),
         unit=recipe.unit,
     )
-
-
-def _remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished run, and of the models that it trained first."""
-    for root in (folder, *(path.parent for path in folder.glob("*/checkpoints"))):
-        remove_checkpoints(root)
 
 
 def _make_report(

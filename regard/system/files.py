@@ -5,12 +5,15 @@ pipe, which is read up to the same limit; the files of a run must be regular fil
 never end, are refused.
 """
 
+import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from regard.errors import UserError, did_you_mean
 from regard.system.compression import plain_name, unpack, unpack_blocks
@@ -194,14 +197,23 @@ def _version_of(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
-    """Return the content of a JSON file.
+def read_json(path: Path, kind: Any = Any) -> Any:
+    """Return the content of a JSON file as a type of msgspec, such as a dataclass.
 
-    Raises:  UserError as `check_file` and `read_bytes`, or naming the file if it is not valid JSON:
-             not UTF-8, malformed, nested too deeply, or an object with a duplicate key.
+    Raises: UserError naming the file if it is missing, not valid JSON, or of another type.
     """
-    check_file(path)
-    return parse_json(read_bytes(path, limit=limit), origin=str(path))
+    try:
+        return msgspec.convert(json.loads(read_bytes(path)), kind)
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: damaged: {error}") from error
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_json(content: bytes | str, *, origin: str) -> Any:

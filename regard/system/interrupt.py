@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from regard.errors import INTERRUPTED
-from regard.system.writing import remove_unfinished_files
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 _IMPORTS = "<frozen importlib"
@@ -95,7 +94,6 @@ def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith(_IMPORTS):
-            remove_unfinished_files()
             _write(b"\nregard: interrupted\n")
             os._exit(INTERRUPTED)
         frame = frame.f_back

@@ -1,5 +1,4 @@
-"""Writing files whole: a file appears under its name only when its content is complete and
-flushed."""
+"""Writing files whole: a file appears under its name only when it is complete and flushed. (no torch)"""
 
 import errno
 import os
@@ -11,49 +10,40 @@ from typing import BinaryIO
 
 from regard.errors import UserError
 
-_unfinished: set[Path] = set()
-"""Temporary files that are being written."""
-
 
 @contextmanager
-def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
-    """Open a file for writing that appears at `path` when the block ends, flushed to disk; an error
-    leaves no file.
+def replace_atomically(path: Path) -> Generator[Path, None, None]:
+    """Yield the path of a temporary file to write, which replaces `path` when the block ends.
 
-    Raises:  FileExistsError if the file exists and `overwrite` is False; UserError naming the path
-             if the system cannot write it (disk full, read-only folder).
+    Raises: UserError naming the path if the system cannot write it (disk full, read-only folder).
     """
     unfinished = path.with_name(f".{path.name}.new")
     try:
-        # Left behind by a killed process, or a symbolic link planted there.
-        unfinished.unlink(missing_ok=True)
-        try:
-            with unfinished.open("xb") as file:
-                _unfinished.add(unfinished)
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            if not overwrite and os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-            unfinished.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise
-        finally:
-            _unfinished.discard(unfinished)
+        yield unfinished
+        with unfinished.open("r+b") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
         flush_folder(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
-
-
-def remove_unfinished_files() -> None:
-    """Remove the temporary files that are being written, before the process ends at once."""
-    for path in _unfinished:
+    finally:
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
+    """Open a file for writing that appears at `path` when the block ends; an error leaves no file.
+
+    Raises: as `replace_atomically`; FileExistsError if the file exists and `overwrite` is False.
+    """
+    with replace_atomically(path) as unfinished:
+        with unfinished.open("wb") as file:
+            yield file
+        if not overwrite and path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 @contextmanager
@@ -62,14 +52,13 @@ def open_text_atomically(path: Path) -> Generator[TextIOWrapper, None, None]:
     with open_atomically(path) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="\n")
         yield text
-        text.detach()  # flushed, and left open for the file to be flushed to disk
+        text.detach()  # flushes, and leaves the file open
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
-    """Write a file atomically; text is encoded as UTF-8. Raises as `open_atomically`."""
-    encoded = content.encode("utf-8") if isinstance(content, str) else content
+    """Write a file as `open_atomically`; text is encoded as UTF-8."""
     with open_atomically(path, overwrite=overwrite) as file:
-        file.write(encoded)
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def flush_folder(folder: Path) -> None:
@@ -79,7 +68,5 @@ def flush_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error
     finally:
         os.close(handle)

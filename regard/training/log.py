@@ -14,8 +14,6 @@ from typing import Any, Self
 from regard.compat.rich import BarColumn, Console, TextColumn
 from regard.compat.rich import Progress as Bar
 from regard.errors import UserError
-from regard.system.files import check_file
-from regard.system.output_files import check_no_link
 from regard.system.progress import format_time
 from regard.system.terminal import escape_text
 from regard.system.verbosity import verbosity
@@ -56,8 +54,9 @@ class Log:
         if not is_enabled:
             return
         self._path = folder / "log.jsonl"
-        _truncate(self._path, log_bytes)
         self._file = self._path.open("a", encoding="utf-8")
+        if os.fstat(self._file.fileno()).st_size > log_bytes:
+            self._file.truncate(log_bytes)  # written after the checkpoint that is resumed
         # TensorBoard drops the points after the step that is resumed from.
         try:
             self._board = TensorBoardWriter(folder / "tb", step=step + 1) if tensorboard else None
@@ -166,13 +165,6 @@ class Log:
     def show_status(self, text: str) -> None:
         """Show a text in place of the numbers on the progress bar, while no steps are made."""
         self._bar.update(self._task, numbers=text)
-
-
-def _truncate(path: Path, length: int) -> None:
-    """Remove the lines that were written after the checkpoint that is resumed."""
-    check_no_link(path.parent, path.name)
-    if path.exists() and check_file(path).st_size > length:
-        os.truncate(path, length)
 
 
 def _to_json(value: Any) -> Any:

@@ -10,7 +10,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,9 +22,15 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from regard.errors import UserError
 from regard.ops.dispatch import absence
 from regard.system.interrupt import handle_signals
-from regard.system.lock import RunDirectory, lock_directory
+from regard.system.lock import lock_folder
 from regard.training.average import MovingAverage
-from regard.training.checkpoint import Checkpoint, CheckpointStore, check_settings
+from regard.training.checkpoint import (
+    FORMAT,
+    Checkpoint,
+    CheckpointStore,
+    State,
+    check_settings,
+)
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, join_process_group
 from regard.training.log import Log
@@ -81,7 +88,7 @@ def fit(
     batches: TrainingBatches,
     *,
     config: TrainConfig,
-    folder: Path | RunDirectory,
+    folder: Path,
     seed: int,
     validate: Callable[[nn.Module], Mapping[str, float]],
     metric: str,
@@ -97,8 +104,7 @@ def fit(
                  the device of `config`.
     folder       receives model.safetensors (the best weights so far, at the end the selected ones),
                  checkpoints/, snapshots/, log.jsonl and tb/. All processes must see it, and only
-                 one run may train in it at a time. A RunDirectory is one that the caller has
-                 locked.
+                 one process group may train in it at a time.
     validate     returns the metrics of a model in eval mode, without gradients; called on the main
     process only.
     metric       the metric that selects the best weights; larger is better if `maximize`.
@@ -111,11 +117,9 @@ def fit(
     At the end, the mean of the weights of the last validations is selected if it scores at least as
     well as the best weights, else the best weights.
 
-    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if a checkpoint is damaged,
-             newer than this version, or belongs to a run with other settings;
-             DirectoryChangedError, after saving, if the path of `folder` leads to another
-             directory; UserError if the device or a batch cannot be used, another process trains in
-             the folder, or a file of the run is a symbolic link.
+    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if the checkpoint is of another
+             version or of a run with other settings; UserError if a file is damaged, the device or
+             a batch cannot be used, or another process trains in the folder.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
     settings["native"] = (
@@ -126,14 +130,21 @@ def fit(
         handle_signals() as interruption,
         ExitStack() as stack,
     ):
-        if isinstance(folder, Path):
-            folder = world.run_on_main(partial(stack.enter_context, lock_directory(folder)))
+        world.run_on_main(partial(stack.enter_context, lock_folder(folder)))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
         validation = Validation(
             validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption
         )
-        parts = {"batches": batches, "config": config, "directory": folder, "unit": unit}
-        run = _Run(replica, validation, **parts, seed=seed, settings=settings)
+        run = _Run(
+            replica,
+            validation,
+            batches=batches,
+            config=config,
+            folder=folder,
+            seed=seed,
+            settings=settings,
+            unit=unit,
+        )
         with run.log:
             return run.run()
 
@@ -148,26 +159,26 @@ class _Run:
         *,
         batches: TrainingBatches,
         config: TrainConfig,
-        directory: RunDirectory,
+        folder: Path,
         seed: int,
         settings: dict[str, Any],
         unit: str,
     ):
         self.replica, self.validation, self.batches = replica, validation, batches
-        self.config, self.directory, self.seed, self.settings = config, directory, seed, settings
+        self.config, self.folder, self.seed, self.settings = config, folder, seed, settings
         self.world, self.model = replica.world, replica.model.train()
         self.interruption, self.stopping, self.unit = validation.interruption, False, unit
         self.ties = ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
-        self.store = CheckpointStore(directory, keep=config.keep)
+        self.store = CheckpointStore(folder, keep=config.keep)
         self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
         saved = self.world.run_on_main(self.store.open)
         self.progress, log_bytes = self.resume(saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
         self.log = Log(
-            directory.path,
+            folder,
             is_enabled=self.world.is_main,
             tensorboard=config.tensorboard,
             step=self.progress.step,
@@ -178,18 +189,7 @@ class _Run:
     @property
     def weights(self) -> Path:
         """Path of the selected weights."""
-        return self.directory.path / "model.safetensors"
-
-    def check_directory(self) -> None:
-        """Stop after saving if the path of the run leads to another directory, which does not
-        belong to this run."""
-        step = self.saved[0]
-        saved = (
-            f"it holds this training as saved after step {step}"
-            if step
-            else "nothing has been saved yet"
-        )
-        self.world.run_on_main(lambda: self.directory.check(saved))
+        return self.folder / "model.safetensors"
 
     def run(self) -> Result:
         """Train until a limit or an interruption."""
@@ -199,10 +199,8 @@ class _Run:
         while True:
             if progress.is_validation_due(config):
                 self.validate()
-                self.check_directory()
             elif progress.is_checkpoint_due(config, saved=self.saved):
                 self.save()
-                self.check_directory()
             limit = progress.limit_reached(config)
             if limit or self.is_stopping():
                 break
@@ -304,7 +302,7 @@ class _Run:
         raise Diverged(
             f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are "
             f"{first} "
-            f"(all of them in {self.directory.path / 'log.jsonl'}). {self.divergence_advice()}"
+            f"(all of them in {self.folder / 'log.jsonl'}). {self.divergence_advice()}"
         )
 
     def divergence_advice(self) -> str:
@@ -371,20 +369,20 @@ class _Run:
         whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}
         self.check_finite(whole["model"])
         if self.world.is_main:
-            self.store.save(
-                self.progress,
-                whole,
-                ties=self.ties,
+            state = State(
+                format=FORMAT,
+                progress=self.progress,
                 settings=self.settings,
                 log_bytes=self.log.size(),
             )
+            self.store.save(state, whole, ties=self.ties)
         self.saved = (self.progress.step, self.progress.seconds)
 
     def resume(self, saved: Checkpoint) -> tuple[Progress, int]:
         """Load a checkpoint, and return its progress and the length of its log."""
         check_settings(saved, self.settings)
         # The path as seen by this process, which may differ from that of the main process.
-        saved = replace(saved, folder=self.directory.path / "checkpoints" / saved.folder.name)
+        saved = replace(saved, folder=self.folder / "checkpoints" / saved.folder.name)
         origin = str(saved.folder)
         load_tensors(self.model, saved.tensors("model"), origin=origin)
         load_optimizer_tensors(
@@ -394,14 +392,13 @@ class _Run:
             self.average.load(saved.tensors("ema"), origin=origin)
         self.world.broadcast(None)  # nothing is removed before all processes have loaded it
         self.world.run_on_main(lambda: self.store.accept(saved))
-        return saved.progress, saved.log_bytes
+        return saved.state.progress, saved.state.log_bytes
 
     def pause(self) -> Result:
         """Stop the run so that it can be resumed."""
         progress = self.progress
         if self.saved[0] != progress.step:
             self.save()
-        self.check_directory()
         self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
         return self.result(
             "interrupted", self.best_kind() if progress.best_step else "none", progress.best
@@ -430,12 +427,10 @@ class _Run:
                 f"so no weights can be selected. {self.divergence_advice()}"
             )
         if self.world.is_main and selected == "average":
-            self.directory.write(
-                lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties)
-            )
+            write_tensors(self.weights, mean, ties=self.ties)
         elif self.world.is_main:
             self.store.publish(progress.best_step)
-        self.check_directory()  # the other processes wait here until the file exists
+        self.world.broadcast(None)  # the other processes wait here until the file exists
         self.log.record("end", progress, {"stop_reason": limit, "selected": selected, **metrics})
         description = (
             f"average of the last {len(paths)} validations" if selected == "average" else selected
@@ -450,12 +445,11 @@ class _Run:
 
     def result(self, stop_reason: str, selected: str, metrics: Mapping[str, float]) -> Result:
         """Return the result of `fit`."""
-        progress = Progress.from_json(asdict(self.progress))
         return Result(
             stop_reason=stop_reason,
             selected=selected,
             metrics=dict(metrics),
-            progress=progress,
+            progress=deepcopy(self.progress),
             weights=self.weights,
         )
 

@@ -2,9 +2,7 @@
 from it."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from regard.training.config import TrainConfig
 
@@ -38,31 +36,6 @@ class Progress:
     log_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the
     log."""
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Progress":
-        """Create from the result of `to_json`. Raises ValueError for anything else."""
-        names = [entry.name for entry in fields(cls)]
-        if not isinstance(values, Mapping) or set(values) != set(names):
-            raise ValueError(f"progress must hold {', '.join(names)}")
-        for name, (is_valid, rule) in _RULES.items():
-            if not is_valid(values[name]):
-                raise ValueError(f"progress.{name} must be {rule}, got {str(values[name])[:60]}")
-        steps = [*values["recent_validations"], values["best_step"], values["last_validation"]]
-        if max(steps) > values["step"]:
-            raise ValueError(
-                f"progress must hold no validation after step {values['step']}, got {max(steps)}"
-            )
-        if values["recent_validations"] != sorted(set(values["recent_validations"])):
-            raise ValueError(
-                f"progress.recent_validations must be in increasing order, got "
-                f"{str(values['recent_validations'])[:60]}"
-            )
-        return cls(**{name: values[name] for name in names})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON; floats are exact."""
-        return asdict(self)
 
     def fractions(self, config: TrainConfig, *, batches: int) -> dict[str, float]:
         """Return the completed fraction of each limit that is set (steps, epochs, minutes).
@@ -162,43 +135,3 @@ def is_better(value: float, than: float | None, *, maximize: bool) -> bool:
     if math.isnan(value) or than is None:
         return not math.isnan(value)
     return value > than if maximize else value < than
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and _is_number(value) and 0 <= value < math.inf
-
-
-_COUNTS = (
-    "step",
-    "epoch",
-    "position",
-    "tokens",
-    "last_validation",
-    "best_step",
-    "validations_since_best",
-)
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(_COUNTS, (_is_count, "a whole number of at least 0")),
-    **dict.fromkeys(("seconds", "warmup_end"), (_is_time, "a finite number of at least 0")),
-    "recent_validations": (
-        lambda value: isinstance(value, list) and all(map(_is_count, value)),
-        "a list of steps",
-    ),
-    "best": (
-        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-        "numbers by name",
-    ),
-    "log_sums": (
-        lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
-        "a list of three numbers",
-    ),
-}
-"""Check of each value, as JSON holds it, and the rule in words."""

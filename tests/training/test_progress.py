@@ -1,6 +1,8 @@
 import json
 import math
+from dataclasses import asdict
 
+import msgspec
 import pytest
 
 from regard.training.progress import Progress, is_better
@@ -15,43 +17,7 @@ def test_progress_survives_json_exactly() -> None:
         best={"nll": 1 / 3},
         log_sums=[1e-30, 0.1, 7.0],
     )
-    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (
-            {"validations_since_best": None},
-            "progress.validations_since_best must be a whole number of at least 0, got None",
-        ),
-        ({"step": True}, "progress.step must be a whole number of at least 0, got True"),
-        ({"step": -1}, "progress.step must be a whole number of at least 0, got -1"),
-        (
-            {"seconds": float("nan")},
-            "progress.seconds must be a finite number of at least 0, got nan",
-        ),
-        (
-            {"recent_validations": 1.5},
-            r"progress.recent_validations must be a list of steps, got 1\.5",
-        ),
-        ({"recent_validations": [3]}, "progress must hold no validation after step 0, got 3"),
-        (
-            {"step": 9, "recent_validations": [5, 3]},
-            "progress.recent_validations must be in increasing order, got",
-        ),
-        ({"best": {"nll": "low"}}, "progress.best must be numbers by name, got"),
-        ({"log_sums": [0.0, 0.0]}, "progress.log_sums must be a list of three numbers, got"),
-        ({"more": 1}, "progress must hold step, epoch"),
-    ],
-)
-def test_invalid_progress_is_refused(change: dict[str, object], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        Progress.from_json(Progress().to_json() | change)
-    valid = Progress().to_json()
-    del valid["validations_since_best"]
-    with pytest.raises(ValueError, match="progress must hold"):
-        Progress.from_json(valid)
+    assert msgspec.convert(json.loads(json.dumps(asdict(progress))), Progress) == progress
 
 
 def test_completed_fraction_of_each_limit() -> None:

@@ -1,4 +1,3 @@
-import errno
 import os
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def test_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nothing\.safetensors is missing"):
+    with pytest.raises(UserError, match=r"nothing\.safetensors: damaged or missing"):
         load_weights(tmp_path / "nothing.safetensors", nn.Linear(2, 3))
 
 
@@ -56,7 +55,7 @@ def test_cut_off_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_weights(path, nn.Linear(2, 3))
     os.truncate(path, path.stat().st_size - 5)
-    with pytest.raises(UserError, match=r"w\.safetensors is damaged or not a safetensors file"):
+    with pytest.raises(UserError, match=r"w\.safetensors: damaged"):
         load_weights(path, nn.Linear(2, 3))
 
 
@@ -65,8 +64,8 @@ def test_weights_of_another_model_are_refused_with_what_differs(tmp_path: Path) 
     save_weights(path, nn.Linear(2, 3, bias=False))
     with pytest.raises(
         UserError,
-        match=r"w\.safetensors does not fit this model: bias is missing; weight must have shape "
-        r"\(3, 5\), got \(3, 2\)",
+        match=r"w\.safetensors does not fit this model: weight is \(3, 2\) of torch\.float32, "
+        r"expected \(3, 5\) of torch\.float32; bias is missing",
     ):
         load_weights(path, nn.Linear(5, 3))
     with pytest.raises(UserError, match=r"does not fit this model: .*weight is not in the model"):
@@ -84,25 +83,6 @@ def test_published_file_replaces_another_and_stays_when_the_source_goes(tmp_path
     second.unlink()
     assert published.read_text() == "two"
     assert {path.name for path in tmp_path.iterdir()} == {"1", "published"}
-
-
-@pytest.mark.parametrize("error", [errno.EXDEV, errno.EINVAL])
-def test_published_file_is_complete_if_the_system_copies_none_or_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
-) -> None:
-    real, calls = os.copy_file_range, []
-
-    def copy(source: int, target: int, count: int) -> int:
-        calls.append(count)
-        if len(calls) > 1 or error == errno.EXDEV:
-            raise OSError(error, os.strerror(error))
-        return real(source, target, count // 2)
-
-    monkeypatch.setattr(os, "copy_file_range", copy)
-    (tmp_path / "source").write_bytes(b"weights of a model")
-    publish(tmp_path / "source", tmp_path / "published")
-    assert (tmp_path / "published").read_bytes() == b"weights of a model"
-    assert calls
 
 
 @pytest.mark.parametrize(("value", "name"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
@@ -126,7 +106,5 @@ def test_buffer_may_be_infinite(tmp_path: Path) -> None:
 
 def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "w.safetensors", nn.Linear(2, 3).double())
-    with pytest.raises(
-        UserError, match=r"weight must have dtype torch\.float32, got torch\.float64"
-    ):
+    with pytest.raises(UserError, match=r"torch\.float64, expected \(3, 2\) of torch\.float32"):
         load_weights(tmp_path / "w.safetensors", nn.Linear(2, 3))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.output_files import check_output
 from regard.system.writing import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -74,7 +73,6 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         )
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
-    check_output(path)
     if os.path.lexists(path) and not overwrite:
         raise UserError(
             f"{path} already exists: choose another name, or replace it with overwrite=True "

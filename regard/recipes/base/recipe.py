@@ -34,9 +34,8 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import defaults_of_run, replace_shared
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.run import Run
+from regard.recipes.base.run import ARTIFACTS, Run
 from regard.system.compression import plain_name
-from regard.system.fingerprints import record_digests
 from regard.system.terminal import format_count
 from regard.trace import Trace
 from regard.training.protocols import TrainingBatches
@@ -216,8 +215,7 @@ class Recipe(ABC, Generic[ConfigT]):
         self.check_examples("train", self.train)
         self.check_examples("val", self.val)
         if self.has_test():
-            with record_digests():  # test data is not part of the fingerprint of the training data
-                self._test = self.load("test")
+            self._test = self.load("test")
             self.check_examples("test", self._test)
 
     def check_test(self) -> None:
@@ -239,7 +237,7 @@ class Recipe(ABC, Generic[ConfigT]):
     def take_over(self, load: Callable[[Path], ValueT], learn: Callable[[], ValueT]) -> ValueT:
         """Return what `load` reads from the run that this one starts from; without one, what
         `learn` returns."""
-        return learn() if self.run.init is None else load(Path(self.run.init.folder))
+        return learn() if self.run.init is None else load(Path(self.run.init.folder) / ARTIFACTS)
 
     def pretrain(self, folder: Path) -> None:  # few recipes have something to do here
         """Train the models that the main model needs, each in a folder of its own, unless that is

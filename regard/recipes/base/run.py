@@ -8,6 +8,9 @@ from regard import __version__
 from regard.recipes.base.entry import Entry
 from regard.settings.tree import to_plain
 
+ARTIFACTS = "artifacts"
+"""Folder in a run folder with what was computed from the training data."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Init:
@@ -15,7 +18,7 @@ class Init:
 
     folder: str
     weights: str
-    """Fingerprint of its parameters."""
+    """SHA-256 of its parameters."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,17 +58,11 @@ def data_paths(run: Run) -> dict[str, str]:
     return {key: path for name in data for key, path in _paths(name, data[name]).items()}
 
 
-def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
-    """Return the old and new paths of data whose path changed, by the names of their settings."""
-    old, new = data_paths(before), data_paths(now)
-    return {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
-
-
 def parameter_settings(run: Run) -> dict[str, Any]:
     """Return the settings that affect the parameters, with the paths of data.
 
-    How bad lines are handled is not among them: the same data (by its digests) was read with
-    `error` only if it has no bad line, and is refused with `error` if it has one.
+    How bad lines are handled is not among them: the same data was read with `error` only if it has
+    no bad line, and is refused with `error` if it has one.
     """
     training = run.config.train.training_fingerprint()
     settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}

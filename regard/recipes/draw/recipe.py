@@ -57,7 +57,6 @@ from regard.recipes.draw.stages import (
     train_autoencoder,
     train_classifier,
 )
-from regard.system.output_files import check_output
 from regard.trace import Trace
 from regard.training.seeds import derive_seed
 
@@ -140,9 +139,9 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
-        self.autoencoder = load_autoencoder(folder, self.config)
+        self.autoencoder = load_autoencoder(folder.parent, self.config)
         self.classifier = (
-            CellClassifier.load(folder, self.config) if self.labels is not None else None
+            CellClassifier.load(folder.parent, self.config) if self.labels is not None else None
         )
 
     def batches(self) -> TokenBatches:
@@ -316,7 +315,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
         paths = drawing_paths(inputs, options.out, first=first, count=options.n_best)
         for path in (path for row in paths for path in row):
-            check_output(path)
             if path.exists() and not options.force:
                 raise FileExistsError(f"{path} exists; it is replaced only with --force")
             if path.parent != Path() and not path.parent.is_dir():

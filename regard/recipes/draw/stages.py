@@ -30,9 +30,6 @@ from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.system.files import read_json
-from regard.system.fingerprints import add_checksum, verify_checksum
-from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
-from regard.system.output_files import claim_folder
 from regard.system.writing import write_atomically
 from regard.training.config import TrainConfig
 from regard.training.loop import fit
@@ -105,8 +102,7 @@ def train_autoencoder(
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
     torch.manual_seed(derive_seed(run.seed, 1))
-    with check_model_fits(copies=COPIES_IN_TRAINING):
-        model = QuantizedAutoencoder(config.autoencoder, train.shape)
+    model = QuantizedAutoencoder(config.autoencoder, train.shape)
     notify(
         f"training the autoencoder first: canvases of {_format_shape(train.shape)} to "
         f"{_format_shape(model.grid)} codes"
@@ -144,8 +140,7 @@ def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencode
     """Load the autoencoder. Raises UserError naming the file."""
     content = _read_stage(folder, _AUTOENCODER)
     shape = shape_in(folder / f"{_AUTOENCODER}.json", content, of="the canvases")
-    with check_model_fits():
-        model = QuantizedAutoencoder(config.autoencoder, shape)
+    model = QuantizedAutoencoder(config.autoencoder, shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 
@@ -287,7 +282,6 @@ def _train_stage(
             f"torchrun until the "
             "training of the model itself has started; several processes can continue that"
         )
-    claim_folder(folder)
     result = fit(
         model,
         batches,
@@ -306,17 +300,15 @@ def _train_stage(
 
 def _write_stage(folder: Path, name: str, values: dict[str, Any]) -> None:
     content = {"format": f"regard-{name}", "version": 1, **values}
-    write_atomically(folder / f"{name}.json", json.dumps(add_checksum(content), indent=2) + "\n")
+    write_atomically(folder / f"{name}.json", json.dumps(content, indent=2) + "\n")
 
 
 def _read_stage(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.json"
-    if not path.exists():
-        raise UserError(f"{path} is missing: the run is not complete")
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("version") != 1:
-        raise UserError(f"{path}: damaged, or of another version")
-    return verify_checksum(path, content)
+    content = read_json(path, dict[str, Any])
+    if content.get("version") != 1:
+        raise UserError(f"{path}: of another version")
+    return content
 
 
 def _to_tensor(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:

@@ -100,7 +100,7 @@ def measure_training(
     """
     batches = recipe.batches()
     config = recipe.run.config.train
-    precision = resolve_precision(config.precision, device).name
+    precision = resolve_precision(config.precision, device)
     plan = batches.plan(0)
     steps = range(0, len(plan), config.accumulate)
     # All over the epoch.

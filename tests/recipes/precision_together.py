@@ -12,7 +12,6 @@ from typing import Any
 from regard.cli.main import main as regard
 from regard.recipes import training
 from regard.training import loop
-from regard.training.precision import Precision
 
 RANK = int(os.environ["RANK"])
 
@@ -24,7 +23,7 @@ def main() -> None:
         precisions.add(precision)
         return original(*args, precision=precision, **kwargs)
 
-    precision_setting = Precision(("bfloat16", "float32")[RANK], "measured")
+    precision_setting = ("bfloat16", "float32")[RANK]
     training.resolve_precision = lambda setting, device: precision_setting
     loop.add_gradients = add_gradients
     assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0

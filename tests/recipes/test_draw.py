@@ -21,7 +21,6 @@ from regard.recipes.draw.recipe import drawing_paths
 from regard.recipes.draw.scores import _count_by_class, describe_canvas
 from regard.recipes.draw.stages import CanvasBatches, reconstruct
 from regard.recipes.load import load
-from regard.system.fingerprints import add_checksum
 from tests.recipes.capture_checks import (
     answer_log_probs,
     check_capture,
@@ -272,18 +271,18 @@ def test_a_run_killed_in_its_first_stage_resumes_to_the_same_autoencoder(run, tm
 
 def test_damaged_stages_are_named(run, tmp_path, capsys):
     for name, content, message in [
-        ("autoencoder.json", "{", "damaged: not valid JSON"),
+        ("autoencoder.json", "{", "autoencoder.json: damaged"),
         (
             "autoencoder.json",
-            json.dumps(add_checksum({"version": 1})),
+            json.dumps({"version": 1}),
             "must hold the shape of the canvases",
         ),
         (
             "classifier.json",
-            json.dumps(add_checksum({"version": 1})),
+            json.dumps({"version": 1}),
             "must hold the shape of the images and their classes",
         ),
-        ("classifier.json", None, "is missing: the run is not complete"),
+        ("classifier.json", None, "no such file"),
     ]:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         shutil.copytree(run, folder)

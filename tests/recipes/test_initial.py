@@ -20,7 +20,7 @@ from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
 from regard.recipes.reviews.recipe import ReviewsRecipe
 from regard.recipes.run_folder import read_run
-from regard.system.fingerprints import file_fingerprint
+from regard.system.files import hash_file
 from regard.training.tensors import read_tensors, save_weights
 
 MODEL = {
@@ -94,9 +94,11 @@ def test_parameters_and_tokenizer_are_those_of_the_other_run(
     assert own.keys() == given.keys()
     for name, value in own.items():
         torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (
-        first / "tokenizer.json"
-    ).read_bytes()
+    tokenizers = [
+        (folder / "artifacts" / "tokenizer.json").read_bytes()
+        for folder in (tmp_path / "run", first)
+    ]
+    assert tokenizers[0] == tokenizers[1]
     run = read_run(tmp_path / "run")
     assert run.init is not None
     assert (run.init.folder, run.config.model) == (str(first), read_run(first).config.model)
@@ -136,7 +138,8 @@ def test_output_of_the_labels_of_both_runs_is_copied(
         read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
     )
     names, known = (
-        json.loads((f / "labels.json").read_text())["names"] for f in (tmp_path / "run", first)
+        json.loads((f / "artifacts" / "labels.json").read_text())["names"]
+        for f in (tmp_path / "run", first)
     )
     output = "writer.output.weight"
     for label in ("good", "bad"):
@@ -149,8 +152,8 @@ def test_output_of_the_labels_of_both_runs_is_copied(
 
 
 def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
-    folder.mkdir()
-    (folder / "labels.json").write_text(json.dumps({"names": names.split()}))
+    (folder / "artifacts").mkdir(parents=True)
+    (folder / "artifacts" / "labels.json").write_text(json.dumps({"names": names.split()}))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         reader = regard.ImageReader((1, 8, 8), 8, patch=4)
@@ -165,7 +168,7 @@ def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
 
 def start_of(folder: Path, model: nn.Module) -> Init:
     save_weights(folder / "model.safetensors", model)
-    return Init(folder=str(folder), weights=file_fingerprint(folder / "model.safetensors"))
+    return Init(folder=str(folder), weights=hash_file(folder / "model.safetensors"))
 
 
 def test_a_writer_that_does_not_name_its_labels_takes_none_of_their_parts(
@@ -215,7 +218,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     assert start_from(first, tmp_path, "good bad odd", *words.split()) == 2
     assert BAD[words] in capsys.readouterr().err
-    assert not (tmp_path / "run" / "run.json").exists()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_another_recipe_or_no_run_is_refused(
@@ -224,7 +227,7 @@ def test_another_recipe_or_no_run_is_refused(
     assert main(f"train language --run {tmp_path / 'run'} --init {first}".split()) == 2
     assert "is a run of reviews, expected a run of language" in capsys.readouterr().err
     assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -243,9 +246,11 @@ def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_p
     given = read_tensors(first / "model.safetensors")
     for name, value in run.model.state_dict().items():
         torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (
-        first / "tokenizer.json"
-    ).read_bytes()
+    tokenizers = [
+        (folder / "artifacts" / "tokenizer.json").read_bytes()
+        for folder in (tmp_path / "run", first)
+    ]
+    assert tokenizers[0] == tokenizers[1]
     again = regard.train(
         entry, tmp_path / "again", init=tmp_path / "run", quiet=True, data=data, train=short
     )

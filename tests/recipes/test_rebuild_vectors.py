@@ -127,7 +127,7 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     assert map_energy(load(folder).model, np.zeros((3, 2), np.float32)) is None
     two = model.__class__(load(run).config.model.__class__(code_dim=2), (2,))
     assert trace_codes(two, np.zeros((3, 2), np.float32)) is None
-    (tmp_path / "run" / "vectors.json").unlink()
+    (tmp_path / "run" / "artifacts" / "vectors.json").unlink()
     with pytest.raises(UserError, match=r"vectors\.json"):
         load(folder)
 

@@ -1,6 +1,5 @@
 import gc
 import json
-import os
 import time
 from pathlib import Path
 
@@ -99,12 +98,6 @@ def test_full_disk_raises_an_error_that_names_the_log(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match=r"log\.jsonl: cannot be written: No space left on device"):
         work()
-
-
-def test_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log.jsonl")
-    with pytest.raises(UserError, match=r"log\.jsonl: is a named pipe"):
-        Log(tmp_path, is_enabled=True, tensorboard=False, step=0, log_bytes=0)
 
 
 def test_curves_are_in_separate_files_if_the_clock_stands_still(

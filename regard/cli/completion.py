@@ -21,8 +21,8 @@ _SCRIPTS = {
     "bash": r"""_regard() {
   local IFS=$'\n' word="${COMP_WORDS[COMP_CWORD]}"
   [ "$word" = "=" ] && word=""
-  COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)"
-  -- "$word") )
+  COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" \
+    -- "$word") )
 }
 complete -o default -o bashdefault -F _regard regard""",
     "zsh": r"""_regard() {

@@ -58,13 +58,7 @@ def run(argv: list[str]) -> int:
             + help_ending("evaluate", record)
         )
         return DONE
-    parsed = parse(
-        argv,
-        EvaluateOptions(),
-        defaults,
-        max_positionals=1,
-        expected="one run folder, and options such as --data.test FILE",
-    )
+    parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1)
     if "-" in parsed.config.data.test:
         raise UserError(
             "--data.test must be a file, got - (standard input): write the data to a file"

@@ -136,11 +136,8 @@ def run(argv: list[str]) -> int:
         groups = [] if record is None else collect_groups(_answer_options(record))
         print(page(USAGE, ABOUT, [*collect_groups(own), *groups]) + help_ending("look", record))
         return DONE
-    expected = f"a run folder and at most {_MOST} inputs"
     config = NoSettings() if record is None else _answer_options(record)
-    parsed = parse(
-        argv, own, config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected
-    )
+    parsed = parse(argv, own, config, max_positionals=1 if is_capture else 1 + _MOST)
     options, words = parsed.own, parsed.positionals[1:]
     if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)

@@ -25,7 +25,6 @@ from regard.errors import (
     is_out_of_memory,
 )
 from regard.settings.help import two_columns
-from regard.settings.values import suggest
 from regard.system.interrupt import interrupted_by_signals
 from regard.system.terminal import one_line, usable_streams
 from regard.system.verbosity import set_verbosity, take_verbosity
@@ -42,7 +41,6 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
 }
 """Summary of each command; its module is regard.cli.COMMAND."""
-_OPTIONS = ("--help", "--version", "--quiet", "--verbose")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,20 +113,8 @@ def _dispatch(words: list[str]) -> int:
         print(f"regard {__version__}")
         return DONE
     if command not in COMMANDS:
-        raise UserError(_describe_unknown(command))
+        raise UserError(f"unknown command {command!r}; the commands are {', '.join(COMMANDS)}")
     return importlib.import_module(f"regard.cli.{command}").run(rest)
-
-
-def _describe_unknown(command: str) -> str:
-    """Return the message for a first word that is neither a command nor an option."""
-    kind, known = (
-        ("option", _OPTIONS) if command.startswith("-") else ("command", (*COMMANDS, "help"))
-    )
-    if command in importlib.import_module("regard.recipes.registry").RECIPES:
-        hint = f"; did you mean train {command}?"
-    else:
-        hint = suggest(command, known) or f"; the {kind}s are {', '.join(known)}"
-    return f"unknown {kind} {command!r}{hint}"
 
 
 def _overview() -> str:

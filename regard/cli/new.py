@@ -24,7 +24,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, []))
         return DONE
-    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1, expected="one name")
+    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1)
     if not parsed.positionals:
         raise UserError(f"NAME is missing. {USAGE}")
     (name,) = parsed.positionals

@@ -109,12 +109,12 @@ def run(argv: list[str]) -> int:
         print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
         return DONE
     _check_options(argv, record, (*settings_by_path(own), *settings_by_path(defaults)))
-    count = {"max_positionals": 1 + _MOST, "expected": "a run folder and inputs"}
-    parsed = parse(argv, own, defaults, **count)
+    parsed = parse(argv, own, defaults, max_positionals=1 + _MOST)
     if parsed.own.coco and hasattr(
         defaults, "threshold"
     ):  # average precision is computed of all boxes
-        parsed = parse(argv, own, replace(cast("Any", defaults), threshold=0.0), **count)
+        defaults = replace(cast("Any", defaults), threshold=0.0)
+        parsed = parse(argv, own, defaults, max_positionals=1 + _MOST)
     words = typed = parsed.positionals[1:] or ["-"]
     if record is not None:
         words = expand_words(typed, get_entry(record.recipe).input_of(record.config))

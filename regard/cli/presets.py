@@ -11,7 +11,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page("regard presets", "List the presets: models of papers, with their sizes.", []))
         return DONE
-    parse(argv, NoSettings(), NoSettings(), max_positionals=0, expected="nothing after `presets`")
+    parse(argv, NoSettings(), NoSettings())
     rows = [
         (name, f"{preset.sizes} ({preset.source}). Recipes: {', '.join(preset.recipes)}")
         for name, preset in PRESETS.items()

@@ -11,7 +11,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page("regard recipes", "List the recipes.", []))
         return DONE
-    parse(argv, NoSettings(), NoSettings(), max_positionals=0, expected="nothing after `recipes`")
+    parse(argv, NoSettings(), NoSettings())
     print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))
     print("\n`regard train RECIPE --help` explains every setting of a recipe.")
     return DONE

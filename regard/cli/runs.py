@@ -10,10 +10,11 @@ from typing import Any
 
 from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
+from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
-from regard.settings.options import refuse_missing, wants_help
+from regard.settings.options import wants_help
 from regard.settings.ranges import Threads, check_device
 from regard.system.progress import report_slow
 
@@ -55,7 +56,7 @@ def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None
     if not argv or argv[0].startswith("-"):
         if wants_help(argv):
             return Path(), None
-        refuse_missing(f"RUN is missing: {usage}", argv)
+        raise UserError(f"RUN is missing: {usage}")
     return Path(argv[0]), read_run(argv[0])
 
 

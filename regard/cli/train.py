@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,13 @@ from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import (
     apply_variants,
-    option_name,
     parse,
     peek_option,
-    refuse_missing,
     wants_help,
 )
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
+from regard.settings.yaml_file import read_settings
 from regard.system.allocator import keep_freed_memory
 from regard.system.progress import report_slow
 from regard.system.verbosity import verbosity
@@ -83,7 +82,7 @@ def run(argv: list[str]) -> int:
             return DONE
         folder = peek_option(argv, "run")
         if folder is None:
-            refuse_missing(_describe_missing_recipe(argv), argv)
+            raise UserError(_describe_missing_recipe(argv))
         before, rest = read_run(folder), argv
         recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
         options = replace(options, seed=before.seed)
@@ -103,21 +102,13 @@ def run(argv: list[str]) -> int:
             )
         config = apply_preset(preset, recipe, config)
     if file is not None:
-        settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
-        own = {item.name for item in fields(TrainOptions)} - {item.name for item in fields(config)}
-        if misplaced := next((name for name in settings.settings if name in own), None):
-            raise UserError(
-                f"{settings.describe(misplaced)} is an option of the command line, not a setting "
-                f"of the recipe: give "
-                f"{option_name(misplaced)}"
-            )
-        config = apply_changes(config, settings.settings, called=settings.describe)
+        config = apply_changes(
+            config, read_settings(Path(file)), called=lambda name: f"{file}: {name}"
+        )
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
         return DONE
-    example = "--data.train FILE" if hasattr(config.data, "train") else "--train.steps N"
-    expected = f"only options after `{recipe}`, such as {example}"
-    parsed = parse(rest, options, config, max_positionals=0, expected=expected)
+    parsed = parse(rest, options, config)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE

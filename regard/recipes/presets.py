@@ -18,7 +18,6 @@ from regard.models.presets import (
 )
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes
-from regard.settings.values import suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +111,7 @@ def apply_preset(name: str, recipe: str, config: Any) -> Any:
     Raises: UserError if there is no such preset, or the recipe does not take it.
     """
     if name not in PRESETS:
-        hint = suggest(name, PRESETS) or f"; the presets are {', '.join(PRESETS)}"
-        raise UserError(f"unknown preset {name!r}{hint}")
+        raise UserError(f"unknown preset {name!r}; the presets are {', '.join(PRESETS)}")
     preset = PRESETS[name]
     if recipe not in preset.recipes:
         fitting = [other for other, entry in PRESETS.items() if recipe in entry.recipes]

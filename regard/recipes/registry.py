@@ -7,7 +7,6 @@ import importlib
 
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
-from regard.settings.values import suggest
 
 NAMES = (
     "dates",
@@ -57,6 +56,5 @@ def get_entry(name: str | Entry) -> Entry:
             f"{type(name).__name__}"
         )
     if name not in RECIPES:
-        hint = suggest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
-        raise UserError(f"unknown recipe {name!r}{hint}")
+        raise UserError(f"unknown recipe {name!r}; the recipes are {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -4,7 +4,6 @@ The files of a run are listed in regard.recipes.run_folder. Everything specific 
 its class (regard.recipes.base.recipe.Recipe).
 """
 
-import inspect
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -29,7 +28,6 @@ from regard.settings.declare import field_kinds
 from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, to_plain
-from regard.settings.values import suggest
 from regard.system.progress import report_slow
 from regard.system.verbosity import set_verbosity
 from regard.training.checkpoint import list_checkpoints, remove_checkpoints
@@ -93,11 +91,7 @@ def train(
     own = None if isinstance(recipe, str) else entry
     config = entry.config()
     if unknown := settings.keys() - field_kinds(type(config)).keys():
-        known = *inspect.signature(train).parameters, *field_kinds(type(config))
-        raise TypeError(
-            f"train has no argument {min(unknown)!r} with recipe "
-            f"{entry.name}{suggest(min(unknown), known)}"
-        )
+        raise TypeError(f"train has no argument {min(unknown)!r} with recipe {entry.name}")
     if init is not None:
         if preset is not None:
             raise UserError("init starts from the settings of another run: leave out preset")

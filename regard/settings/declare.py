@@ -5,6 +5,7 @@ fields. (no torch)
     class Coding:
         size: Annotated[int, Range(1, 1_000)] = 4
         form: Literal["soft", "hard"] = "soft"
+
 The same annotations determine the command-line option, its help, and the values read from YAML and
 run.json (regard.settings.values).
 """
@@ -14,7 +15,6 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 from regard.errors import UserError
-from regard.settings.ranges import short_repr
 from regard.settings.values import Kind, kind_of
 
 ClassT = TypeVar("ClassT", bound=type)
@@ -22,7 +22,7 @@ ClassT = TypeVar("ClassT", bound=type)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: ClassT) -> ClassT:
-    """Make a class a frozen, keyword-only dataclass whose ranges, choices and booleans are checked.
+    """Make a class a frozen, keyword-only dataclass whose values are converted and checked.
 
     A method `__post_init__` of the class runs after these checks. Instances raise UserError with
     the name of the field, the rule and the value; a ValueError of `__post_init__` becomes one.
@@ -31,7 +31,7 @@ def settings(cls: ClassT) -> ClassT:
     if own is not None or not hasattr(cls, "__post_init__"):
 
         def check(self: Any) -> None:
-            _check_values(self)
+            _convert_values(self)
             try:
                 if own is not None:
                     own(self)
@@ -49,10 +49,10 @@ def field_kinds(cls: type) -> dict[str, Kind]:
     return {field.name: kind_of(hints[field.name]) for field in fields(cls) if field.init}
 
 
-def _check_values(config: Any) -> None:
+def _convert_values(config: Any) -> None:
     for name, kind in field_kinds(type(config)).items():
-        value = getattr(config, name)
-        for item in value if isinstance(value, tuple) else (value,):
-            rule = kind.find_broken_rule(item)
-            if rule is not None:
-                raise UserError(f"{name} must be {rule}, got {short_repr(value)}")
+        try:
+            value = kind.convert(getattr(config, name))
+        except ValueError as error:
+            raise UserError(f"{name} {error}") from error
+        object.__setattr__(config, name, value)

@@ -1,24 +1,21 @@
-"""Command-line options generated from dataclasses: `--model.core.layers 3` sets the field layers of
+"""Command-line options made from dataclasses: `--model.core.layers 3` sets the field layers of
 model.core.
-
-A command has its own options (a flat dataclass) and may also set a configuration
-(regard.settings.tree). The variant of a union is selected first, so that only its fields are
-options.
 
     --name value    --name=value    --names a b c    --switch    --no-switch    -- (no options after
     this)
 
-Dashes and underscores in names are equivalent. The last value of a repeated option counts.
+A command has its own options and may also set a configuration (regard.settings.tree). The variant
+of a union is selected first, so that only its fields are options. Dashes and underscores in names
+are equivalent. The last value of a repeated option counts.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from regard.errors import UserError
-from regard.settings.tree import Setting, apply_changes, select_variants, settings_by_path
-from regard.settings.values import suggest
+from regard.settings.tree import Setting, apply_changes, settings_by_path
 
 Own = TypeVar("Own")
 Config = TypeVar("Config")
@@ -51,42 +48,26 @@ def wants_help(argv: Sequence[str]) -> bool:
     return any(word in ("-h", "--help") for word in _before_end(argv))
 
 
-def refuse_missing(message: str, argv: Sequence[str]) -> NoReturn:
-    """Raise UserError for a command line without its first argument; for a misspelled --help in its
-    place."""
-    hint = suggest(argv[0], ["--help"]) if argv else ""
-    raise UserError(f"unknown option {argv[0]}{hint}" if hint else message)
-
-
 def peek_option(argv: Sequence[str], name: str) -> str | None:
     """Return the value of one option before the command line is parsed."""
-    values = [value for path, value in _pairs(argv) if path == name]
-    return values[-1] if values else None
+    return dict(_pairs(argv)).get(name)
 
 
 def parse(
-    argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, expected: str
+    argv: Sequence[str], own: Own, config: Config, *, max_positionals: int = 0
 ) -> Parsed[Own, Config]:
-    """Parse a command line. `expected` describes the positionals, for messages.
+    """Parse a command line.
 
-    Raises UserError, naming the nearest option or value, for one that does not exist or is out of
-    range.
+    Raises UserError for an option that does not exist, a value out of range or too many arguments.
     """
     config = apply_variants(config, argv)
     own_settings, settings = settings_by_path(own), settings_by_path(config)
-    positionals, options = _split(argv, own_settings | settings, config)
+    positionals, options = _split(argv, own_settings | settings)
     if len(positionals) > max_positionals:
-        word = positionals[max_positionals]
-        option = argv[argv.index(word) - 2] if argv.index(word) > 1 else ""
-        reason = (
-            f", since {option} takes one value"
-            if option.startswith("--") and "=" not in option
-            else ""
-        )
-        raise UserError(f"{word!r} is an unexpected argument{reason}; expected {expected}")
-    own_changes, changes = _nest(options, own_settings), _nest(options, settings)
-    own = apply_changes(own, own_changes, called=option_name)
-    return Parsed(positionals, own, apply_changes(config, changes, called=option_name))
+        raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument")
+    own = apply_changes(own, _nest(options, own_settings), called=option_name)
+    config = apply_changes(config, _nest(options, settings), called=option_name)
+    return Parsed(positionals, own, config)
 
 
 def apply_variants(config: Config, argv: Sequence[str]) -> Config:
@@ -95,12 +76,17 @@ def apply_variants(config: Config, argv: Sequence[str]) -> Config:
 
     Raises UserError for a variant that does not exist.
     """
-    values = {path: value for path, value in _pairs(argv) if value is not None}
-    return select_variants(config, values, called=option_name)
+    given = {path: value for path, value in _pairs(argv) if value is not None}
+    while True:  # a variant may have unions of its own
+        found = {path: item for path, item in settings_by_path(config).items() if item.variants}
+        chosen = {path: given[path] for path in given if path in found}
+        if all(found[path].value == name for path, name in chosen.items()):
+            return config
+        config = apply_changes(config, _nest(chosen, found), called=option_name)
 
 
 def _split(
-    argv: Sequence[str], settings: Mapping[str, Setting], config: Any
+    argv: Sequence[str], settings: Mapping[str, Setting]
 ) -> tuple[list[str], dict[str, Any]]:
     """Split a command line into positionals and the values of options by path."""
     positionals: list[str] = []
@@ -110,50 +96,26 @@ def _split(
         word = rest.pop(0)
         if word == "--":
             return [*positionals, *rest], options
+        if re.fullmatch("-[A-Za-z]", word):
+            raise UserError(f"unknown option {word}; as an argument, put it after --")
         if not word.startswith("--"):
-            if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
-                raise UserError(
-                    f"unknown option {word}; did you mean -{word}? As an argument, put it after --"
-                )
-            if re.fullmatch("-[A-Za-z]", word):
-                known = [
-                    path
-                    for path in settings
-                    if path.startswith(word[1:].lower()) and "." not in path
-                ]
-                near = " or ".join(map(option_name, known))
-                hint = f"; did you mean {near}?" if near else "."
-                raise UserError(f"unknown option {word}{hint} As an argument, put it after --")
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")
         path = _path(name)
-        if path not in settings and not equals and (switch := _negated(path, settings)):
-            options[switch] = False
-            continue
-        if path not in settings:
-            raise _unknown(name, path, settings, config)
-        if equals:
-            many = settings[path].kind.count != 1
-            options[path] = re.split(r"[,\s]+", value.strip()) if many else value
+        above, dot, last = path.rpartition(".")
+        switch = settings.get(above + dot + last.removeprefix("no_"))
+        if path in settings:
+            kind = settings[path].kind
+            if not equals:
+                options[path] = _take(settings[path], name, rest)
+            else:
+                options[path] = value if kind.count == 1 else re.split(r"[,\s]+", value.strip())
+        elif switch is not None and switch.kind.bases == (bool,) and not equals:
+            options[switch.path] = False
         else:
-            options[path] = _take(settings[path], name, rest)
+            raise UserError(_describe_unknown(name, path, settings))
     return positionals, options
-
-
-def _negated(path: str, settings: Mapping[str, Setting]) -> str:
-    """Return the switch that an option turns off; empty if there is none.
-
-    Both forms are accepted: `--train.no-tensorboard` and `--no-train.tensorboard`.
-    """
-    above, dot, name = path.rpartition(".")
-    forms = (above + dot + name.removeprefix("no_"), path.removeprefix("no_"))
-    switches = (
-        form
-        for form in forms
-        if form != path and form in settings and settings[form].kind.bases == (bool,)
-    )
-    return next(switches, "")
 
 
 def _take(setting: Setting, name: str, rest: list[str]) -> Any:
@@ -162,10 +124,8 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
     if kind.bases == (bool,):
         is_value = bool(rest) and rest[0].lower() in ("true", "false", "yes", "no", "on", "off")
         return rest.pop(0) if is_value else True
-    values = []
-    while (
-        rest and not rest[0].startswith("--") and (kind.count is None or len(values) < kind.count)
-    ):
+    values: list[str] = []
+    while rest and not rest[0].startswith("--") and len(values) != kind.count:
         values.append(rest.pop(0))
     if not values:
         raise UserError(f"{name} needs a value: {kind.label}")
@@ -173,10 +133,9 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
 
 
 def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name`
-    inside its dict.
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}, without options of other settings.
 
-    Options that are not among the settings are left out.
+    A selected variant becomes `name` inside its dict.
     """
     tree: dict[str, Any] = {}
     for path in sorted(options.keys() & settings.keys()):
@@ -190,44 +149,12 @@ def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[s
     return tree
 
 
-def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any) -> UserError:
-    others = _other_variants(config)
-    if path in others:
-        return UserError(f"option {name} needs {others[path]}, which is not selected")
-    known = [option_name(known) for known in (*settings, "help")]
-    hint = (
-        _suggest_same_ending(path, settings)
-        or _suggest_below(path, settings)
-        or suggest(option_name(path), known)
-    )
-    return UserError(f"unknown option {name}{hint or '; --help lists all'}")
-
-
-def _other_variants(config: Any) -> dict[str, str]:
-    """Return the options of variants that are not selected, each with the selection that would
-    enable it."""
-    options: dict[str, str] = {}
-    for path, setting in settings_by_path(config).items():
-        for name, variant in setting.variants.items():
-            if name == setting.value:
-                continue
-            choice = f"{option_name(path)} {name}"
-            for inner in (f"{path}.{below}" for below in settings_by_path(variant())):
-                options[inner] = f"{options[inner]} or {choice}" if inner in options else choice
-    return options
-
-
-def _suggest_same_ending(path: str, settings: Iterable[str]) -> str:
-    """Suggest --model.core.layers for `--layers`."""
-    last = path.rpartition(".")[2]
-    names = [option_name(known) for known in settings if known.rpartition(".")[2] == last][:3]
-    return f"; did you mean {' or '.join(names)}?" if names else ""
-
-
-def _suggest_below(path: str, settings: Iterable[str]) -> str:
-    """Suggest --data.train or --data.val for `--data`."""
-    names = [option_name(known) for known in settings if known.startswith(f"{path}.")][:2]
-    return f"; did you mean {' or '.join(names)}?" if names else ""
+def _describe_unknown(name: str, path: str, settings: Mapping[str, Setting]) -> str:
+    for setting in settings.values():
+        for variant, cls in setting.variants.items():
+            if path.removeprefix(f"{setting.path}.") in settings_by_path(cls()):
+                return f"{name} needs {option_name(setting.path)} {variant}"
+    return f"unknown option {name}; --help lists all"
 
 
 def _before_end(argv: Sequence[str]) -> Sequence[str]:

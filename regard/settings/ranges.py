@@ -3,8 +3,6 @@
     layers: Annotated[int, Range(1, 1_000)] = 4
 
 A range is finite at both ends, so that no single setting asks for more than a machine can address.
-Whether a model fits into the memory of this machine is checked when it is built
-(regard.system.model_size).
 """
 
 import re
@@ -36,10 +34,8 @@ class Range:
         least, most = _format_number(self.least), _format_number(self.most)
         if not (self.is_open_below or self.is_open_above):
             return f"from {least} to {most}"
-        above, below = (
-            "above" if self.is_open_below else "at least",
-            "below" if self.is_open_above else "at most",
-        )
+        above = "above" if self.is_open_below else "at least"
+        below = "below" if self.is_open_above else "at most"
         return f"{above} {least} and {below} {most}"
 
 
@@ -61,10 +57,7 @@ SamplingSeed = Annotated[int, Range(0, 10**12)]
 
 
 def check_device(name: str) -> None:
-    """Check that the name of a device is valid; its availability is checked when it is used.
-
-    Raises: UserError with the valid names.
-    """
+    """Check that the name of a device is valid; its availability is checked when it is used."""
     if not re.fullmatch(r"auto|cpu(:0)?|mps|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
         raise UserError(
             f"device must be auto, cpu, cuda, cuda:1, mps or xpu, got {short_repr(name)}"
@@ -73,10 +66,7 @@ def check_device(name: str) -> None:
 
 def short_repr(value: object) -> str:
     """Return the repr of a value, shortened for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number with more digits than Python writes
-        return "a number of thousands of digits"
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from regard.errors import UserError
 from regard.settings.declare import field_kinds
 from regard.settings.ranges import short_repr
-from regard.settings.values import Kind, no_choice, suggest
+from regard.settings.values import Kind, join_choices
 
 C = TypeVar("C")
 
@@ -57,13 +57,12 @@ def collect_groups(config: Any, path: str = "") -> list[Group]:
     docs, own, below = _docs(type(config)), [], []
     for name, kind in field_kinds(type(config)).items():
         value, at = getattr(config, name), _join(path, name)
-        variants = variants_of(kind)
-        if variants:
-            choice = Kind(bases=(str,), choices=tuple(variants))
-            own.append(Setting(at, choice, value.name, docs.get(name, ""), variants))
+        if kind.variants:
+            choice = Kind(bases=(str,), choices=tuple(kind.variants))
+            own.append(Setting(at, choice, value.name, docs.get(name, ""), kind.variants))
         if dataclasses.is_dataclass(value):
             first, *others = collect_groups(value, at)
-            purpose = "" if variants else docs.get(name, "")
+            purpose = "" if kind.variants else docs.get(name, "")
             below += [dataclasses.replace(first, doc=purpose or first.doc), *others]
         else:
             own.append(Setting(at, kind, value, docs.get(name, "")))
@@ -83,7 +82,7 @@ def to_plain(config: Any) -> dict[str, Any]:
     for name, kind in field_kinds(type(config)).items():
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            variant = {"name": value.name} if variants_of(kind) else {}
+            variant = {"name": value.name} if kind.variants else {}
             out[name] = variant | to_plain(value)
         else:
             out[name] = _to_plain_value(value)
@@ -108,49 +107,36 @@ def apply_changes(
     missing field.
     """
     known = field_kinds(type(config))
-    for name in changes:
-        if name not in known:
-            raise UserError(
-                f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}"
-            )
     missing = [name for name in known if name not in changes]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
     new: dict[str, Any] = {}
     for name, value in changes.items():
         at = _join(path, name)
-        try:
-            below, given = _choose_variant(known[name], getattr(config, name), value)
-            is_value = not dataclasses.is_dataclass(below)
-            new[name] = known[name].convert(given) if is_value else below
-        except ValueError as error:
-            raise UserError(f"{called(at)} {error}") from error
-        if not is_value:
-            new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
-    return _replace(config, new, called, path)
-
-
-def select_variants(
-    config: C, names: Mapping[str, str], *, called: Callable[[str], str], path: str = ""
-) -> C:
-    """Return the configuration with the variants of unions that `names` gives by dotted path.
-    Raises as above."""
-    new: dict[str, Any] = {}
-    for name, kind in field_kinds(type(config)).items():
-        at, value = _join(path, name), getattr(config, name)
-        try:
-            chosen = (
-                _choose_variant(kind, value, names[at])[0]
-                if at in names and variants_of(kind)
-                else value
-            )
-        except ValueError as error:
-            raise UserError(f"{called(at)} {error}") from error
-        if dataclasses.is_dataclass(chosen):
-            chosen = select_variants(chosen, names, called=called, path=at)
-        if chosen is not value:
-            new[name] = chosen
-    return _replace(config, new, called, path)
+        if name not in known:
+            raise UserError(f"{called(at)} is not a setting")
+        now, variants, given = getattr(config, name), known[name].variants, value
+        if variants:
+            given = dict(value) if isinstance(value, Mapping) else {"name": value}
+            variant = given.pop("name", now.name)
+            if variant not in tuple(variants):
+                names = join_choices(variants)
+                raise UserError(f"{called(at)} must be {names}, got {short_repr(variant)}")
+            now = now if variant == now.name else variants[variant]()
+        if not dataclasses.is_dataclass(now):
+            try:
+                new[name] = known[name].convert(given)
+            except ValueError as error:
+                raise UserError(f"{called(at)} {error}") from error
+        elif isinstance(given, Mapping):
+            new[name] = apply_changes(now, given, called=called, complete=complete, path=at)
+        else:
+            raise UserError(f"{called(at)} must hold settings by name, got {short_repr(given)}")
+    try:
+        # pyrefly: ignore[bad-specialization]
+        return dataclasses.replace(config, **new) if new else config
+    except ValueError as error:
+        raise UserError(_name_settings(str(error), config, called, path)) from error
 
 
 def find_differences(
@@ -168,56 +154,17 @@ def find_differences(
     return different
 
 
-def variants_of(kind: Kind) -> dict[str, Any]:
-    """Return the named dataclasses of a union by name; empty for other kinds."""
-    is_union = len(kind.bases) > 1 and all(map(dataclasses.is_dataclass, kind.bases))
-    # pyrefly: ignore[missing-attribute]
-    return {base.name: base for base in kind.bases} if is_union else {}
-
-
-def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
-    """Return an instance of the variant named by `given` and its settings, for a union; otherwise,
-    both as is.
-
-    Raises ValueError (`must ..., got ...`) for another name, or if a dataclass is given no settings
-    by name.
-    """
-    variants = variants_of(kind)
-    if not variants and dataclasses.is_dataclass(now) and not isinstance(given, Mapping):
-        raise ValueError(f"must hold settings by name, got {short_repr(given)}")
-    if not variants:
-        return now, given
-    settings = given if isinstance(given, Mapping) else {"name": given}
-    inside = {key: value for key, value in settings.items() if key != "name"}
-    name = settings.get("name", now.name)
-    if name not in tuple(variants):
-        raise no_choice(name, list(variants))
-    return (now if name == now.name else variants[name]()), inside
-
-
-def _replace(config: C, new: Mapping[str, Any], called: Callable[[str], str], path: str) -> C:
-    try:
-        # pyrefly: ignore[bad-specialization]
-        return dataclasses.replace(config, **new) if new else config
-    except ValueError as error:
-        raise UserError(_name_settings(str(error), config, called, path)) from error
-
-
 def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
     """Return the message of a check of a dataclass with the names of its settings as the user
-    writes them.
-
-    Names of one word are replaced only at the start, since they may be ordinary words.
-    """
+    writes them: its first word, and names in backticks."""
     known = settings_by_path(config)
 
-    def name(match: re.Match[str]) -> str:
-        is_name = match[0] in known and (match.start() == 0 or "_" in match[0] or "." in match[0])
-        return called(_join(path, match[0])) if is_name else match[0]
+    def rename(match: re.Match[str]) -> str:
+        name = match[0].strip("`")
+        return called(_join(path, name)) if name in known else match[0]
 
-    named = re.sub(r"[a-z]\w*(?:\.\w+)*", name, text)
-    begins_with_name = text.partition(" ")[0] in known
-    return named if begins_with_name or not path else f"{called(path)}: {named}"
+    named = re.sub(r"^[\w.]+|`[\w.]+`", rename, text)
+    return f"{called(path)}: {named}" if path and named == text else named
 
 
 def _to_plain_value(value: Any) -> Any:

@@ -7,10 +7,6 @@ import pytest
 
 from regard.cli.completion import complete
 from regard.cli.main import main
-from regard.errors import UserError
-from regard.recipes.registry import get_entry
-from regard.settings.declare import settings
-from regard.settings.options import NoSettings, parse
 
 
 def test_help_of_a_command_is_its_help_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,32 +59,3 @@ def test_script_of_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "csh"]) == 2
     assert "bash, zsh, fish" in capsys.readouterr().err
-
-
-@settings
-class Switches:
-    """Switches."""
-
-    open: bool = True
-    """Open."""
-    count: int = 1
-    """A number."""
-
-
-def parse_words(words: str) -> Switches:
-    return parse(words.split(), Switches(), NoSettings(), max_positionals=1, expected="a word").own
-
-
-def test_switch_is_turned_off() -> None:
-    assert not parse_words("--no-open").open
-    assert not parse_words("--no-open word").open
-    assert parse_words("--no-open --open").open
-    with pytest.raises(UserError, match="unknown option --no-count"):
-        parse_words("--no-count")
-    for option in ("--train.no-tensorboard", "--no-train.tensorboard"):
-        parsed = parse(
-            [option], NoSettings(), get_entry("dates").config(), max_positionals=0, expected=""
-        )
-        assert not parsed.config.train.tensorboard
-    with pytest.raises(UserError, match="unknown option --no-no-open"):
-        parse_words("--no-no-open")

@@ -43,76 +43,36 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 BAD = {
-    "trian": "unknown command 'trian'; did you mean train?",
-    "hlep": "unknown command 'hlep'; did you mean help?",
-    "xyzzy": "unknown command 'xyzzy'; the commands are train, evaluate",
-    "translate --data.train x.tsv": "unknown command 'translate'; did you mean train translate?",
-    "--versions": "unknown option '--versions'; did you mean --version?",
-    "--xyzzy": "unknown option '--xyzzy'; the options are --help, --version",
-    "train --helpp": "unknown option --helpp; did you mean --help?",
-    "train dates --helpp": "unknown option --helpp; did you mean --help?",
-    "predict --hepl": "unknown option --hepl; did you mean --help?",
-    "predict {run} stop -o out.txt": "unknown option -o; did you mean .*--out? As an argument, put "
-    "it after --",
-    "look {run} stop -x": "unknown option -x. As an argument",
-    "predict {run} stop -json": "unknown option -json; did you mean --json?",
-    "predict {run}/.. stop": "is not a run folder: it has no run.json. Did you mean {run}/../run?",
-    "predict {run}n stop": "runn does not exist. Did you mean {run}?",
+    "trian": "unknown command 'trian'; the commands are train, evaluate",
+    "--versions": "unknown command '--versions'",
     "train": "RECIPE is missing: .*the recipes are dates, translate",
-    "train dats": "unknown recipe 'dats'; did you mean dates?",
-    "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
+    "train dats": "unknown recipe 'dats'; the recipes are dates, translate",
     "train dates extra": "'extra' is an unexpected argument",
-    "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
-    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or "
-    "none.*did you mean post?",
+    "train dates --model.core.layrs 2": "unknown option --model.core.layrs; --help lists all",
+    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or none",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
-    "train dates --threads 0": "--threads must be from 1 to 1,024, got 0",
-    "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
-    "train dates --train.steps 0": "--train.steps must be from 1 to 1,000,000,000, got 0",
+    "train dates --config nowhere.yaml": "nowhere.yaml: No such file",
     "train dates --model.tie all": "model.tie must be target or none",
     "train dates --source-tokenizer.joint": "source-tokenizer.joint must be false",
+    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument",
     "predict": "RUN is missing",
-    "evaluate {run} --data.test -": "--data.test must be a file, got - ",
     "predict nowhere text": "nowhere does not exist",
-    "evaluate tests": "tests is not a run folder: it has no run.json",
-    "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
-    "evaluate {run} --data.test {run}/../t*.tsv": "--data.test: .*t\\*.tsv is a pattern of 2 "
-    "files.* leave out the",
-    "train translate --data.train {run}/../t*.tsv": "--data.train: .*: it takes one: join them "
-    "into one file",
-    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or "
-    "--data.train-target?",
-    "train --data.train a.tsv translate": "RECIPE must come first: regard train translate "
-    "\\[options\\]",
-    "evaluate {run} a.tsv": "'a.tsv' is an unexpected argument; .* such as --data.test FILE",
-    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument, since "
-    "--data.train takes one value",
-    "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
-    "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test "
-    "\\(1\\), got 2",
-    "predict {run} text --energy": "--energy is for runs of rebuild, and {run} is one of translate",
-    "predict {run} text --threshold 0.1": "--threshold is for runs of boxes, points, events, and",
-    "predict {run} text --n-best 2": "unknown option --n-best; did you mean --decode.n-best?",
-    "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in "
-    "quotes",
-    "predict {run}/run.json text": "run.json is a file, expected a run folder, such as training "
-    "writes$",
-    "train images --init {run}/model.safetensors": "such as .*; weights of other libraries cannot "
-    "be loaded",
+    "predict {run}/run.json text": "run.json is a file, expected a run folder",
+    "predict {run} text --threshold 0.1": "--threshold is for runs of boxes",
+    "predict {run} text -n 2": "unknown option -n; as an argument, put it after --",
+    "predict {run} nowhere.txt": "nowhere.txt: no such file",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
-    "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
+    "predict {run} stop --device warp": "--device must be auto, cpu, .* got 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is 9 tokens",
-    "look {run}": "INPUT is missing: expected a text or a file",
+    "evaluate tests": "tests is not a run folder: it has no run.json",
+    "evaluate {run} a.tsv": "'a.tsv' is an unexpected argument",
+    "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
+    "look {run}": "INPUT is missing",
     "look {run} stop --out {run}/../val.tsv": "val.tsv exists; it is replaced only with --force",
-    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, "
-    ".pdf, got 'a.jpg'",
-    "look {run} stop --out {run}/b/a.html": "the folder .*b does not exist",
+    "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg",
     "look {run} stop --out {run}/../a.svg --compare {run}": "--compare needs a page, FILE.html",
-    "look {run} stop --out {run}/../a.html --compare nowhere": "nowhere does not exist",
-    "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no "
-    "input 5000",
+    "look {run} --test 5000 --out {run}/../a.html": "there is no input 5000",
     "look {run} --test x --out {run}/../a.html": "--test must be a whole number, got 'x'",
-    "look {run} stop --view chian": "did you mean chain?",
 }
 
 

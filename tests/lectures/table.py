@@ -180,7 +180,7 @@ def _parse_command(argv: Sequence[str]) -> None:
     entry = get_entry(Path(rest[0]).name)
     own = defaults_of_run(entry.options, entry.config()) if command == "predict" else NoOptions()
     config = own if command == "predict" else NoSettings()
-    parse(rest, OPTIONS[command](), config, max_positionals=9, expected="a run and inputs")
+    parse(rest, OPTIONS[command](), config, max_positionals=9)
 
 
 def page(rows: Sequence[Row]) -> str:

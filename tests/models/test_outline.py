@@ -136,8 +136,6 @@ def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
         BASE[recipe],
         TrainOptions(),
         RECIPES[recipe].config(),
-        max_positionals=0,
-        expected="options",
     ).config
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
     made.learn(tmp_path)

@@ -63,9 +63,7 @@ def test_settings_are_checked() -> None:
         regard.train("reviews", "nowhere", model={"depth": 3})
     with pytest.raises(UserError, match="recipe"):
         regard.train("poems", "nowhere")
-    with pytest.raises(
-        TypeError, match=r"train has no argument 'modle' with recipe reviews; did you mean model\?"
-    ):
+    with pytest.raises(TypeError, match=r"train has no argument 'modle' with recipe reviews"):
         regard.train("reviews", "nowhere", modle={})
     with pytest.raises(UserError, match=r"seed must be from 0 to .*, got -1"):
         regard.train("reviews", "nowhere", seed=-1)

@@ -140,5 +140,5 @@ def test_other_recipes_and_names_are_refused() -> None:
         apply_preset("vit", "dates", RECIPES["dates"].config())
     with pytest.raises(UserError, match="preset gpt is for language, not tags; tags has no preset"):
         apply_preset("gpt", "tags", RECIPES["tags"].config())
-    with pytest.raises(UserError, match="unknown preset 'vasvani-base'; did you mean"):
+    with pytest.raises(UserError, match="unknown preset 'vasvani-base'; the presets are"):
         apply_preset("vasvani-base", "translate", RECIPES["translate"].config())

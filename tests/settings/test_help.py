@@ -73,9 +73,7 @@ def test_page_names_the_option_that_turns_a_switch_off(
     named = re.findall(r"\[on; (--[\w.-]+): off\]", page)
     assert len(named) == len(own - RECIPES[recipe].unused.keys())
     words = [*named, *(["--model.tie", "none"] if "--tokenizer.no-joint" in named else [])]
-    changed = settings_by_path(
-        parse(words, NoSettings(), config, max_positionals=0, expected="").config
-    )
+    changed = settings_by_path(parse(words, NoSettings(), config).config)
     assert {path for path, setting in changed.items() if setting.value is True} <= {
         *RECIPES[recipe].unused
     }

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.settings.tree import (
-    apply_changes,
-    collect_groups,
-    find_differences,
-    to_plain,
-    variants_of,
-)
-from regard.settings.values import kind_of
+from regard.settings.tree import apply_changes, collect_groups, find_differences, to_plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +46,8 @@ class Tile:
     def __post_init__(self) -> None:
         if self.label == "bad":
             raise ValueError("label must not be bad")
+        if self.label == "worse":
+            raise ValueError("a label and `shape.radius`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +97,9 @@ def test_apply_changes_keeps_the_present_variant_when_it_is_named() -> None:
 
 
 BAD = [
-    ({"tiles": {}}, "<tiles> is not a setting; did you mean tile?"),
+    ({"tiles": {}}, "<tiles> is not a setting"),
     ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
-    ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
+    ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, got 'squar'"),
     ({"tile": {"shape": 3}}, "<tile.shape> must be round or square, got 3"),
     (
         {"tile": {"shape": {"name": {"__class__": "os.system"}}}},
@@ -116,6 +111,7 @@ BAD = [
     ),
     ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),
     ({"tile": {"label": "bad"}}, "<tile.label> must not be bad"),
+    ({"tile": {"label": "worse"}}, "^a label and <tile.shape.radius>$"),
     ({"rooms": [1]}, "<rooms> must be text, got 1"),
 ]
 
@@ -131,39 +127,6 @@ def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
     del everything["tile"]["shape"]["radius"]
     with pytest.raises(UserError, match=r"<tile\.shape\.radius> is missing"):
         change(everything, complete=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wall:
-    """Painted wall."""
-
-    height: int = 3
-    """Height of the wall."""
-    color: str | None = None
-    """Color of the wall."""
-
-
-def test_all_settings_are_written() -> None:
-    assert to_plain(Wall()) == {"height": 3, "color": None}
-    assert to_plain(Wall(color="red")) == {"height": 3, "color": "red"}
-
-
-@pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
-def test_complete_settings_have_every_field(wall: Wall) -> None:
-    assert apply_changes(
-        wall, {"height": 5, "color": None}, called=format_path, complete=True
-    ) == Wall(height=5)
-    with pytest.raises(UserError, match="<color> is missing"):
-        apply_changes(wall, {"height": 5}, called=format_path, complete=True)
-    assert apply_changes(Wall(), to_plain(wall), called=format_path, complete=True) == wall
-    with pytest.raises(UserError, match="<height> is missing"):
-        apply_changes(wall, {"color": "red"}, called=format_path, complete=True)
-
-
-def test_changes_leave_other_settings_alone() -> None:
-    assert apply_changes(Wall(color="red"), {"height": 5}, called=format_path) == Wall(
-        height=5, color="red"
-    )
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(
@@ -190,9 +153,3 @@ def test_differences_names_each_by_its_path() -> None:
         "tile.shape.side": (None, 2.0),
         "tile.label": (None, "kitchen"),
     }
-
-
-def test_variants_of_is_empty_for_other_annotations() -> None:
-    assert variants_of(kind_of(int | None)) == {}
-    assert variants_of(kind_of(Tile)) == {}
-    assert variants_of(kind_of(Round | Square)) == {"round": Round, "square": Square}

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from regard.cli.inputs import expand_words, is_file, is_single_input, is_text_file, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
-from regard.data.images.coco_ids import CocoIds, read_coco_ids
+from regard.data.images.coco import read_coco
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, Reading, defaults_of_run
 from regard.recipes.base.inputs import Input
@@ -181,6 +181,13 @@ def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
     return None
 
 
+class CocoIds(NamedTuple):
+    """Ids of a file in COCO's format: of images by file name, and of categories by name."""
+
+    images: dict[str, int]
+    categories: dict[str, int]
+
+
 def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
     """Return the ids of images and categories: of the COCO file that is the only input.
 
@@ -189,21 +196,27 @@ def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
     """
     labels = trained.recipe.labels.names
     if len(words) == 1 and plain_name(words[0]).endswith(".json"):
-        ids = read_coco_ids(Path(words[0]))
-        if unknown := next((name for name in labels if name not in ids.categories), None):
-            raise UserError(f"{words[0]}: has no category {unknown!r}, which the run detects")
+        ids = _read_coco_ids(words[0])
+        for name in labels:
+            if name not in ids.categories:
+                raise UserError(f"{words[0]}: has no category {name!r}, which the run detects")
         return ids
     training = trained.recipe.config.data.train
-    with suppress(UserError):  # not of COCO's format, or no longer there
-        categories = read_coco_ids(Path(training)).categories if training else {}
-        if all(name in categories for name in labels):
-            return CocoIds({}, categories)
-    numbers: dict[str, int | str] = {name: number for number, name in enumerate(labels, start=1)}
-    print_notice(
-        f"categories have the ids "
-        f"{', '.join(f'{number} {name}' for name, number in numbers.items())}"
-    )
+    if training and plain_name(training).endswith(".json"):
+        with suppress(UserError):  # no longer there
+            categories = _read_coco_ids(training).categories
+            if all(name in categories for name in labels):
+                return CocoIds({}, categories)
+    numbers = {name: number for number, name in enumerate(labels, start=1)}
+    shown = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    print_notice(f"categories have the ids {shown}")
     return CocoIds({}, numbers)
+
+
+def _read_coco_ids(path: str) -> CocoIds:
+    coco = read_coco(Path(path))
+    images = {image["file_name"]: key for key, image in coco.imgs.items()}
+    return CocoIds(images, {str(item["name"]): key for key, item in coco.cats.items()})
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def write_coco(path: Path, boxes=BOXES, **changes) -> Path:
         "images": [{"id": i, "file_name": name} for i, name in enumerate(boxes)],
         "categories": [{"id": 7 + i, "name": name} for i, name in enumerate(names)],
         "annotations": [
-            {"image_id": i, "category_id": 7 + names.index(label), "bbox": list(box)}
+            {"id": 0, "image_id": i, "category_id": 7 + names.index(label), "bbox": list(box)}
             for i, rows in enumerate(boxes.values())
             for box, label in rows
         ],
@@ -54,37 +54,6 @@ def write_csv(path: Path, boxes=BOXES) -> Path:
                 [[name, *box, label] for box, label in rows] or [[name, "", "", "", "", ""]]
             )
     return path
-
-
-@pytest.mark.parametrize("has_size", [True, False])
-def test_table_of_corners_is_read(folder, has_size):
-    """The format of TensorFlow's object detection."""
-    size = ("width,height,", "40,30,") if has_size else ("", "")
-    path = folder / "corners.csv"
-    rows = [
-        f"a.png,{size[1]}{label},{x},{y},{x + w},{y + h}" for (x, y, w, h), label in BOXES["a.png"]
-    ]
-    path.write_text("\n".join([f"filename,{size[0]}class,xmin,ymin,xmax,ymax", *rows]) + "\n")
-    (item,) = read_boxes(path, None, CONFIG).items
-    assert [
-        (tuple(box), label) for box, label in zip(item.boxes.tolist(), item.labels, strict=True)
-    ] == BOXES["a.png"]
-    path.write_text(path.read_text().replace(",12,", ",much,"))
-    with pytest.raises(
-        UserError,
-        match=r"line 2: expected xmin, ymin, xmax, ymax, four numbers .*, got 2, 3, much, 15",
-    ):
-        read_boxes(path, None, CONFIG)
-    if has_size:
-        path.write_text(
-            "\n".join(
-                [f"filename,{size[0]}class,xmin,ymin,xmax,ymax", rows[0].replace("40,30", "41,30")]
-            )
-        )
-        with pytest.raises(
-            UserError, match=r"states 41 x 30 pixels for a.png, but the image has 40 x 30"
-        ):
-            read_boxes(path, None, CONFIG)
 
 
 def write_jsonl(path: Path, boxes=BOXES) -> Path:
@@ -105,174 +74,106 @@ def write_jsonl(path: Path, boxes=BOXES) -> Path:
 
 
 def test_formats_agree_in_folders_and_tars(folder):
-    with tarfile.open(folder / "train.tar", "w") as archive:
+    with tarfile.open(folder / "a.tar", "w") as archive:
         for name in BOXES:
-            archive.add(folder / "images" / name, arcname=f"inside/{name}")
-    files = (
-        write_coco(folder / "instances_train.json"),
-        write_csv(folder / "c.csv"),
-        write_jsonl(folder / "l.jsonl"),
-    )
-    objects = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
-    (folder / "array.json").write_text(json.dumps(objects, indent=2), encoding="utf-8")
-    files = *files, folder / "array.json"
-    data_sets = [read_boxes(path, None, CONFIG) for path in files]
-    assert data_sets[0].load(0).size == (40, 30)  # from the tar that is named like the file
-    for data in data_sets:
-        assert [item.file for item in data.items] == ["a.png", "b.png"]
-        assert data.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
-        assert data.items[0].labels == ("cat", "dog")
-        assert data.items[1].boxes.shape == (0, 4)
-        assert data.labels.names == ("cat", "dog")
+            archive.add(folder / "images" / name, arcname=name)
+    files = [write_coco(folder / "a.json"), write_csv(folder / "c.csv")]
+    files.append(write_jsonl(folder / "l.jsonl"))
+    files.append(folder / "t.tsv")
+    files[-1].write_text(files[1].read_text().replace(",", "\t"))
+    for path in files:
+        for images in (folder / "images", folder / "a.tar"):
+            data = read_boxes(path, images, CONFIG)
+            assert [item.file for item in data.items] == ["a.png", "b.png"]
+            assert data.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
+            assert data.items[0].labels == ("cat", "dog")
+            assert data.items[1].boxes.shape == (0, 4)
+            assert data.load(0).size == (40, 30)
 
 
-@pytest.mark.parametrize(
-    ("box", "message"),
-    [
-        ((5, 5, 0, 4), "has no area: width and height must be above 0"),
-        ((5, 5, 4, -1), "has no area"),
-        ((41, 5, 4, 4), "lies outside the image of 40 x 30 pixels"),
-    ],
-)
-def test_unusable_box_is_an_error_or_skipped(folder, box, message):
-    path = write_coco(folder / "x.json", {"a.png": [*BOXES["a.png"], (box, "cat")]})
-    with pytest.raises(UserError, match=message) as error:
-        read_boxes(path, None, CONFIG)
-    assert "a.png" in str(error.value)
-    assert "--data.on-bad skip" in str(error.value)
-    data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
-    assert len(data.skipped) == 1
-    assert len(data.items[0].labels) == 2
-
-
-def test_box_over_the_edge_is_clipped_and_counted(folder):
-    path = write_csv(
-        folder / "x.csv",
-        {"a.png": [((2, -5, 8, 10), "cat"), ((35, 2, 8, 4), "cat"), ((30, 20, 11, 11), "cat")]},
-    )
-    data = read_boxes(path, None, CONFIG)
-    assert data.items[0].boxes.tolist() == [[2, 0, 8, 5], [35, 2, 5, 4], [30, 20, 10, 10]]
-    place = f"{path}, line 2, [2, -5, 8, 10]"  # the last extends by one pixel
-    assert data.notices == (
-        f"{path}: 2 of 3 boxes extend beyond their image and are clipped; first: {place}.",
-    )
+def test_images_are_in_the_folder_of_the_file_unless_it_is_chosen(folder):
+    path = write_coco(folder / "a.json", {f"images/{name}": rows for name, rows in BOXES.items()})
+    assert len(read_boxes(path, None, CONFIG)) == 2
 
 
 @pytest.mark.parametrize("names", ["xmin,ymin,xmax,ymax", "x1,y1,x2,y2"])
 @pytest.mark.parametrize("file", ["file", "image", "filename"])
-def test_names_of_corners_are_recognized(folder, file, names):
-    path = folder / "corners.csv"
-    path.write_text(f"{file},{names},label\na.png,2,3,12,15,cat\n")
-    assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[2, 3, 10, 12]]
-    path.write_text(f"{file},{names},label\na.png,2,3,12,much,cat\n")
-    with pytest.raises(UserError, match=f"expected {', '.join(names.split(','))}, four numbers"):
-        read_boxes(path, None, CONFIG)
+def test_corners_are_read(folder, file, names):
+    """The format of TensorFlow's object detection, in which width and height are the image's."""
+    path = folder / "images" / "corners.csv"
+    path.write_text(f"{file},width,height,class,{names}\na.png,40,30,cat,2,3,12,15\n")
+    (item,) = read_boxes(path, None, CONFIG).items
+    assert (item.boxes.tolist(), item.labels) == ([[2, 3, 10, 12]], ("cat",))
 
 
-@pytest.mark.parametrize("write", [write_csv, write_coco])
-def test_corners_in_place_of_sizes_are_suspected(folder, write):
-    corners = {
-        "a.png": [((10, 10, 38, 28), "cat"), ((20, 15, 39, 29), "dog"), ((1, 1, 9, 9), "dog")]
-    }
-    (notice,) = read_boxes(
-        write(folder / "x.csv" if write is write_csv else folder / "x.json", corners), None, CONFIG
-    ).notices
-    assert "2 of 3 boxes extend" in notice
-    assert "may be corners x1, y1, x2, y2" in notice
-    assert ("header file,xmin,ymin,xmax,ymax,label" in notice) == (write is write_csv)
-    corners["a.png"].append(((10, 10, 38, 9), "cat"))  # its bottom would be above its top
-    (notice,) = read_boxes(write_csv(folder / "x.csv", corners), None, CONFIG).notices
-    assert "may be corners" not in notice
+def test_columns_without_a_header_are_in_order(folder):
+    path = folder / "images" / "a.csv"
+    path.write_text("a.png,2,3,10,12,cat\n")
+    data = read_boxes(path, None, BoxesConfig(header="no"))
+    assert data.items[0].boxes.tolist() == [[2, 3, 10, 12]]
 
 
+@pytest.mark.parametrize(
+    ("box", "is_read"),
+    [
+        ((5, 5, 0, 4), False),
+        ((5, 5, 4, -1), False),
+        ((41, 5, 4, 4), False),
+        ((39, -9, 4, 10), True),
+    ],
+)
 @pytest.mark.parametrize("write", [write_csv, write_coco, write_jsonl])
-def test_relative_coordinates_are_refused(folder, write):
-    path = folder / {write_csv: "x.csv", write_coco: "x.json", write_jsonl: "x.jsonl"}[write]
-    relative = {"b.png": [], "a.png": [((0.1, 0.2, 0.5, 1), "cat"), ((0, 0, 0.25, 0.25), "dog")]}
-    with pytest.raises(
-        UserError,
-        match=r"expected boxes in pixels, but all 2 boxes of .* here \[0.1, 0.2, 0.5, 1\]",
-    ):
-        read_boxes(write(path, relative), None, CONFIG)
-    relative["a.png"].append(((2, 2, 0.5, 0.5), "cat"))
-    assert len(read_boxes(write(path, relative), None, CONFIG).items[1].boxes) == 3
-    corner = {"a.png": [((0, 0, 1, 1), "cat"), ((1, 1, 1, 1), "dog")]}
-    assert len(read_boxes(write(path, corner), None, CONFIG).items[0].boxes) == 2
+def test_box_is_clipped_and_must_have_an_area(folder, write, box, is_read):
+    suffix = {write_csv: "csv", write_coco: "json", write_jsonl: "jsonl"}[write]
+    path = write(folder / f"x.{suffix}", {"a.png": [*BOXES["a.png"], (box, "cat")]})
+    config = BoxesConfig(width=40, height=30, on_bad="skip")
+    data = read_boxes(path, folder / "images", config)
+    assert data.items[0].boxes[2:].tolist() == ([[39, 0, 1, 1]] if is_read else [])
+    assert len(data.skipped) == (not is_read)
+    if not is_read:
+        with pytest.raises(UserError, match=r"has no area inside .* 40 x 30 .*--data.on-bad skip"):
+            read_boxes(path, folder / "images", CONFIG)
 
 
-def _line(key: str, value: str) -> str:
-    """Return a line of JSONL with one box, in which one entry is replaced."""
-    box = {"x": "1", "y": "1", "width": "2", "height": "2", "label": '"cat"'} | {key: value}
-    inside = ", ".join(f'"{name}": {entry}' for name, entry in box.items())
-    return f'{{"file": "a.png", "boxes": [{{{inside}}}]}}\n'
+HEAD = "file,x,y,width,height,label\n"
 
 
-def test_bad_files_are_named(folder):
-    cases = {
-        "no.txt": ("", "expected boxes in a file of .json"),
-        "no.json": ("{}", "expected COCO's images"),
-        "broken.json": ("{", "damaged: not valid JSON"),
-        "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
-        "short.csv": (
-            "file,x,y,width,height,label\na.png,1\n",
-            "line 2: expected 6 columns separated by ',', got 2",
-        ),
-        "text.csv": (
-            "file,x,y,width,height,label\na.png,1,2,x,4,cat\n",
-            "line 2: expected x, y, width, height, four",
-        ),
-        "nolabel.csv": (
-            "file,x,y,width,height,label\na.png,1,2,3,4,\n",
-            "line 2: expected a label, got none",
-        ),
-        "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
-        "up.csv": (
-            "file,x,y,width,height,label\n../z.png,1,2,3,4,cat\n",
-            "there is no image ../z.png in",
-        ),
-        "no.jsonl": ('{"file": "a.png"}\n', "line 1: expected"),
-        "twice.jsonl": (
-            '{"file": "a.png", "boxes": []}\n' * 2,
-            "line 2: the image 'a.png' is already in line 1",
-        ),
-        "key.jsonl": (
-            '{"file": "a.png", "file": "b.png", "boxes": []}\n',
-            "line 1: expected .*, got a key given twice",
-        ),
-        "deep.jsonl": ("[" * 100_000, "line 1: expected"),
-        "null.jsonl": (_line("label", "null"), "line 1: expected a label, got none"),
-        "true.jsonl": (_line("x", "true"), "line 1: expected x, y, width, height, four numbers"),
-        "digits.jsonl": (
-            _line("x", "9" * 400),
-            "line 1: expected x, y, width, height, four numbers",
-        ),
-        "digits.csv": (
-            "file,x,y,width,height,label\na.png,1,2,3," + "9" * 400 + ",c\n",
-            "line 2: expected x, y, width",
-        ),
-        "under.csv": (
-            "file,x,y,width,height,label\na.png,1,2,1_0,4,c\n",
-            "line 2: expected x, y, width",
-        ),
-        "name.csv": (
-            "file,x,y,width,height,label\n,1,2,3,4,c\n",
-            "line 2: expected the name of an image file",
-        ),
-    }
-    for name, (content, message) in cases.items():
-        (folder / name).write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match=message) as error:
-            read_boxes(folder / name, folder / "images", CONFIG)
-        assert name in str(error.value) or "a.png" in str(error.value)
-    (folder / "images" / "c.png").write_text("no image", encoding="utf-8")
-    with pytest.raises(UserError, match=r"c\.png: not a readable image"):
-        read_boxes(folder / "gone.csv", None, CONFIG)
-    annotation = [{"image_id": 0, "category_id": 9, "bbox": [1, 2, 3, 4]}]
-    write_coco(folder / "c.json", annotations=annotation)
-    with pytest.raises(UserError, match="no category with id 9"):
-        read_boxes(folder / "c.json", None, CONFIG)
-    with pytest.raises(UserError, match="expected a folder or an uncompressed tar"):
-        read_boxes(write_coco(folder / "c.json"), folder / "head.csv", CONFIG)
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("no.txt", "", "missing|names no|no usable"),
+        ("no.json", "[]", "expected COCO's images and annotations"),
+        ("cut.json", "{", "expected COCO's images and annotations"),
+        ("ids.json", '{"images": [{"id": 1}]}', "expected COCO's images .*file_name"),
+        ("short.csv", f"{HEAD}a.png,1\n", "line 2: expected 6 cells, got 2"),
+        ("text.csv", f"{HEAD}a.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height in numb"),
+        ("nan.csv", f"{HEAD}a.png,1,2,nan,4,cat\n", "line 2: box .* has no area"),
+        ("nolabel.csv", f"{HEAD}a.png,1,2,3,4,\n", "line 2: expected a label"),
+        ("gone.csv", f"{HEAD}c.png,1,2,3,4,cat\n", "line 2: .*c.png: no such file"),
+        ("name.csv", f"{HEAD},1,2,3,4,c\n", "line 2: expected the name of an image file"),
+        ("columns.csv", "path,x\na.png,1\n", "line 2: expected the name of an image file"),
+        ("boxes.jsonl", '{"file": "a.png", "boxes": 3}\n', "line 1: boxes must be a list"),
+        ("keys.jsonl", '{"file": "a.png", "boxes": [{"label": 1}]}\n', "line 1: expected x, y"),
+    ],
+)
+def test_bad_files_are_named(folder, name, content, message):
+    (folder / name).write_text(content)
+    with pytest.raises(UserError, match=rf"{name}.*{message}"):
+        read_boxes(folder / name, folder / "images", CONFIG)
+
+
+def test_bad_annotations_of_coco_are_an_error_or_skipped(folder):
+    good = {"id": 1, "image_id": 0, "category_id": 7, "bbox": [1, 2, 3, 4]}
+    bad = [{"category_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": ["x", 2, 3, 4]}]
+    for change in bad:
+        path = write_coco(folder / "c.json", annotations=[good, good | {"id": 2} | change])
+        with pytest.raises(UserError, match=r"c.json, annotation 2: .*--data.on-bad skip"):
+            read_boxes(path, folder / "images", CONFIG)
+        data = read_boxes(path, folder / "images", BoxesConfig(on_bad="skip"))
+        assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
+    crowd = good | {"id": 3, "iscrowd": 1}
+    data = read_boxes(write_coco(path, annotations=[good, crowd]), folder / "images", CONFIG)
+    assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
 
 
 def test_resize_and_pad_keeps_the_aspect_ratio():
@@ -283,112 +184,14 @@ def test_resize_and_pad_keeps_the_aspect_ratio():
     assert (array[10:] == 128).all()
 
 
-def save_with_orientation(
-    path: Path, orientation: int, size: tuple[int, int], spot: tuple[int, int, int, int]
-) -> None:
-    """Save an image with a bright spot (x, y, width, height) in stored coordinates."""
-    pixels = np.zeros((size[1], size[0], 3), np.uint8)
-    pixels[spot[1] : spot[1] + spot[3], spot[0] : spot[0] + spot[2]] = 255
+def test_boxes_refer_to_the_upright_image(folder):
     exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.fromarray(pixels).save(path, exif=exif)
-
-
-def bounds_of_spot(image: Image.Image) -> list[float]:
-    rows, columns = np.nonzero(np.asarray(image.convert("L")) > 128)
-    x, y = int(columns.min()), int(rows.min())
-    return [x, y, int(columns.max()) + 1 - x, int(rows.max()) + 1 - y]
-
-
-@pytest.mark.parametrize("orientation", range(5, 9))
-def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
-    stored = (3, 5, 11, 7)
-    save_with_orientation(tmp_path / "a.png", orientation, (40, 30), stored)
-    boxes = {}
-    for name, (width, height) in (("before", (40, 30)), ("after", (30, 40))):
-        box = bounds_of_spot(boxes["before"].load(0)) if boxes else stored
-        images = [{"id": 0, "file_name": "a.png", "width": width, "height": height}]
-        path = write_coco(tmp_path / f"{name}.json", {"a.png": [(box, "cat")]}, images=images)
-        boxes[name] = read_boxes(path, tmp_path, CONFIG)
-        assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].load(0))]
-    assert boxes["after"].notices == ()
-    (notice,) = boxes["before"].notices
-    assert (
-        "1 image with an EXIF orientation, and the sizes in the file are those before the rotation"
-        in notice
-    )
-    assert notice.endswith("the boxes were rotated, too; first: a.png.")
-    images[0]["width"] = 31
-    write_coco(path, {"a.png": [(box, "cat")]}, images=images)
-    with pytest.raises(
-        UserError,
-        match=rf"states 31 x 40 pixels.* 30 x 40 .stored as 40 x 30 .* EXIF orientation "
-        rf"{orientation}",
-    ):
-        read_boxes(path, tmp_path, CONFIG)
-
-
-@pytest.mark.parametrize(
-    ("orientation", "size", "given"),
-    [(6, (30, 30), True), (3, (40, 30), True), (6, (40, 30), False)],
-)
-def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(
-    tmp_path, orientation, size, given
-):
-    save_with_orientation(tmp_path / "a.png", orientation, size, (3, 5, 11, 7))
-    more = {"width": size[0], "height": size[1]} if given else {}
-    path = write_coco(
-        tmp_path / "a.json",
-        {"a.png": [((1, 2, 3, 4), "cat")]},
-        images=[{"id": 0, "file_name": "a.png", **more}],
-    )
-    data = read_boxes(path, tmp_path, CONFIG)
-    assert data.items[0].boxes.tolist() == [[1, 2, 3, 4]]
-    (notice,) = data.notices
-    assert (
-        "1 image with an EXIF orientation, and the file does not tell whether boxes refer to the "
-        "image" in notice
-    )
-    assert data.load(0).size == (size[::-1] if orientation == 6 else size)
-
-
-def test_names_are_looked_up_in_the_folder_of_the_file_too(folder):
-    path = write_coco(
-        folder / "result.json", {f"images/{name}": rows for name, rows in BOXES.items()}
-    )
-    assert len(read_boxes(path, None, CONFIG)) == 2
-    path = write_coco(
-        folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()}
-    )
-    data = read_boxes(path, None, CONFIG)
-    assert [data.load(i).size for i in range(2)] == [(40, 30)] * 2
-    path = write_coco(folder / "result.json", {"gone.png": []})
-    with pytest.raises(
-        UserError, match=rf"image 1: there is no image gone.png in {folder}/images or {folder}\."
-    ):
-        read_boxes(path, None, CONFIG)
-    with pytest.raises(
-        UserError, match=rf"image 1: there is no image gone.png in {folder}/images\."
-    ):
-        read_boxes(path, folder / "images", CONFIG)
-
-
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_bad_lines_are_an_error_or_skipped(folder, ending):
-    path = write_csv(folder / "x.csv") if ending == "csv" else write_jsonl(folder / "x.jsonl")
-    more = {
-        "csv": ["gone.png,1,2,3,4,cat", "a.png,1,2,x,4,cat", ",1,2,3,4,cat"],
-        "jsonl": ['{"file": "gone.png", "boxes": []}', '{"file": "a.png"}', "{"],
-    }[ending]
-    path.write_text(path.read_text() + "\n".join(more) + "\n")
-    with pytest.raises(
-        UserError,
-        match=r"With --data.on-bad skip, such images and boxes are left out and counted.$",
-    ):
-        read_boxes(path, None, CONFIG)
-    data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
-    assert [item.labels for item in data.items] == [("cat", "dog"), ()]
-    assert len(data.skipped) == 3
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 30)).save(folder / "images" / "a.png", exif=exif)
+    path = write_csv(folder / "x.csv", {"a.png": [((1, 2, 29, 38), "cat")]})
+    data = read_boxes(path, folder / "images", CONFIG)
+    assert data.items[0].boxes.tolist() == [[1, 2, 29, 38]]
+    assert data.load(0).size == (30, 40)
 
 
 def make_spots(seed: int) -> AnnotatedDataset:

@@ -1,4 +1,4 @@
-"""Images of folders and IDX files, and messages about invalid files."""
+"""Images of folders, lists and IDX files, and messages about invalid files."""
 
 import gzip
 from pathlib import Path
@@ -55,152 +55,60 @@ def test_folder_names_are_classes_and_images_have_one_size(folder):
 
 def test_bad_images_are_an_error_or_skipped(folder):
     (folder / "cat" / "9.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"9.png: not a readable image .*--data.on-bad"):
+    with pytest.raises(UserError, match=r"9.png: not an image of .*--data.on-bad"):
         read_images(folder, ImagesConfig())
     images = read_images(folder, ImagesConfig(on_bad="skip"))
     assert len(images) == 6
     assert len(images.skipped) == 1
     (folder / "cat" / "9.png").unlink()
     Image.fromarray(np.zeros((3, 3), np.uint8)).save(folder / "dog" / "small.png")
-    with pytest.raises(
-        UserError, match=r"small.png: has 3 x 3 pixels, but the images before it have 5 x 6"
-    ):
+    with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, the images before it 5 x 6"):
         read_images(folder, ImagesConfig())
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("content", "message"),
     [
-        (lambda path: path.write_bytes(b"xx"), "not a gzip file"),
-        (
-            lambda path: path.write_bytes(gzip.compress(b"\0" * 40)),
-            "not an IDX file of images: expected magic number 2051, got 0",
-        ),
-        (
-            lambda path: write_idx(path, np.zeros((3, 2, 4))) and _truncate(path),
-            "its header states 3 x 2 x 4 bytes, but the file holds 23",
-        ),
-        (
-            lambda path: write_idx(path, np.zeros((2, 2, 4))),
-            "has 2 images, but t-labels-idx1-ubyte.gz has 3 labels",
-        ),
-        (
-            lambda path: path.with_name("t-labels-idx1-ubyte.gz").unlink(),
-            "its labels must be in t-labels-idx1",
-        ),
+        (b"xx", "not an IDX file of 3 axes"),
+        (b"\0" * 40, "expected magic number 2051, got 0"),
+        (np.array([2051, 3, 2, 4], ">i4").tobytes() + bytes(23), "or truncated: cannot reshape"),
+        (np.array([2051, 2, 2, 4], ">i4").tobytes() + bytes(16), "has 2 images, but t-labels-idx1"),
     ],
 )
-def test_damaged_idx_files_are_refused(pair, damage, message):
-    damage(pair)
+def test_damaged_idx_files_are_refused(pair, content, message):
+    pair.write_bytes(gzip.compress(content))
     with pytest.raises(UserError, match=message):
         read_images(pair, ImagesConfig())
 
 
-@pytest.mark.parametrize(
-    "sizes", [(30, 0, 0), (-30, -8, 8), (4194304, 2097152, 2097152), (3, 2, 5), (2**31 - 1,) * 3]
-)
-def test_sizes_of_idx_files_are_checked(pair, sizes):
-    pair.write_bytes(gzip.compress(np.array([2051, *sizes], ">i4").tobytes() + bytes(24)))
-    with pytest.raises(
-        UserError,
-        match=r"t-images-idx3-ubyte.gz: (its header states .* bytes, but|sizes in the header must "
-        r"be at least 1)",
-    ):
+def test_labels_of_idx_files_are_required(pair):
+    pair.with_name("t-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(UserError, match=r"t-labels-idx1-ubyte.gz: no such file"):
         read_images(pair, ImagesConfig())
 
 
-@pytest.mark.parametrize("length", range(40))
-def test_truncated_idx_file_is_refused(pair, length):
-    content = gzip.decompress(pair.read_bytes())
-    path = pair.with_suffix("")
-    path.write_bytes(content[:length])
-    with pytest.raises(UserError, match=r"t-images-idx3-ubyte: "):
-        read_images(path, ImagesConfig())
-
-
-def test_damaged_gzip_is_refused(pair):
-    packed = bytearray(pair.read_bytes())
-    packed[10:14] = b"\xff\xff\xff\xff"
-    pair.write_bytes(bytes(packed))
-    with pytest.raises(
-        UserError, match=r"t-images-idx3-ubyte.gz: the gzip file is (damaged|cut off)"
-    ):
-        read_images(pair, ImagesConfig())
+def test_hidden_files_are_ignored_and_others_counted(folder):
+    for name in (".DS_Store", "._0.png", ".hidden/0.png", "a.heic", "more/b.heic"):
+        (folder / "cat" / name).parent.mkdir(exist_ok=True)
+        (folder / "cat" / name).write_bytes(b"x")
+    (folder / "cat" / "0.png").rename(folder / "cat" / "more" / "0.PNG")
+    images = read_images(folder, ImagesConfig())
+    assert images.labels == ("cat",) * 3 + ("dog",) * 3
+    assert images.left_out() == (f"{folder}: skipped 2 other files; first: {folder}/cat/a.heic.",)
 
 
 def test_list_names_line_and_image(folder):
     (folder / "list.csv").write_text("file,label\ncat/0.png,a\ndog/9.png,b\n")
-    with pytest.raises(UserError, match=r"list.csv, line 3 .dog/9.png.: .*dog/9.png: no such file"):
+    with pytest.raises(UserError, match=r"list.csv, line 3.*: .*dog/9.png: no such file"):
         read_images(folder / "list.csv", ImagesConfig())
-    for content in (
-        "cat/0.png,a\rcat/1.png,b\r",
-        'cat/0.png,a\ncat/1.png,"b\n',
-        "cat/0.png," + "x" * 200_000,
-    ):
-        (folder / "list.csv").write_text(content)
-        with pytest.raises(
-            UserError, match=r"list.csv, line [12]: (not a valid row of CSV|contains a carr)"
-        ):
-            read_images(folder / "list.csv", ImagesConfig())
-
-
-def test_list_of_another_computer_finds_images_by_the_last_part_of_their_names(folder, tmp_path):
-    expected = read_images(folder, ImagesConfig()).pixels[:2]
-    for names in (
-        ("/home/x/cat/0.png", "/home/x/cat/1.png"),
-        ("C:\\x\\0.PNG", "C:\\x\\1.png"),
-        ("0.PNG", "./1.PNG"),
-    ):
-        (folder / "cat" / "list.csv").write_text(f"file,label\n{names[0]},a\n{names[1]},b\n")
-        with pytest.warns(
-            UserWarning, match=r"images are found by the last parts of their names, here 0.png"
-        ):
-            found = read_images(folder / "cat" / "list.csv", ImagesConfig())
-        assert (found.pixels == expected).all()
-    (folder / "cat" / "list.csv").write_text("file,label\n/x/0.png,a\n/y/0.png,b\n")
-    with (
-        pytest.warns(UserWarning, match="by the last part"),
-        pytest.raises(UserError, match=r"/x/0.png and /y/0.png would both be the file 0.png"),
-    ):
-        read_images(folder / "cat" / "list.csv", ImagesConfig())
-    with pytest.warns(UserWarning, match="by the last part"):
-        assert (
-            len(read_images(folder / "cat" / "list.csv", ImagesConfig(on_bad="skip")).skipped) == 1
-        )
-    outside, twice = folder / "dog" / "0.png", "./0.png,a\n0.png,a\n"
-    (folder / "cat" / "list.csv").write_text(f"file,label\n{outside},a\n../dog/1.png,b\n{twice}")
-    assert read_images(folder / "cat" / "list.csv", ImagesConfig()).pixels[:, 0, 0, 0].tolist() == [
-        200,
-        201,
-        10,
-        10,
-    ]
-
-
-def test_memory_of_a_data_set_is_limited(folder, monkeypatch):
-    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
-    for size, is_refused in ((512, False), (1024, True)):
-        config = ImagesConfig(size=size)
-        if is_refused:
-            with pytest.raises(
-                UserError, match=r"1.png: the images up to here take more than 4,194,304 bytes"
-            ):
-                read_images(folder, config)
-        else:
-            assert len(read_images(folder, config)) == 6
-
-
-def _truncate(path: Path) -> None:
-    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+    images = read_images(folder / "list.csv", ImagesConfig(on_bad="skip"))
+    assert (images.labels, len(images.skipped)) == (("a",), 1)
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path):
-    with pytest.raises(UserError, match="nowhere does not exist"):
+    with pytest.raises(UserError, match="nowhere: no such file"):
         read_images(tmp_path / "nowhere", ImagesConfig())
     with pytest.raises(UserError, match="expected a folder for each class"):
-        read_images(tmp_path, ImagesConfig())
-    (tmp_path / "cat").mkdir()
-    with pytest.raises(UserError, match="contains no image"):
         read_images(tmp_path, ImagesConfig())
 
 

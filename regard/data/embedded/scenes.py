@@ -33,7 +33,6 @@ from regard.data.images.dataset import (
     read_images,
     read_training_images,
 )
-from regard.data.images.files import ImageFiles
 from regard.data.text.labels import Labels
 from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
@@ -361,11 +360,10 @@ def read_captions(
     on_bad = on_bad or config.on_bad
     pairs = read_pairs(path, header=config.header, on_bad=on_bad, names=("image", "text"))
     pixels, texts = [], []
-    skipped, files = [*pairs.skipped], ImageFiles.from_path(Path(path).parent)
+    skipped, folder = [*pairs.skipped], Path(path).parent
     for index, (name, text) in enumerate(pairs):
         try:
-            file = files.resolve(name, pairs.where(index))
-            pixels.append(read_image_array(file, config, shape, pairs.where(index)))
+            pixels.append(read_image_array(folder / name, config, shape, pairs.where(index)))
         except UserError as error:
             if on_bad == "error":
                 raise

@@ -1,6 +1,6 @@
 """IDX files, the format of MNIST: big-endian arrays of bytes."""
 
-import math
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,28 +13,15 @@ MAGIC_IMAGES, MAGIC_LABELS = 2051, 2049
 
 
 def read_idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
-    """Read the bytes of an IDX file, and check them against the sizes in its header."""
+    """Read the bytes of an IDX file, plain or compressed. Raises UserError naming the file."""
     content = read_unpacked(path)
-    header = (
-        np.frombuffer(content[: 4 + 4 * axes], ">i4")
-        if len(content) >= 4 + 4 * axes
-        else np.zeros(0, ">i4")
-    )
-    if not len(header) or header[0] != magic:
-        actual = f"{header[0]}" if len(header) else f"{len(content)} bytes"
+    try:
+        found, *sizes = struct.unpack_from(f">{1 + axes}i", content)
+        if found != magic:
+            raise ValueError(f"expected magic number {magic}, got {found}")
+        values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(sizes)
+    except (struct.error, ValueError) as error:
         raise UserError(
-            f"{path}: not an IDX file of {'images' if axes > 1 else 'labels'}: expected magic "
-            f"number {magic}, "
-            f"got {actual}."
-        )
-    sizes = tuple(int(size) for size in header[1:])
-    stated = " x ".join(map(str, sizes))
-    if min(sizes) < 1:
-        raise UserError(f"{path}: sizes in the header must be at least 1, got {stated}.")
-    body = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
-    if body.size != math.prod(sizes):
-        raise UserError(
-            f"{path}: its header states {stated} bytes, but the file holds {body.size:,}: "
-            f"truncated?"
-        )
-    return body.reshape(sizes).copy()  # writable, as torch shares this memory
+            f"{path}: not an IDX file of {axes} axes, or truncated: {error}."
+        ) from error
+    return values.copy()  # writable, as torch shares this memory

@@ -27,12 +27,13 @@ from regard.data.held_out import describe_held_out, hold_out, last_part
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import read_sound
 from regard.data.sound.recordings import Recordings, mix_scene
+from regard.data.tables import as_text, read_table
 from regard.data.text.labels import Labels
-from regard.data.text.lines import locate
-from regard.data.text.rows import read_table
 from regard.errors import UserError
 
-_COLUMNS = ("file|filename", "onset", "duration|offset", "label|event_label")
+_COLUMNS = ("file", "onset", "duration", "label")
+_MORE_COLUMNS = ("filename", "offset", "event_label")
+"""Names in tables of DCASE."""
 _MIN_INSIDE = 1 / 3
 _MIN_SECONDS = 1e-5
 _MAX_TEMPO, _MAX_SHIFT = 1.15, 0.1
@@ -308,13 +309,17 @@ def _read_table(
 ) -> dict[str, list[tuple[str, SoundEvent | None]]]:
     """Return the rows of each file: location, and event or None."""
     by_file: dict[str, list[tuple[str, SoundEvent | None]]] = {}
-    records = read_table(
-        path, _COLUMNS, numeric=("onset", "duration", "offset"), header=config.header
-    )
-    for number, row in records.rows:
-        where = locate(path, number)
+    if config.header == "no":
+        numbers = range(1, 1 + len(_COLUMNS))
+        table = read_table(path, [*numbers], header="no", bad_rows=bad_rows)
+    else:
+        names = (*_COLUMNS, *_MORE_COLUMNS)
+        table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
+    for number, cells in table:
+        where = table.where(number)
         with bad_rows.catch(where):
-            file, filename, onset, duration, offset, label, event_label = records.parse(row)
+            file, onset, duration, label, *more = [as_text(cell).strip() for cell in cells]
+            filename, offset, event_label = more or ("", "", "")
             file, label = file or filename, label or event_label
             if not file:
                 raise UserError(f"{where}: expected the name of a sound file, got none.")

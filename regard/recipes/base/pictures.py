@@ -23,14 +23,13 @@ from regard.data.images.dataset import (
     read_training_images,
     to_image_array,
 )
-from regard.data.images.files import ImageFiles, UprightImage, decode_image, prepare_image
-from regard.data.text.lines import locate
+from regard.data.images.files import decode_image, prepare_image
 from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.config import OtherImages, replace_shared
-from regard.recipes.base.inputs import Input, resolve_input
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
 
@@ -80,14 +79,12 @@ def prepare_pixels(
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
-    files = ImageFiles.from_path(path.parent)
-    for line, name, problem in read_sources(
-        path, "file", column=data.file_column, header=data.header
-    ):
-        yield resolve_input(files, name.strip(), locate(path, line), problem)
+    for _, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
+        file = str(path.parent / name.strip())
+        yield Input(file, file, problem=problem)
 
 
-def to_image(given: Any, where: str) -> UprightImage:
+def to_image(given: Any, where: str) -> PillowImage:
     """Return an input as an image, prepared as files are.
 
     given:  image file (`File`), Pillow image, or uint8 array (height, width) or (height, width,
@@ -121,7 +118,7 @@ def to_image(given: Any, where: str) -> UprightImage:
 
 def to_color_image(given: Any, where: str) -> PillowImage:
     """Return an input (see `to_image`) as an image in RGB. Raises UserError naming the input."""
-    return to_image(given, where).image.convert("RGB")
+    return to_image(given, where).convert("RGB")
 
 
 class ImageSplits:

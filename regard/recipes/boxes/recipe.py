@@ -72,7 +72,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             "test": (data.test, data.test_images),
         }[split]
         assert path is not None
-        return read_boxes(path, images, data, option=f"--data.{split}-images")
+        return read_boxes(path, images, data)
 
     def read_other(self, other: OtherBoxes) -> Images:
         return read_boxes(other.test[0], other.images, replace_shared(self.config.data, other))

@@ -86,7 +86,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             images = CaptionedShapes(split, self.run.seed, data)
         elif split == "test":
             assert data.test is not None
-            images = read_captions(data.test, data.test_images, data, option="--data.test-images")
+            images = read_captions(data.test, data.test_images, data)
         else:
             images = self._splits[split == "val"]
         return _to_examples(images, data.on_bad)

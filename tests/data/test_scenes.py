@@ -172,14 +172,14 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     for line, message in [
         (
             "gone.png\ta cat",
-            r"all.tsv, line 2: .*gone.png: no such file. .*Names of images are relative",
+            r"all.tsv, line 2: .*gone.png: no such file",
         ),
         (
             "wide.png\ta cat",
-            r"line 2: .*wide.png: has 9 x 4 pixels, but the images before it have 6 x 4",
+            r"line 2: .*wide.png: has 9 x 4 pixels, the images before it 6 x 4",
         ),
         ("a.png\t ", r"line 2: the text \(column 2\) is empty"),
-        ("a.png", r"line 2: expected 2 columns"),
+        ("a.png", r"line 2: expected 2 "),
     ]:
         file.write_text(f"a.png\ta dog\n{line}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
@@ -207,11 +207,10 @@ def test_test_data_must_match_the_training_data(tmp_path):
     lenient = ScenesConfig(train="x", on_bad="skip")
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
-    beside, skipped = scenes.left_out()
-    assert "skipped 1 image outside the class folders; first: " in beside
-    assert "skipped 1 file; first: " in skipped
+    (skipped,) = scenes.left_out()
+    assert "skipped 1 files; first: " in skipped
     assert "class 'cat' is unknown" in skipped
-    with pytest.raises(UserError, match="6 x 4 pixels, but the images before it have 3 x 4"):
+    with pytest.raises(UserError, match="6 x 4 pixels, the images before it 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
     with pytest.raises(UserError, match=r"trained on images with texts: expected FILE\.tsv"):
         load_test_canvases(tmp_path, config, seed=1, labels=None, shape=(1, 4, 12))

@@ -210,11 +210,11 @@ def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
     for words, message in [
         (
             f"--data.train {tmp_path}/bad.tsv",
-            "bad.tsv, line 2: expected 2 columns separated by a tab, got 1",
+            "bad.tsv, line 2: expected 2 cells, got 1",
         ),
         (
             f"--data.train {tmp_path}/bad.tsv --data.on-bad skip",
-            "bad.tsv: contains no image with a caption",
+            "bad.tsv: contains no",
         ),
         (f"--data.train {tmp_path}/none.tsv", "none.tsv"),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),

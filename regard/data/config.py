@@ -222,8 +222,7 @@ class ImagesConfig:
     given."""
 
     on_bad: OnBad = "error"
-    """Handling of files that are not images, and of class folders with files but no image: error
-    stops; skip leaves them out and counts them."""
+    """Handling of files that are not images: error stops; skip leaves them out and counts them."""
 
     target: TargetKind = "class"
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or
@@ -452,21 +451,19 @@ class BoxesConfig:
     shapes if not given."""
 
     train_images: str | None = None
-    """Folder or tar of the training images. If not given: a folder or tar beside the boxes that is
-    named like the last part of the file name (instances_train.json: train or train.tar) or
-    `images`, then the folder of the file."""
+    """Folder or tar of the training images. The folder of `train` if not given."""
 
     val: str | None = None
     """Validation boxes. A fraction of the training images if not given."""
 
     val_images: str | None = None
-    """Folder or tar of the validation images."""
+    """Folder or tar of the validation images. The folder of `val` if not given."""
 
     test: str | None = None
     """Test boxes."""
 
     test_images: str | None = None
-    """Folder or tar of the test images."""
+    """Folder or tar of the test images. The folder of `test` if not given."""
 
     val_share: FractionWithin = 0.1
     """Fraction of the training images that is used for validation if `val` is not given: a random
@@ -484,8 +481,8 @@ class BoxesConfig:
     """Input height in pixels."""
 
     on_bad: OnBad = "error"
-    """Handling of missing or damaged images, and of boxes without area, outside their image or
-    without a known image: error stops; skip leaves them out and counts them."""
+    """Handling of missing or damaged images, and of boxes without an area inside their image: error
+    stops; skip leaves them out and counts them."""
 
 
 @settings
@@ -507,21 +504,19 @@ class CaptionsConfig:
     scenes of shapes, with sentences, if not given."""
 
     train_images: str | None = None
-    """Folder or tar of the training images. If not given: a folder or tar beside the captions that
-    is named like the last part of the file name (captions_train.json: train or train.tar) or
-    `images`, then the folder of the file."""
+    """Folder or tar of the training images. The folder of `train` if not given."""
 
     val: str | None = None
     """Validation captions. A fraction of the training images if not given."""
 
     val_images: str | None = None
-    """Folder or tar of the validation images."""
+    """Folder or tar of the validation images. The folder of `val` if not given."""
 
     test: str | None = None
     """Test captions."""
 
     test_images: str | None = None
-    """Folder or tar of the test images."""
+    """Folder or tar of the test images. The folder of `test` if not given."""
 
     val_share: FractionWithin = 0.1
     """Fraction of the training images that is used for validation if `val` is not given: a random

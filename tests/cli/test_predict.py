@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

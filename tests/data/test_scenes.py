@@ -178,7 +178,7 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
             "wide.png\ta cat",
             r"line 2: .*wide.png: has 9 x 4 pixels, the images before it 6 x 4",
         ),
-        ("a.png\t ", r"line 2: the text \(column 2\) is empty"),
+        ("a.png\t ", "line 2: the text is empty"),
         ("a.png", r"line 2: expected 2 "),
     ]:
         file.write_text(f"a.png\ta dog\n{line}\n", encoding="utf-8")

@@ -9,7 +9,6 @@ Boxes are x, y, width, height in pixels from the top left corner of the upright 
 clipped to the image.
 """
 
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from regard.data.config import BoxesConfig
 from regard.data.images.coco import read_coco_boxes
 from regard.data.images.files import ImageFiles
 from regard.data.tables import as_text, read_table
+from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.compression import plain_name
 
@@ -61,7 +61,7 @@ def read_boxes(
         for place, numbers, label in rows:
             with bad_rows.catch():
                 boxes.append(_clip(numbers, size, place))
-                labels.append(unicodedata.normalize("NFC", label))
+                labels.append(normalize_label(label))
         array = np.array(boxes, np.float64).reshape(-1, 4)
         items.append(Annotated(file, array, tuple(labels), where))
     if not items:

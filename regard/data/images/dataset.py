@@ -13,8 +13,7 @@ Handwritten Digits", UCI Machine Learning Repository, 1998, doi 10.24432/C50P49,
 part).
 """
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,8 +26,8 @@ from regard.data.config import ImagesConfig
 from regard.data.held_out import hold_out
 from regard.data.images.files import ENDINGS, read_image
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
-from regard.data.images.lists import read_image_list
-from regard.data.tables import is_table, locate
+from regard.data.tables import as_text, is_table, locate
+from regard.data.text.labels import normalize_label, read_labels
 from regard.errors import UserError
 
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
@@ -108,9 +107,7 @@ def read_images(
     if path.is_dir():
         rows, notices = _list_folder(path)
     else:
-        listed, skipped = read_image_list(path, config)
-        bad_rows = BadRows(config.on_bad, "images", before=skipped)
-        rows = [(path.parent / name, label, locate(path, line)) for line, name, label in listed]
+        rows = _read_list(path, config, bad_rows)
     arrays, labels, locations = [], [], []
     for file, label, where in rows:
         with bad_rows.catch():
@@ -119,9 +116,7 @@ def read_images(
             shape = _shape_of(array)
             arrays.append(array)
             locations.append(where or str(file))
-            labels.append(
-                unicodedata.normalize("NFC", label) if config.target == "class" else label
-            )
+            labels.append(normalize_label(label) if config.target == "class" else label)
     if not arrays:
         raise UserError(f"{path}: contains no readable image. {bad_rows.skipped.describe()}")
     return ImageDataset(
@@ -225,6 +220,22 @@ def _list_folder(path: Path) -> tuple[list[Row], tuple[str, ...]]:
     if others:
         return rows, (f"{path}: skipped {len(others):,} other files; first: {others[0]}.",)
     return rows, ()
+
+
+def _read_list(path: Path, config: ImagesConfig, bad_rows: BadRows) -> Iterator[Row]:
+    """Yield the rows of a list; several labels or numbers are a JSON list."""
+    table = read_labels(
+        path,
+        ("file", config.file_column),
+        config.label_column,
+        target=config.target,
+        header=config.header,
+        bad_rows=bad_rows,
+    )
+    for number, cells in table:
+        with bad_rows.catch(locate(path, number)):
+            file, label = [as_text(cell).strip() for cell in cells]
+            yield path.parent / file, label, locate(path, number)
 
 
 def _shape_of(array: NDArray[np.uint8]) -> Shape:

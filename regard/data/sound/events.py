@@ -7,7 +7,6 @@ inside. In training, a segment is time-stretched and shifted, differently in eac
 overfitting on few recordings.
 """
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,7 +27,7 @@ from regard.data.number_store import NumberStore
 from regard.data.sound.files import read_sound
 from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.tables import as_text, read_table
-from regard.data.text.labels import Labels
+from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
 _COLUMNS = ("file", "onset", "duration", "label")
@@ -347,7 +346,7 @@ def _parse_event(
             f"{where}: expected an onset of at least 0, a duration above 0 and a label, got onset "
             f"{onset}, {f'duration {duration}' if duration else f'offset {offset}'}, {label!r}."
         )
-    return SoundEvent(start, length, unicodedata.normalize("NFC", label))
+    return SoundEvent(start, length, normalize_label(label))
 
 
 def _assign(

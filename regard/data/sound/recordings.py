@@ -15,7 +15,6 @@ Source: Free Spoken Digit Dataset (splits by index).
 
 import hashlib
 import io
-import unicodedata
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.files import read_bytes
 
@@ -87,7 +87,7 @@ def read_recordings(path: Path, length: int) -> Recordings:
             f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a "
             "scene: raise --data.seconds."
         )
-    labels = tuple(unicodedata.normalize("NFC", name) for name in labels)
+    labels = tuple(normalize_label(name) for name in labels)
     recordings = Recordings(samples, offsets, labels, index, rate, str(path))
     for split in ("train", "val", "test"):
         if not len(recordings.indices(split)):

@@ -106,7 +106,7 @@ def test_long_captions_are_bad_lines(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"] + "b.png\tfour words are long\n")
     data = read_captions(folder / "a.tsv", folder / "images", CONFIG)
     with pytest.raises(
-        UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than --data.max-length 3"
+        UserError, match=r"a\.tsv, line 4: caption of 4 tokens, more than --data.max-length 3"
     ):
         data.limit_length(lambda text: len(text.split()), 3, "error")
     kept = data.limit_length(lambda text: len(text.split()), 3, "skip")

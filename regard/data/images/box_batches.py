@@ -20,12 +20,11 @@ from regard.data.text.labels import Labels
 
 _GRAY = 128
 _CACHE_BYTES = 2 << 30
-_LEAST_VISIBLE = 1 / 3
+_MIN_VISIBLE = 1 / 3
 
 
 class Frame(NamedTuple):
-    """Size of an image in pixels, and the factor by which it is scaled to the input size of the
-    model."""
+    """Size of an image in pixels, and the factor that scales it to the input size."""
 
     scale: float
     width: int
@@ -33,8 +32,7 @@ class Frame(NamedTuple):
 
 
 def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], Frame]:
-    """Scale an image to fit into (height, width, 3), and pad it with gray on the right or
-    bottom."""
+    """Scale an image to fit into (height, width, 3), and pad it with gray."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     array = np.full((height, width, 3), _GRAY, np.uint8)
@@ -72,12 +70,11 @@ class BoxBatches(BatchesByCount):
         self._cache: dict[int, tuple[NDArray[np.uint8], Frame]] = {}
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the examples."""
         return np.arange(len(self.data))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
-        """Return the tensors of the given images."""
         images, classes, regions = [], [], []
+        sides = np.array([self.width, self.height])
         for i in indices:
             image, frame = self._image(i)
             boxes, labels = self.data.items[i].boxes * frame.scale, self.classes[i]
@@ -86,12 +83,8 @@ class BoxBatches(BatchesByCount):
                 image, boxes, labels = _augment(image, boxes, labels, draw)
             images.append(image)
             classes.append(labels)
-            sides = np.array([self.width, self.height])
-            regions.append(
-                np.concatenate(
-                    ((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1
-                )
-            )
+            centers = (boxes[:, :2] + boxes[:, 2:] / 2) / sides
+            regions.append(np.concatenate((centers, boxes[:, 2:] / sides), -1))
         source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
         return Batch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
 
@@ -100,8 +93,7 @@ class BoxBatches(BatchesByCount):
         return self._image(i)[1]
 
     def _image(self, i: int) -> tuple[NDArray[np.uint8], Frame]:
-        """Return image i at the input size of the model, and its frame; cached up to a limit of
-        memory."""
+        """Return image i at the input size, and its frame; cached up to a limit of memory."""
         if i not in self._cache:
             resized = resize_and_pad(self.data.load(i), self.width, self.height)
             if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:
@@ -117,12 +109,13 @@ def _augment(
     draw: np.random.Generator,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.int64]]:
     height, width = image.shape[:2]
+    size = np.array([width, height])
     scale = draw.uniform(0.8, 1.4)
     sign = np.where(draw.random(2) < 0.5, -1.0, 1.0)
     # new = middle + sign scale (old - middle) + shift; the shift is at most the overhang of the
     # scaled image + 5 %
-    reach = (abs(scale - 1) / 2 + 0.05) * np.array([width, height])
-    middle, shift = np.array([width, height]) / 2, draw.uniform(-1, 1, 2) * reach
+    reach = (abs(scale - 1) / 2 + 0.05) * size
+    middle, shift = size / 2, draw.uniform(-1, 1, 2) * reach
     slope, offset = sign * scale, middle - sign * scale * middle + shift
     # Pillow takes the inverse transform: old = (new - offset) / slope.
     inverse = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
@@ -134,15 +127,13 @@ def _augment(
         fillcolor=(_GRAY,) * 3,
     )
     pixels = np.asarray(moved, np.float32) - 128
-    pixels = (
-        pixels * draw.uniform(0.75, 1.25) * draw.uniform(0.9, 1.1, 3) + 128 + draw.uniform(-20, 20)
-    )
+    contrast, tint = draw.uniform(0.75, 1.25), draw.uniform(0.9, 1.1, 3)
+    pixels = pixels * contrast * tint + 128 + draw.uniform(-20, 20)
     image = np.clip(pixels, 0, 255).astype(np.uint8)
-    ends = (
-        np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1) * slope + offset
-    )  # (boxes, 2 ends, 2)
+    ends = np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1)  # (boxes, 2 ends, 2)
+    ends = ends * slope + offset
     first, last = ends.min(1), ends.max(1)
     area = (last - first).prod(-1)
-    first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
-    keep = (last - first).prod(-1) >= np.maximum(_LEAST_VISIBLE * area, 1.0)
+    first, last = np.clip(first, 0, size), np.clip(last, 0, size)
+    keep = (last - first).prod(-1) >= np.maximum(_MIN_VISIBLE * area, 1.0)
     return image, np.concatenate((first, last - first), -1)[keep], labels[keep]

@@ -131,7 +131,7 @@ class CaptionedImages:
                     kept.append((where, text))
                 else:
                     bad_rows.add(
-                        f"{where}: the caption has {size} tokens, more than --data.max-length {most}"
+                        f"{where}: caption of {size} tokens, more than --data.max-length {most}"
                     )
             if kept:
                 items.append(item._replace(captions=kept))

@@ -30,34 +30,26 @@ class ImageBatches(BatchesByCount):
         self.pixels, self.labels, self.augment = pixels, np.asarray(labels), augment
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the examples."""
         return np.arange(len(self.labels))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
-        """Return the tensors of these rows."""
         rows = self.pixels[list(indices)]
         if self.augment != "none":
-            rows = np.stack(
-                [self._augment(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
-            )
+            pairs = zip(rows, indices, strict=True)
+            rows = np.stack([self._augment(row, epoch, i) for row, i in pairs])
         target = torch.from_numpy(self.labels[list(indices)])
         return Batch(torch.from_numpy(rows).float() / 255, target, tuple(indices))
 
     def _augment(self, image: np.ndarray, epoch: int, index: int) -> np.ndarray:
-        """Return the image shifted by up to an eighth of its sides with zero padding, and possibly
-        flipped."""
+        """Shift an image by up to an eighth of its sides with zero padding, and maybe flip it."""
         draw = np.random.PCG64(np.random.SeedSequence((self.seed, epoch, index))).random_raw(3)
         if self.augment == "shift-flip" and draw[2] % 2:
             image = image[:, :, ::-1]
-        height, width = image.shape[1:]
-        down, right = (
-            int(number % (2 * (side // 8) + 1)) - side // 8
-            for number, side in zip(draw[:2], (height, width), strict=True)
-        )
+        slices_to, slices_from = [slice(None)], [slice(None)]
+        for number, side in zip(draw[:2], image.shape[1:], strict=True):
+            shift = int(number % (2 * (side // 8) + 1)) - side // 8
+            slices_to.append(slice(max(0, shift), side + min(0, shift)))
+            slices_from.append(slice(max(0, -shift), side + min(0, -shift)))
         moved = np.zeros_like(image)
-        moved[:, max(0, down) : height + min(0, down), max(0, right) : width + min(0, right)] = (
-            image[
-                :, max(0, -down) : height + min(0, -down), max(0, -right) : width + min(0, -right)
-            ]
-        )
+        moved[tuple(slices_to)] = image[tuple(slices_from)]
         return moved

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.folder_files import count_suffixes, describe_skipped_files, is_ignored
-from regard.data.named_files import NamedFiles
 from regard.errors import UserError
 
 TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
@@ -39,19 +38,6 @@ class Input(NamedTuple):
         """Return file, line and source, as far as there are, for JSON."""
         parts = {"file": self.file, "line": self.line, "source": self.source}
         return {name: part for name, part in parts.items() if part is not None}
-
-
-def resolve_input(files: NamedFiles, name: str, where: str, problem: str = "") -> Input:
-    """Return the file that a list names as an input, with a problem if there is none.
-
-    where:   location of the name in the list, for messages.
-    problem: reason why the list has no name there.
-    """
-    try:
-        file = str(files.path / name if problem else files.resolve(name, where))
-    except UserError as error:
-        file, problem = str(files.path / name), str(error)
-    return Input(file, file, problem=problem)
 
 
 def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:

@@ -1,19 +1,16 @@
 """Sampling from a causal language model with temperature, top-k and top-p (nucleus) filtering.
 
-    p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own distribution; 0: the most
-    likely token top_k: only the k most likely tokens    top_p: the smallest set of most likely
-                        tokens with total probability >= p
+    p(u) ~ exp(logit_u / temperature)     1: the model's distribution; 0: the most likely token
+    top_k: only the k most likely tokens
+    top_p: the smallest set of most likely tokens with total probability >= p
 
-A model reads at most a context of k tokens. What the token after u_1 .. u_n is predicted from, if n
-> k:
+A model reads at most a context of k tokens. The token after u_1 .. u_n with n > k is predicted from
 
-    last       u_{n-k+1} .. u_n at positions 0 .. k - 1, read anew for each token: P(u | u_{n-k+1}
-    .. u_n)
+    last       u_{n-k+1} .. u_n at positions 0 .. k - 1, read anew for each token
     restart    the tokens since the last restart: when there are k, the context is cut to the last
-    k/2, read anew
-    slide      keys and values of u_{n-k+1} .. u_n, each computed when its token was read, from the
-               k before it; the same as causal attention with a window of k
-               (TransformerConfig.window) over all tokens
+               k/2, read anew
+    slide      keys and values of u_{n-k+1} .. u_n, each computed when its token was read; the same
+               as causal attention with a window of k (TransformerConfig.window) over all tokens
 
 A prompt of more than k tokens is cut to its last k.
 

@@ -66,19 +66,13 @@ class ClassifierConfig:
         check_reads(self.core, encodes=True, decodes=False)
         self.pool_query.check_kernel(self.core.kernel)
         if self.pool != "attention" and self.pool_query.has_choice:
-            raise ValueError(
-                f"pool_query.choice must be soft, without options, with pool={self.pool}, which "
-                f"has no query, got "
-                f"{self.pool_query.describe_choice()}"
-            )
+            changed = self.pool_query.describe_choice()
+            raise ValueError(f"pool_query.{changed} must not be given with pool={self.pool}")
         if self.pool != "attention" and self.pool_heads is not None:
-            raise ValueError(
-                f"pool_heads must not be given with pool={self.pool}, only with attention"
-            )
+            raise ValueError(f"pool_heads must not be given with pool={self.pool}")
         if self.pool == "first" and directions_of(self.core) == 1:
             raise ValueError(
-                "pool must be attention, last or mean with core.directions=1, got first: a forward "
-                "encoder has read no "
+                "pool must not be first with core.directions=1: a forward encoder has read no "
                 "other item at its first one"
             )
 

@@ -1,14 +1,14 @@
 """Contributions of the parts of a Transformer decoder to the logits of its target tokens, exactly.
 
     h_t = x_t + sum over blocks of self-attention_t + cross-attention_t + feed-forward_t
-    items of the decoder logit_t(y_t) - mean over v of logit_t(v) = sum over parts p of c_pt + c_t
+    logit_t(y_t) - mean over v of logit_t(v) = sum over parts p of c_pt + c_t
     c_pt = d_t . term_pt
 
-At the statistics of the input that it normalizes, each norm is linear: LayerNorm(x) = (x - mean(x))
-gamma / s + beta with s = sqrt(variance + eps), and RMSNorm(x) = x gamma / s. It is applied to every
-term: once at the end (norm order pre), or after each sum (post). c_t is what the shifts beta add.
-d_t is the output embedding of y_t minus the mean of all. The contributions are exact for this
-input; a part depends on the parts before it.
+where h_t are the items of the decoder. At the statistics of the input that it normalizes, each norm
+is linear: LayerNorm(x) = (x - mean(x)) gamma / s + beta with s = sqrt(variance + eps), and
+RMSNorm(x) = x gamma / s. It is applied to every term: once at the end (norm order pre), or after
+each sum (post). c_t is what the shifts beta add. d_t is the output embedding of y_t minus the mean
+of all. The contributions are exact for this input; a part depends on the parts before it.
 
 Source: elhage2021 (direct logit attribution; norms at their own statistics).
 """

@@ -1,20 +1,16 @@
 """Model: a reader, a core and a writer.
 
     h^Enc = encoder(x)              the items of the reader, encoded by the core
-    h^Dec = predictor(y, h^Enc)     the writer queries the core: targets delayed by one, or learned
-    queries, read h^Enc y~    = decoder(h^Dec)          the answer of the writer; in training, its
-    loss
-
-    queries = writer.embed_target(y)                         decoder inputs, if the core decodes a
-    target h^Enc   = writer.encode(core, reads(x))
-    h^Dec   = writer.read(core, h^Enc, queries=queries)
-    loss    = writer.loss(h^Dec, y)        y~ = writer.answer(h^Dec)
+    h^Dec = predictor(y, h^Enc)     the queries of the writer (targets delayed by one, or learned)
+                                    read h^Enc
+    y~    = decoder(h^Dec)          the answer of the writer; in training, its loss
 
 Any reader can be combined with any core and any writer. Without a reader, the core is a decoder
 alone, and the model a causal language model:
 
-    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        U
-    one-hot, W_e tied
+    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)
+
+where the rows of U are one-hot, and W_e is the table of both input and output.
 
 With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens,
 state)` takes one more token per row; the results equal those of `forward`.
@@ -22,7 +18,6 @@ state)` takes one more token per row; the results equal those of `forward`.
 Source: lectures, D.13 (GPT), E.11 (encoder-predictor-decoder view); radford2018, section 3.1.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -31,7 +26,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.choices import reinforce, sampling_choices
-from regard.compat.torch import has_hooks, is_eager
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
@@ -82,16 +76,14 @@ class ModelState:
 
 
 class Model(nn.Module):
-    """Model: reads + core + writes; as encoder, predictor and decoder: y~ = decoder(predictor(y,
-    encoder(x))).
+    """Reader, core and writer; y~ = decoder(predictor(y, encoder(x))).
 
     encoder:   the reader and the encoder of the core.
-    predictor: the queries of the writer, and the decoder of the core or a pool, which read what the
-    encoder returned.
+    predictor: the queries of the writer, and the decoder of the core or a pool, which read h^Enc.
     decoder:   the output layer of the writer.
 
-    reads:  None for a language model, whose core has no encoder.
-    Raises: TypeError or ValueError, naming the part, if the parts do not fit together.
+    reader: None for a language model, whose core has no encoder.
+    Raises: ValueError, naming the part, if the parts do not fit together.
     """
 
     def __init__(self, *, reader: Reader | None, core: Core, writer: Writer):
@@ -107,8 +99,7 @@ class Model(nn.Module):
         self.has_samples = bool(sampling_choices(self))
 
     def forward(self, source: Any = None, target: Any = None) -> Any:
-        """Return the answer of the writer; of a TokenWriter the logits of each next token of the
-        target."""
+        """Return the answer of the writer; of a TokenWriter the logits of each next token."""
         return self.decoder(self.hidden(source, target))
 
     def encoder(self, source: Any = None) -> Any:
@@ -123,11 +114,11 @@ class Model(nn.Module):
         return self.writer.encode(self.core, self.reader(source))
 
     def predictor(self, target: Any, encoded: Any, *, source: Any = None) -> Any:
-        """Return h^Dec, the hidden vectors from which the writer predicts, given what `encoder`
-        returned.
+        """Return h^Dec, the hidden vectors from which the writer predicts.
 
-        target: None if the core reads no target (`writer.part` is not decoder).
-        source: what `encoder` was given; only for a writer that continues it (TrackWriter).
+        target:  None if the core reads no target (`writer.part` is not decoder).
+        encoded: what `encoder` returned.
+        source:  what `encoder` was given; only for a writer that continues it (TrackWriter).
         """
         return self._read(encoded, self.writer.embed_target(target), source)
 
@@ -137,11 +128,8 @@ class Model(nn.Module):
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
         """Return h^Dec, the hidden vectors that the writer reads from the core."""
-        if self.reader is None:
-            _check_no_source(source)
-        queries = self.writer.embed_target(
-            target
-        )  # before the source: dropout draws its seeds in this order
+        # The target comes first: dropout draws its seeds in this order.
+        queries = self.writer.embed_target(target)
         return self._read(self.encoder(source), queries, source)
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
@@ -150,21 +138,16 @@ class Model(nn.Module):
         In training with keys sampled by `Hard("reinforce")`, its gradient includes theirs
         (regard.models.sampled).
         """
-        if self.has_samples and self.training and torch.is_grad_enabled():
-            return self._sampled_loss(batch)
-        total, nll = self.writer.loss(self.hidden(batch.source, batch.target), batch.target)
-        return BatchLoss(total, nll, self.count(batch))
-
-    def _sampled_loss(self, batch: SourceTargetBatch) -> BatchLoss:
-        """Return the loss plus the surrogate of the sampled keys, whose value is zero."""
+        if not (self.has_samples and self.training and torch.is_grad_enabled()):
+            total, nll = self.writer.loss(self.hidden(batch.source, batch.target), batch.target)
+            return BatchLoss(total, nll, self.count(batch))
         with reinforce(self) as samples:
             hidden = self.hidden(batch.source, batch.target)
         total, nll = self.writer.loss(hidden, batch.target)
         with torch.no_grad():
             costs = self.writer.costs(hidden, batch.target)
-        return BatchLoss(
-            total + surrogate(samples, costs, step_wise_choices(self)), nll, self.count(batch)
-        )
+        total = total + surrogate(samples, costs, step_wise_choices(self))  # whose value is zero
+        return BatchLoss(total, nll, self.count(batch))
 
     def count(self, batch: SourceTargetBatch) -> int:
         """Return the number of predictions of a batch, such as target tokens."""
@@ -179,7 +162,6 @@ class Model(nn.Module):
 
         rows: number of rows of a model without a reader.
         """
-        _warn_of_unused_hooks(self)
         if self.reader is None:
             _check_no_source(source)
             return ModelState(self.core.start(None, rows=rows))
@@ -190,6 +172,7 @@ class Model(nn.Module):
     ) -> tuple[Float[Tensor, "rows vocab"], ModelState]:
         """Return the logits of the next token after one more token per row, and the next state.
 
+        Hooks on modules with a `step` of their own are not called: their `forward` does not run.
         Raises: TypeError if the writer does not decode targets in order.
         """
         item = self.writer.embed(tokens.unsqueeze(1), state.position).squeeze(1)
@@ -197,24 +180,20 @@ class Model(nn.Module):
         return self.writer.answer(hidden), ModelState(core, state.position + 1)
 
     def slide(self, state: ModelState, window: int) -> ModelState:
-        """Return the state with the keys and values of the last `window` targets only, in later
-        steps too.
+        """Return the state with the keys and values of the last `window` targets only.
 
-        Raises: ValueError, with the reason, if the core cannot drop keys and values
-                (`Core.slide_refusal`).
+        Raises: ValueError if the core cannot drop keys and values.
         """
         return replace(state, core=self.core.slide(state.core, window))
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
-        """Return the logits of the token after these tokens of a language model, all read at once
-        from position 0.
+        """Return the logits of the token after these tokens, all read at once from position 0.
 
         Raises: TypeError if the model has a reader.
         """
         if self.reader is not None:
-            raise TypeError(
-                f"`next_logits` needs a model without a reader, got a {type(self.reader).__name__}"
-            )
+            kind = type(self.reader).__name__
+            raise TypeError(f"`next_logits` needs a model without a reader, got a {kind}")
         hidden = self.core(self.writer.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
         return self.writer.answer(hidden[:, -1])
 
@@ -226,80 +205,38 @@ class Model(nn.Module):
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
         source = None if self.reader is None else form_of(self.reader, TableForm)
-        return TextForm(
-            source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
-        )
+        core, writer = form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
+        return TextForm(source, core, writer)
 
 
 def _check_no_source(source: Any) -> None:
     if source is not None:
-        raise TypeError(
-            f"`source` must be None, since the model has no reader, got a {type(source).__name__}"
-        )
-
-
-def _warn_of_unused_hooks(model: Model) -> None:
-    """Warn of hooks on modules that are used by `step` instead of `forward` in decoding."""
-    if not is_eager():
-        return
-    names = [
-        name or "the model"
-        for name, part in model.named_modules()
-        if hasattr(part, "step") and has_hooks(part)
-    ]
-    if names:
-        warnings.warn(
-            f"hooks of {', '.join(names)} are not called in decoding, which computes `step` "
-            f"instead of `forward`; "
-            "register them on the attention or the feed-forward network of a block",
-            stacklevel=3,
-        )
+        kind = type(source).__name__
+        raise TypeError(f"`source` must be None, since the model has no reader, got a {kind}")
 
 
 def _check_parts(reader: Reader | None, core: Core, writer: Writer) -> None:
-    """Raise TypeError or ValueError, naming the part, if a model cannot consist of these parts."""
-    for name, part, kind in (
-        ("reader", reader, Reader),
-        ("core", core, Core),
-        ("writer", writer, Writer),
-    ):
-        if not isinstance(part, kind) and not (part is None and name == "reader"):
-            raise TypeError(f"`{name}` must be a {kind.__name__}, got {type(part).__name__}")
-    who, kind = type(core).__name__, type(writer).__name__
+    """Raise ValueError, naming the part, if a model cannot consist of these parts."""
+    decodes, kind = writer.part != "encoder", type(writer).__name__
     if reader is None and writer.part != "decoder":
-        raise ValueError(f"`reader` must be a Reader, since a {kind} needs a source, got None")
+        raise ValueError(f"`reader` must not be None: a {kind} needs a source")
     if core.encodes != (reader is not None):
-        reason = (
-            "the model has no reader"
-            if reader is None
-            else f"a {type(reader).__name__} gives it a source"
-        )
-        raise ValueError(
-            f"`core` must be built with encodes={reader is not None}, since {reason}, got {who}"
-        )
-    if writer.part != "encoder" and not core.decodes:
-        raise ValueError(
-            f"`core` must be built with decodes=True, since a {kind} reads its decoder, got {who}"
-        )
-    if writer.part != "encoder" and core.in_order != (writer.part == "decoder"):
-        what = "targets in order" if writer.part == "decoder" else "a set of queries"
-        raise ValueError(
-            f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes "
-            f"{what}, got {who}"
-        )
+        raise ValueError(f"`core` must have encodes={reader is not None} for reader={reader}")
+    if decodes and not core.decodes:
+        raise ValueError(f"`core` must have decodes=True: a {kind} reads its decoder")
+    if decodes and core.in_order != (writer.part == "decoder"):
+        raise ValueError(f"`core` must have in_order={not core.in_order} for a {kind}")
     if writer.part == "set" and writer.set_outputs not in (None, core.set_outputs):
         raise ValueError(
-            f"`writer` must be built with blocks={core.set_outputs}, the decoder blocks of the "
-            f"core, got {kind} with "
-            f"{writer.set_outputs}"
+            f"`writer` must have blocks={core.set_outputs}, the number of decoder blocks of the "
+            f"core, got {writer.set_outputs}"
         )
     if reader is not None and reader.dim not in (None, core.width):
         raise ValueError(
             f"`reader` must give items of the core's width, {core.width}, got dim={reader.dim}"
         )
-    expected = core.memory_dim if writer.part == "encoder" else core.width
+    name, expected = ("width", core.width) if decodes else ("memory_dim", core.memory_dim)
     if writer.dim not in (None, expected):
-        name = "memory_dim" if writer.part == "encoder" else "width"
         raise ValueError(
             f"`writer` must take vectors of the core's {name}, {expected}, got dim={writer.dim}"
         )

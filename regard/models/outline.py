@@ -1,9 +1,9 @@
-"""Outline of a model as encoder, predictor and decoder: what is read, core, queries, what is
-written, with shapes.
+"""Outline of a model as encoder, predictor and decoder: its stages, and the shapes of results.
 
     h^Enc = encoder(x)              the reader, and the encoder of the core
-    h^Dec = predictor(y, h^Enc)     queries (the target delayed by one, or learned), and the core's
-    decoder or a pool y~    = decoder(h^Dec)          the writer
+    h^Dec = predictor(y, h^Enc)     queries (the target delayed by one, or learned), and the decoder
+                                    of the core or a pool
+    y~    = decoder(h^Dec)          the writer
 
 Axes whose size varies have names: batch, source, target. `regard look RUN --model` prints or draws
 an outline.
@@ -14,29 +14,12 @@ Source: lectures, E.11 (encoder-predictor-decoder).
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
-from regard.models.cores.core import Core
-from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
-from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
-from regard.models.readers.images import ImageReader
-from regard.models.readers.points import PointReader
-from regard.models.readers.reader import Reader
-from regard.models.readers.series import SeriesReader
-from regard.models.readers.sound import FrameReader
-from regard.models.readers.tracks import TrackReader
-from regard.models.writers.sets import SetWriter
-from regard.models.writers.tags import TagWriter
-from regard.models.writers.tokens import TokenWriter
-from regard.models.writers.tracks import TrackWriter
-from regard.models.writers.vector import VectorWriter
-from regard.models.writers.writer import Writer
-
-Shape = tuple[int | str, ...]
-"""Sizes of a tensor, and names of axes whose size varies."""
+from regard.models.readers.reader import Shape
 
 
 class Stage(NamedTuple):
@@ -59,8 +42,7 @@ class Outline(NamedTuple):
     encoding: tuple[Stage, ...]
     """Empty for a model without a reader."""
     predicting: tuple[Stage, ...]
-    """The first stage of part predictor that is the core's, or else the first stage, reads
-    h^Enc."""
+    """The last stage of part predictor, or else the first stage, reads h^Enc."""
 
     @property
     def joint(self) -> int:
@@ -70,10 +52,10 @@ class Outline(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return the stages as a table of text."""
-        rows = [
-            (stage.part, stage.name, stage.detail, stage.symbol, format_shape(stage.shape))
-            for stage in (*self.encoding, *self.predicting)
-        ]
+        rows = []
+        for stage in (*self.encoding, *self.predicting):
+            shape = format_shape(stage.shape)
+            rows.append((stage.part, stage.name, stage.detail, stage.symbol, shape))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
@@ -93,72 +75,60 @@ def outline(model: nn.Module) -> Outline:
     if not isinstance(model, Model):
         raise TypeError(f"`model` must be a Model or an autoencoder, got {type(model).__name__}")
     reader, core, writer = model.reader, model.core, model.writer
+    own, encodings = [], []  # parameters of the core's decoder and encoder
+    for name, value in core.named_parameters():
+        is_encoder = name.startswith("encoder") or not core.decodes
+        (encodings if is_encoder else own).append(value)
     encoded: Shape = ()
-    encoding: tuple[Stage, ...] = ()
+    encoding: list[Stage] = []
     if reader is not None:
-        source, items = _reader_shapes(reader)
+        source, items = reader.shapes()
         encoded = (*items[:-1], core.memory_dim)
-        encoding = (
+        detail = _join(_layers(core.num_layers("encoder")), _count(encodings))
+        encoding = [
             Stage("input", "source", "", "x", source),
-            Stage("encoder", type(reader).__name__, _parameters([reader]), "", items),
-            Stage("encoder", type(core).__name__, _describe_encoder(core), "h^Enc", encoded),
-        )
-    hidden, answer = _writer_shapes(writer, encoded)
-    predicting: list[Stage] = []
-    counted: list[nn.Module] = []
-    if isinstance(writer, TokenWriter):
-        counted = [part for part in (writer.inputs, writer.positions) if part is not None]
-        predicting += [
-            Stage("input", "target, delayed by one", "", "y", ("batch", "target")),
-            Stage("predictor", type(writer.inputs).__name__, _parameters(counted), "", hidden),
+            Stage("encoder", type(reader).__name__, _count(reader.parameters()), "", items),
+            Stage("encoder", type(core).__name__, detail, "h^Enc", encoded),
         ]
-    elif writer.part == "decoder":
-        predicting.append(Stage("input", "target, delayed by one", "", "y", ("batch", "target")))
-    elif isinstance(writer, SetWriter):
-        kind = "queries of the best proposals" if writer.proposes else "learned queries"
-        predicting.append(Stage("input", kind, "", "", hidden))
+    hidden, answer = writer.shapes(encoded)
+    predicting: list[Stage] = []
+    if writer.part == "decoder":
+        target = ("batch", "target")
+        predicting.append(Stage("input", "target, delayed by one", "", "y", target))
+    elif writer.part == "set":
+        predicting.append(Stage("input", writer.queries_kind, "", "", hidden))
+    # The modules of the writer that belong to the predictor: an embedding of targets, or a pool.
+    parts = writer.predictor_modules()
+    counted = [value for part in parts for value in part.parameters()]
+    if parts:
+        symbol = "h^Dec" if writer.part == "encoder" else ""
+        name = type(parts[0]).__name__
+        predicting.append(Stage("predictor", name, _count(counted), symbol, hidden))
     if writer.part != "encoder":
-        predicting.append(
-            Stage("predictor", type(core).__name__, _describe_decoder(core), "h^Dec", hidden)
-        )
-    elif isinstance(writer, VectorWriter):
-        pool = writer.pool
-        counted = [pool]
-        predicting.append(
-            Stage("predictor", type(pool).__name__, _parameters([pool]), "h^Dec", hidden)
-        )
-    size = _parameters([writer], without=counted) or "its table is that of the embedding"
+        detail = _join(_layers(core.num_layers("decoder")), _count(own))
+        predicting.append(Stage("predictor", type(core).__name__, detail, "h^Dec", hidden))
+    size = _count(writer.parameters(), without=counted) or "its table is that of the embedding"
     predicting.append(Stage("decoder", type(writer).__name__, size, "y~", answer))
-    return Outline(encoding, tuple(predicting))
+    return Outline(tuple(encoding), tuple(predicting))
 
 
 def _outline_autoencoder(model: Autoencoder | QuantizedAutoencoder) -> Outline:
     shape: Shape = ("batch", *model.shape)
-    code: Shape = (
-        ("batch", *model.grid)
-        if isinstance(model, QuantizedAutoencoder)
-        else ("batch", model.numbers)
-    )
     name = "image" if len(model.shape) == 3 else "vector"
     encoding = [Stage("input", name, "", "y", shape)]
+    count = _count(model.encoder.parameters())
     if isinstance(model, QuantizedAutoencoder):
-        entries = model.codebook.cluster_sums.shape
-        vectors: Shape = ("batch", entries[1], *model.grid)
-        encoding += [
-            Stage("encoder", "convolutions", _parameters([model.encoder]), "z", vectors),
-            Stage(
-                "encoder",
-                type(model.codebook).__name__,
-                f"{entries[0]:,} entries of size {entries[1]}",
-                "h",
-                code,
-            ),
-        ]
+        entries, size = model.codebook.cluster_sums.shape
+        detail = f"{entries:,} entries of size {size}"
+        code: Shape = ("batch", *model.grid)
+        vectors: Shape = ("batch", size, *model.grid)
+        encoding.append(Stage("encoder", "convolutions", count, "z", vectors))
+        encoding.append(Stage("encoder", type(model.codebook).__name__, detail, "h", code))
     else:
-        encoding.append(
-            Stage("encoder", _layers_of(model.encoder), _parameters([model.encoder]), "h", code)
-        )
-    decoder = Stage("decoder", _layers_of(model.decoder), _parameters([model.decoder]), "y~", shape)
+        code = ("batch", model.numbers)
+        encoding.append(Stage("encoder", _layers_of(model.encoder), count, "h", code))
+    count = _count(model.decoder.parameters())
+    decoder = Stage("decoder", _layers_of(model.decoder), count, "y~", shape)
     return Outline(tuple(encoding), (decoder,))
 
 
@@ -169,85 +139,17 @@ def _layers_of(part: nn.Module) -> str:
     return "convolutions" if is_convolutional else "linear layers"
 
 
-def _reader_shapes(reader: Reader) -> tuple[Shape, Shape]:
-    """Return the shapes of the source and of the items."""
-    width = "model" if reader.dim is None else reader.dim
-    match reader:
-        case ImageReader():
-            return ("batch", *reader.shape), ("batch", reader.grid[0] * reader.grid[1], width)
-        case FrameReader():
-            return ("batch", reader.samples), ("batch", len(reader.get_buffer("centers")), width)
-        case SeriesReader():
-            return ("batch", "time", reader.channels), ("batch", "windows", width)
-        case PointReader():
-            return ("batch", "points", reader.numbers), ("batch", "groups", width)
-        case TrackReader():
-            return ("batch", "agents", reader.observed, 2), ("batch", "agents", width)
-    return ("batch", "source"), ("batch", "source", width)
-
-
-def _writer_shapes(writer: Writer, encoded: Shape) -> tuple[Shape, Shape]:
-    """Return the shapes of h^Dec and of the answer, given that of h^Enc."""
-    width = "model" if writer.dim is None else writer.dim
-    match writer:
-        case TokenWriter():
-            return ("batch", "target", width), (
-                "batch",
-                "target",
-                writer.output_table.num_embeddings,
-            )
-        case SetWriter():
-            queries: Shape = ("batch", writer.num_queries)
-            return (*queries, width), (*queries, f"{writer.num_classes} + {2 * writer.axes}")
-        case TagWriter():
-            return encoded, (*encoded[:-1], writer.output.out_features)
-        case TrackWriter():
-            return ("batch", width), ("batch", writer.predicted, 2)
-        case VectorWriter():
-            return ("batch", width), ("batch", writer.output.out_features)
-    return ("batch", "...", width), ("batch", "...")
-
-
-def _describe_encoder(core: Core) -> str:
-    """Return the number of layers and of parameters of a core's encoder."""
-    match core:
-        case Transformer():
-            layers = _count(len(core.encoder), "block")
-        case RecurrentDecoderCore():
-            layers = _count(getattr(core.encoder, "layers", 0), "layer")
-        case _:
-            layers = ""
-    own = [
-        value
-        for name, value in core.named_parameters()
-        if not core.decodes or name.startswith("encoder")
-    ]
-    return _join(layers, f"{sum(value.numel() for value in own):,} parameters")
-
-
-def _describe_decoder(core: Core) -> str:
-    """Return the number of layers and of parameters of a core's decoder."""
-    match core:
-        case Transformer():
-            layers = _count(len(core.decoder), "block")
-        case RecurrentDecoderCore():
-            layers = _count(len(core.cells), "layer")
-        case _:
-            layers = ""
-    own = [value for name, value in core.named_parameters() if not name.startswith("encoder")]
-    return _join(layers, f"{sum(value.numel() for value in own):,} parameters")
-
-
-def _parameters(modules: Iterable[nn.Module], *, without: Iterable[nn.Module] = ()) -> str:
-    """Return the number of parameters of modules that are not in others; empty for none."""
-    others = {id(value) for module in without for value in module.parameters()}
-    unique = {id(value): value.numel() for module in modules for value in module.parameters()}
-    count = sum(number for key, number in unique.items() if key not in others)
+def _count(parameters: Iterable[Tensor], *, without: Iterable[Tensor] = ()) -> str:
+    """Return the number of different parameters that are not in others; empty for none."""
+    unique = {id(value): value.numel() for value in parameters}
+    for value in without:
+        unique.pop(id(value), None)
+    count = sum(unique.values())
     return f"{count:,} parameters" if count else ""
 
 
-def _count(number: int, noun: str) -> str:
-    return "" if not number else f"{number} {noun}{'' if number == 1 else 's'}"
+def _layers(number: int) -> str:
+    return "" if number == 0 else f"{number} layer" + ("s" if number > 1 else "")
 
 
 def _join(*parts: str) -> str:

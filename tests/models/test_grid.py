@@ -375,31 +375,15 @@ def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
 def test_parts_that_do_not_fit_are_refused():
     tokens, classes = {"writer": TokenWriter(TokenReader(table()))}, {"writer": ClassWriter(14, 4)}
     queries = {"writer": SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1)}
-    refused("`writer` must be a Writer, got Linear", {"writer": nn.Linear(2, 3)})
-    refused("`reader` must be a Reader, got Identity", tokens | {"reader": nn.Identity()})
-    refused("`core` must be a Core, got Identity", tokens | {"core": nn.Identity()})
-    refused("`core` must be built with decodes=True, since a TokenWriter", tokens, decodes=False)
-    refused("`core` must be built with in_order=True, since a TokenWriter", tokens, in_order=False)
-    refused("`core` must be built with in_order=False, since a SetWriter decodes a set", queries)
-    refused("`core` must be built with encodes=True, since a TokenReader", tokens, encodes=False)
-    refused(
-        "`core` must be built with encodes=False, since the model has no reader",
-        tokens | {"reader": None},
-    )
-    refused(
-        "`reader` must be a Reader, since a ClassWriter needs",
-        classes | {"reader": None},
-        encodes=False,
-    )
+    refused("`core` must have decodes=True: a TokenWriter", tokens, decodes=False)
+    refused("`core` must have in_order=True for a TokenWriter", tokens, in_order=False)
+    refused("`core` must have in_order=False for a SetWriter", queries)
+    refused("`core` must have encodes=True", tokens, encodes=False)
+    refused("`core` must have encodes=False for reader=None", tokens | {"reader": None})
+    refused("a ClassWriter needs a source", classes | {"reader": None}, encodes=False)
     wide, narrow = embedding_table(9, 14), READERS["tokens"].make(5)
     refused(
         "`reader` must give items of the core's width, 12, got dim=5", tokens | {"reader": narrow}
     )
-    refused(
-        "`writer` must take vectors of the core's memory_dim, 14, got dim=12",
-        {"writer": ClassWriter(12, 4)},
-    )
-    refused(
-        "`writer` must take .* the core's width, 12, got dim=14",
-        {"writer": TokenWriter(TokenReader(wide))},
-    )
+    refused("the core's memory_dim, 14, got dim=12", {"writer": ClassWriter(12, 4)})
+    refused("the core's width, 12, got dim=14", {"writer": TokenWriter(TokenReader(wide))})

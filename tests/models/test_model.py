@@ -35,11 +35,9 @@ def test_core_of_fields_is_that_of_their_config(name: str) -> None:
     assert of_fields.width == 12
     items = Unpadded.of(torch.randn(2, 5, 12))
     assert torch.equal(of_config.encode(items).items, of_fields.encode(items).items)
-    with pytest.raises(
-        TypeError, match="`config` must be None if its fields are given, got both it and width"
-    ):
+    with pytest.raises(TypeError, match=r"give a \w+Config or its fields, got .* and \['width'\]"):
         kind(config(), width=12)
-    with pytest.raises(TypeError, match=r"Config has no field 'widht'. Did you mean 'width'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'widht'"):
         kind(widht=12)
 
 
@@ -164,20 +162,15 @@ def test_token_ids_without_lengths_are_refused() -> None:
 
 
 def test_source_is_refused_by_a_model_without_a_reader() -> None:
-    model, tokens = language_model(), torch.randint(4, 9, (2, 3))
-    for call in (model, model.start):
-        with (
-            without_checks(),
-            pytest.raises(TypeError, match="`source` must be None, since the model has no reader"),
-        ):
-            call(Unpadded.of(tokens))
+    model, tokens = language_model(), Unpadded.of(torch.randint(4, 9, (2, 3)))
+    for call in (lambda: model(tokens, tokens), lambda: model.start(tokens)):
+        with without_checks(), pytest.raises(TypeError, match="`source` must be None"):
+            call()
 
 
 def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decoder_layers=2, in_order=False)
-    with pytest.raises(
-        ValueError, match=r"`writer` must be built with blocks=2, .* got SetWriter with 1"
-    ):
+    with pytest.raises(ValueError, match=r"`writer` must have blocks=2, .* got 1"):
         regard.Model(
             reader=PointReader(12),
             core=core,
@@ -185,12 +178,8 @@ def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
         )
 
 
-def test_hooks_that_decoding_does_not_call_are_reported() -> None:
+def test_hooks_on_the_attention_of_a_block_are_called_in_decoding() -> None:
     model, seen = language_model(), []
-    hook = model.core.decoder[1].register_forward_hook(lambda *_: seen.append("block"))
-    with pytest.warns(UserWarning, match=r"hooks of core.decoder.1 are not called in decoding"):
-        model.start(rows=2)
-    hook.remove()
     model.core.decoder[1].attention.register_forward_hook(lambda *_: seen.append("attention"))
     model.step(torch.tensor([5, 6]), model.start(rows=2))
     model(target=Unpadded.of(torch.randint(4, 9, (2, 3))))

@@ -18,7 +18,8 @@ from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.models.outline import Shape, outline
+from regard.models.outline import outline
+from regard.models.readers.reader import Shape
 from regard.recipes.base.run import Run
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import create_recipe
@@ -95,7 +96,7 @@ def test_a_language_model_has_no_encoder():
     encoding, predicting = outline(build_language_model(LanguageModelConfig(core=core), vocab=23))
     assert encoding == ()
     assert [stage.part for stage in predicting] == ["input", "predictor", "predictor", "decoder"]
-    assert predicting[2].detail.startswith("3 blocks, ")
+    assert predicting[2].detail.startswith("3 layers, ")
     assert predicting[3] == (
         "decoder",
         "TokenWriter",

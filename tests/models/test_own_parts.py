@@ -160,19 +160,19 @@ def test_weights_are_saved_and_loaded(name):
 def test_parts_that_do_not_fit_are_refused():
     config = TransformerConfig(layers=1, width=12, heads=3, inducing_points=2)
     with pytest.raises(
-        ValueError, match="positions must be added to the items with inducing_points, got Rotary"
+        ValueError, match="inducing_points need positions that are added, got Rotary"
     ):
         Transformer(config, positions=Rotary(4))
     with pytest.raises(
         ValueError,
-        match="score must be scaled-dot, dot or cosine with rotary positions, got additive",
+        match="score must not be additive with rotary positions",
     ):
         TransformerConfig(score="additive", positions=RotaryConfig())
-    with pytest.raises(ValueError, match=r"head_dim .* must be even with rotary positions, got 5"):
+    with pytest.raises(ValueError, match=r"head_dim must be even with rotary positions, got 5"):
         TransformerConfig(width=15, heads=3, positions=RotaryConfig())
     with pytest.raises(
         ValueError,
-        match=r"head_dim .* must be at least positions.dim=6 with rotary positions, got 4",
+        match=r"head_dim must be at least positions.dim=6 with rotary positions, got 4",
     ):
         TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
 
@@ -183,23 +183,15 @@ def test_parts_that_do_not_fit_are_refused():
     [
         (
             lambda: Transformer(CONFIG, score=NegativeDistance()),
-            "score must be a function that creates a part, .* got",
+            "score must be a function that creates a part, got a NegativeDistance",
         ),
         (
             lambda: Transformer(CONFIG, norm=RMSNorm(12)),
-            "norm must be a function that creates a part, .* RMSNorm",
+            "norm must be a function that creates a part, got a RMSNorm",
         ),
         (
             lambda: Transformer(CONFIG, feedforward=FeedForward(12, 8)),
             "feedforward must be a function .* FeedForward",
-        ),
-        (
-            lambda: Transformer(CONFIG, positions=nn.Identity()),
-            "positions must be a Positional.* got Identity",
-        ),
-        (
-            lambda: Transformer(CONFIG, positions=Ramp),
-            "positions must be a PositionalEncoding .* got Ramp",
         ),
         (
             lambda: Transformer(CONFIG, positions=Sinusoidal(8)),
@@ -213,18 +205,10 @@ def test_parts_that_do_not_fit_are_refused():
             lambda: Transformer(CONFIG, positions=AlibiPositions(1)),
             "must have num_heads=3, got AlibiPositions with 1",
         ),
-        (lambda: Transformer(4), "`config` must be a TransformerConfig, got 4"),
+        (lambda: Transformer(4), "give a TransformerConfig or its fields, got 4"),
         (
             lambda: Transformer(CONFIG, encodes=False, decodes=False),
             "must have an encoder or a decoder",
-        ),
-        (
-            lambda: Recurrent(width=12, hidden=8, score="dot"),
-            "`score` must be a Score or None, got 'dot'",
-        ),
-        (
-            lambda: Recurrent(width=12, hidden=8, score=ScaledDot, attention="none"),
-            "`score` must be a Score or None",
         ),
         (
             lambda: Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none"),
@@ -235,12 +219,6 @@ def test_parts_that_do_not_fit_are_refused():
 def test_wrong_parts_are_named(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
-
-
-@pytest.mark.usefixtures("no_shape_checks")
-def test_names_are_not_configs_of_positions():
-    with pytest.raises(TypeError, match=r"such as RotaryConfig\(\), got 'rotary'"):
-        TransformerConfig(positions="rotary")
 
 
 class Doubled(Choice):
@@ -275,28 +253,6 @@ def test_positions_are_given_by_name():
         Transformer(positions="rotery")
 
 
-def test_parts_of_a_wrong_kind_are_refused():
-    with pytest.raises(
-        TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity; to write one"
-    ):
-        Transformer(CONFIG, score=nn.Identity)
-    with pytest.raises(
-        TypeError,
-        match=r"choice must be a Choice, such as Soft\(beta\), got Identity; to write one",
-    ):
-        Transformer(CONFIG, choice=nn.Identity)
-    with pytest.raises(
-        TypeError, match=r"choice must be a function that creates a part.* got the part Doubled"
-    ):
-        Transformer(CONFIG, choice=Doubled())
-    with pytest.raises(
-        ValueError, match=r"options of a choice must be left out with one of your own, got beta=2.0"
-    ):
+def test_options_of_a_choice_are_refused_beside_one_of_the_users_own():
+    with pytest.raises(ValueError, match=r"`choice` must be None with .*, beta=2.0"):
         Transformer(beta=2.0, choice=Doubled)
-
-
-def test_part_that_is_no_score_is_named() -> None:
-    with pytest.raises(
-        TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity"
-    ):
-        Transformer(layers=1, width=8, heads=2, positions="none", score=nn.Identity)

@@ -235,14 +235,10 @@ def test_mapped_values_are_those_of_the_states_with_the_unit_matrix(in_order):
 
 
 def test_map_of_values_that_nothing_reads_is_refused():
-    with pytest.raises(
-        ValueError, match=r"value_map must not be given with attention none, which .*, got 4"
-    ):
+    with pytest.raises(ValueError, match=r"value_map must not be given with attention=none"):
         RecurrentConfig(attention="none", value_map=4)
     for part in ("encodes", "decodes"):
-        with pytest.raises(
-            ValueError, match=r"value_map must be None for a core without .*, got 4"
-        ):
+        with pytest.raises(ValueError, match=r"`value_map` must be None for a core without"):
             Recurrent(RecurrentConfig(value_map=4), **{part: False})
 
 

@@ -1,17 +1,13 @@
-"""Costs C(y, y~) and regularizers R(h) of autoencoders, whose sum is the energy F(y) = C(y, y~) +
-R(h).
+"""Costs C(y, y~) and regularizers R(h) of autoencoders; their sum is the energy F(y).
 
-    squared         (y_i - y~_i)^2                                       summed over i
+    squared         (y_i - y~_i)^2                                  summed over i
     absolute        |y_i - y~_i|
-    cross-entropy   -y_i log y~_i - (1 - y_i) log(1 - y~_i)              y~ = sigmoid(o), computed
-                    from o
+    cross-entropy   -y_i log y~_i - (1 - y_i) log(1 - y~_i)         y~ = sigmoid(o), from o
 
-    l1              |h_j|                                                summed over j
+    l1              |h_j|                                           summed over j
     l2              h_j^2
-    contractive     sum_i (dh_j / dy_i)^2                                rifai2011; one layer:
-    f'(a_j)^2 sum_i W_ji^2
-    kl              KL(rho || mean over the batch of h_j)                ng2011; h = sigmoid(a),
-                    computed from a
+    contractive     sum_i (dh_j / dy_i)^2                          one layer: f'(a_j)^2 sum_i W_ji^2
+    kl              KL(rho || mean over the batch of h_j)           h = sigmoid(a), from a
 
 All functions return the terms before summation. That of `kl` is no function of one y.
 

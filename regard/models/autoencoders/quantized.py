@@ -1,11 +1,12 @@
 """Vector-quantized autoencoder (VQ-VAE): an image is encoded to a grid of codebook indices.
 
-    z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)       F(y) = |y - y~|^2 + beta |z -
-    sg(e_k)|^2
+    z = f(y)      k_p = argmin_k |z_p - e_k|      y~ = g(e_k)
+    F(y) = |y - y~|^2 + beta |z - sg(e_k)|^2
 
     backward   the gradient of e_k is copied to z (straight-through); sg: stop gradient
-    entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma)
-               sum_{p: k_p = k} z_p e_k = m_k / n_k: moving average of the vectors assigned to it
+    entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}
+               m_k <- gamma m_k + (1 - gamma) sum_{p: k_p = k} z_p
+               e_k = m_k / n_k: moving average of the vectors assigned to it
 
 f and g are `downsampling_layers` convolutions with stride 2, and transposed ones back. An entry to
 which almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's

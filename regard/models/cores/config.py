@@ -21,8 +21,7 @@ SCORES = {
     "concat": f"{_SCORES}.additive:Concat",
     "general": f"{_SCORES}.dot:General",
 }
-"""Class of each score by name. A new score is one more line; its method `create` gives it its
-sizes."""
+"""Class of each score by name; its method `create` gives it its sizes."""
 STATE_SCORES = SCORES | {
     "additive": f"{_SCORES}.additive:Additive",
     "location": f"{_SCORES}.location:Location",
@@ -39,6 +38,11 @@ else:
     StateScoreName = Literal["none", *STATE_SCORES]
 
 
+RECURRENT_SLIDE_REFUSAL = (
+    "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
+)
+"""Reason why plain recurrent cells cannot drop old tokens."""
+
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 
@@ -54,7 +58,7 @@ class ChoiceConfig:
     beta: Annotated[float, Range(0, 1e6, is_open_below=True)] | str | None = None
     """Inverse temperature: a number by which scores are multiplied, or learned, one for each head.
     If not given: 1, but learned from 10 on for cosine scores. With hard: a number, of the softmax
-                  that trains the scores."""
+    that trains the scores."""
     hard: Literal["straight-through", "gumbel", "reinforce"] | None = None
     """Estimator of the gradient of hard, whose argmax has none: that of the softmax (bengio2013),
     of a softmax with Gumbel noise (jang2017), or of sampled keys by their loss (williams1992);
@@ -68,39 +72,34 @@ class ChoiceConfig:
         for name, owner in (("hard", "hard"), ("top_k", "topk"), ("alpha", "sparse")):
             value = getattr(self, name)
             if value is not None and self.choice != owner:
-                raise ValueError(
-                    f"{name} must be none with choice={self.choice}, got {value}; it is an option "
-                    f"of choice={owner}"
-                )
+                raise ValueError(f"{name} is an option of choice={owner}, got choice={self.choice}")
         if isinstance(self.beta, str) and self.beta != "learned":
             raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
         if self.beta == "learned" and self.choice == "hard":
-            raise ValueError(
-                "beta must be a number with choice=hard, since the best key does not depend on it, "
-                "got learned"
-            )
+            raise ValueError("beta must be a number with choice=hard, got learned")
 
     @property
     def has_choice(self) -> bool:
         """True if a field of the choice differs from its default."""
-        return any(getattr(self, entry.name) != entry.default for entry in fields(ChoiceConfig))
+        return bool(self.describe_choice())
 
     def describe_choice(self) -> str:
         """Return the fields of the choice that differ from their defaults, such as: choice=hard,
         beta=2.0."""
-        entries = [
-            (entry.name, getattr(self, entry.name), entry.default) for entry in fields(ChoiceConfig)
-        ]
-        return ", ".join(f"{name}={value}" for name, value, default in entries if value != default)
+        changed = []
+        for entry in fields(ChoiceConfig):
+            value = getattr(self, entry.name)
+            if value != entry.default:
+                changed.append(f"{entry.name}={value}")
+        return ", ".join(changed)
 
     def check_kernel(self, kernel: str) -> None:
         """Raise ValueError if a kernel does not compute this choice."""
-        selects = self.choice in ("hard", "topk")
-        known = (
-            ["auto", "reference"]
-            + ["gather"] * selects
-            + [*_SOFT_KERNELS] * (self.choice == "soft")
-        )
+        known = ["auto", "reference"]
+        if self.choice in ("hard", "topk"):
+            known.append("gather")
+        if self.choice == "soft":
+            known += _SOFT_KERNELS
         if kernel not in known:
             raise ValueError(
                 f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}"
@@ -154,7 +153,7 @@ class TransformerConfig(ChoiceConfig):
     key_heads: Heads | None = None
     """Heads of keys and values, each shared by heads / key_heads heads of queries (grouped-query
     attention): a smaller key-value cache and faster decoding. As many as heads if not given; 1 is
-                multi-query attention."""
+    multi-query attention."""
     score: ScoreName = "scaled-dot"
     """Attention score: inner product divided by the root of the head's size, inner product, cosine
     (times a learned factor per head), additive: v . tanh(q + k), or v . tanh(W_q q + W_k k) with
@@ -175,83 +174,46 @@ class TransformerConfig(ChoiceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kernel(self.kernel)
-        if not isinstance(self.positions, PositionsConfig):
-            raise TypeError(
-                "positions must be the config of a positional encoding, such as RotaryConfig(), "
-                "got "
-                f"{short_repr(self.positions)}"
-            )
         name = self.positions.name
         if self.inducing_points is not None and name in ("alibi", "relative", "rotary"):
-            raise ValueError(
-                f"positions must not be alibi, relative or rotary with inducing_points, got {name}"
-            )
+            raise ValueError(f"positions must not be {name} with inducing_points")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
-        self._check_score()
         if self.norm_order == "none" and (self.norm, self.norm_eps) != ("layer", 1e-5):
-            raise ValueError(
-                "norm and norm_eps must not be given with norm_order none, which has no norms, got "
-                f"{self.norm} and {self.norm_eps}"
-            )
-        value_size = self.query_size if self.head_value_dim is None else self.head_value_dim
+            raise ValueError("norm and norm_eps must not be given with norm_order=none")
+        size, score = self.query_size, self.score
+        value_size = size if self.head_value_dim is None else self.head_value_dim
         if not self.output_projection and self.heads * value_size != self.width:
             raise ValueError(
-                "output_projection must be true unless heads * head_value_dim (default: head_dim) "
-                "is "
-                f"width={self.width}, got false with {self.heads} * {value_size} = "
-                f"{self.heads * value_size}"
+                f"output_projection must be true unless heads * head_value_dim is width="
+                f"{self.width}, got {self.heads} * {value_size}"
             )
+        if score in MAPLESS_SCORES:
+            others = "general, additive and concat compare queries and keys of unequal sizes"
+            if self.head_key_dim not in (None, size):
+                raise ValueError(f"head_key_dim must be {size} with score={score}; {others}")
+            if self.score_hidden is not None:
+                raise ValueError(f"score_hidden must not be given with score={score}; {others}")
+        if score == "concat" and self.key_heads not in (None, self.heads):
+            raise ValueError("key_heads must be heads with score=concat, which maps keys per head")
         if isinstance(self.positions, RotaryConfig):
-            if self.score in ("additive", "concat", "general"):
-                raise ValueError(
-                    f"score must be scaled-dot, dot or cosine with rotary positions, got "
-                    f"{self.score}"
-                )
-            dim, size = self.positions.dim, self.query_size
-            if size % 2 if dim is None else dim > size:
+            if score not in MAPLESS_SCORES:
+                raise ValueError(f"score must not be {score} with rotary positions")
+            dim = self.positions.dim
+            if (dim is None and size % 2) or (dim is not None and dim > size):
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
-                raise ValueError(
-                    f"head_dim (default: width / heads) must {rule} with rotary positions, got "
-                    f"{size}"
-                )
+                raise ValueError(f"head_dim must {rule} with rotary positions, got {size}")
 
     @property
     def query_size(self) -> int:
         """Size of each head's queries, and of its keys unless head_key_dim is given."""
         return -(-self.width // self.heads) if self.head_dim is None else self.head_dim
 
-    def _check_score(self) -> None:
-        size, score = self.query_size, self.score
-        if score in MAPLESS_SCORES:
-            if self.head_key_dim not in (None, size):
-                raise ValueError(
-                    f"head_key_dim must be head_dim={size} with score {score}, got "
-                    f"{self.head_key_dim}; "
-                    "general, additive and concat compare queries and keys of unequal sizes"
-                )
-            if self.score_hidden is not None:
-                raise ValueError(
-                    f"score_hidden must not be given with score {score}, got {self.score_hidden}; "
-                    "general, additive and concat have a hidden size"
-                )
-        if score == "concat" and self.key_heads not in (None, self.heads):
-            raise ValueError(
-                f"key_heads must be heads={self.heads} with score concat, whose one matrix per "
-                f"head maps its keys, got "
-                f"{self.key_heads}; additive shares keys"
-            )
-
 
 @settings
-class RecurrentConfig(ChoiceConfig):
-    """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015,
-    sutskever2014)"""
+class StatesConfig(ChoiceConfig):
+    """Fields of both recurrent cores: the sizes of states, and the attention to the encoder's."""
 
-    name: ClassVar[str] = "recurrent"
-
-    cell: Literal["rnn", "gru", "lstm"] = "gru"
-    """rnn: s = tanh(A [x; s; c] + b), as in lectures, B.4; the input of gru and lstm is [x; c]."""
     layers: Layers = 1
     """Recurrent layers of the encoder, and of the decoder unless decoder_layers is given."""
     decoder_layers: Layers | None = None
@@ -274,21 +236,24 @@ class RecurrentConfig(ChoiceConfig):
     """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the
     states if not given. (lectures, B.8)"""
     kernel: str = "auto"
-    """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner
-    products)."""
+    """Kernel of every read: auto, or one by name, such as reference or additive."""
     max_positions: Length = 1024
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kernel(self.kernel)
-        _check_states(self)
-        if self.attention == "none" and self.has_choice:
+        size, hidden, attention = self.encoder_size, self.hidden, self.attention
+        if size % self.directions:
+            name = "hidden" if self.encoder_hidden is None else "encoder_hidden"
+            raise ValueError(f"{name} must be divisible by directions={self.directions}")
+        if attention in MAPLESS_SCORES and size != hidden:
             raise ValueError(
-                "choice must be soft, without options, with attention=none, which reads nothing, "
-                "got "
-                f"{self.describe_choice()}"
+                f"encoder_hidden must be hidden={hidden} with attention={attention}, got {size}; "
+                "general, additive and concat compare states of unequal sizes"
             )
+        if attention == "none" and self.value_map is not None:
+            raise ValueError("value_map must not be given with attention=none")
 
     @property
     def encoder_size(self) -> int:
@@ -297,8 +262,25 @@ class RecurrentConfig(ChoiceConfig):
 
 
 @settings
-class SelfAttentiveConfig(ChoiceConfig):
-    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn:
+class RecurrentConfig(StatesConfig):
+    """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015)"""
+
+    name: ClassVar[str] = "recurrent"
+
+    cell: Literal["rnn", "gru", "lstm"] = "gru"
+    """rnn: s = tanh(A [x; s; c] + b), as in lectures, B.4; the input of gru and lstm is [x; c]."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attention == "none" and self.has_choice:
+            raise ValueError(
+                f"{self.describe_choice()} has no effect with attention=none, which reads nothing"
+            )
+
+
+@settings
+class SelfAttentiveConfig(StatesConfig):
+    """Recurrent encoder and decoder whose cells read all their past states. (cheng2016; rnn:
     lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
@@ -310,23 +292,10 @@ class SelfAttentiveConfig(ChoiceConfig):
     form: Literal["paper", "released"] = "paper"
     """Query of the past (lstm): x and the last result, as in the paper, or x alone, as in the
     released code."""
-    layers: Layers = 1
-    """Layers of the encoder, and of the decoder unless decoder_layers is given."""
-    decoder_layers: Layers | None = None
-    """Layers of the decoder; as many as layers if not given."""
-    directions: Literal[1, 2] = 2
-    """2: bidirectional encoder, whose states are those of both directions concatenated."""
-    width: Width = 128
-    """Size of the embeddings and of the input of the output layer."""
-    hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together) unless
-    encoder_hidden is given."""
-    encoder_hidden: Width | None = None
-    """Size of the encoder's state, both directions together; hidden if not given."""
     self_attention: Literal["additive", "concat", "general", "dot", "scaled-dot"] = "additive"
     """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper;
     concat: v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of
-            the size; dot: h . q."""
+    the size; dot: h . q."""
     self_attention_hidden: Width = 128
     """Size to which past states and queries are mapped in each layer (not with dot, which maps no
     states)."""
@@ -334,57 +303,13 @@ class SelfAttentiveConfig(ChoiceConfig):
     """learned: adds a learned bias by the distance in steps, initialized such that almost only the
     last state is read, as in a plain recurrent network (ours, in no paper); none: no bias, as in
     the paper."""
-    attention: StateScoreName = "additive"
-    """Attention score of the encoder's states (location: by position alone); none: the decoder only
-    starts from the encoder's final state."""
-    attention_hidden: Width = 128
-    """Hidden size of the additive and concat scores of the encoder's states, and rank of the
-    general one."""
-    value_map: Width | None = None
-    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the
-    states if not given. (lectures, B.8)"""
-    kernel: str = "auto"
-    """Kernel of every read: auto, or one by name, such as reference or additive (for additive
-    scores)."""
-    max_positions: Length = 1024
-    """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_kernel(self.kernel)
-        _check_states(self)
         if self.cell != "lstm" and self.form != "paper":
             raise ValueError(f"form must be paper for cell {self.cell}, got {self.form}")
         if self.self_attention == "dot" and self.self_attention_hidden != 128:
-            raise ValueError(
-                "self_attention_hidden must not be given with self_attention dot, which maps no "
-                "states, got "
-                f"{self.self_attention_hidden}; general maps them"
-            )
-
-    @property
-    def encoder_size(self) -> int:
-        """Size of the encoder's states, both directions together."""
-        return self.hidden if self.encoder_hidden is None else self.encoder_hidden
-
-
-def _check_states(config: "RecurrentConfig | SelfAttentiveConfig") -> None:
-    """Raise ValueError unless the sizes of states fit the directions and the attention."""
-    name = "hidden" if config.encoder_hidden is None else "encoder_hidden"
-    if config.encoder_size % config.directions:
-        raise ValueError(
-            f"{name} must be divisible by directions={config.directions}, got {config.encoder_size}"
-        )
-    if config.attention in MAPLESS_SCORES and config.encoder_size != config.hidden:
-        raise ValueError(
-            f"encoder_hidden must be hidden={config.hidden} with attention {config.attention}, got "
-            f"{config.encoder_size}; general, additive and concat compare states of unequal sizes"
-        )
-    if config.attention == "none" and config.value_map is not None:
-        raise ValueError(
-            f"value_map must not be given with attention none, which reads no values, got "
-            f"{config.value_map}"
-        )
+            raise ValueError("self_attention_hidden must not be given with self_attention=dot")
 
 
 CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig
@@ -398,32 +323,27 @@ def max_length_of(core: CoreConfig) -> int | None:
 
 
 def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
-    """Return the directions of a recurrent encoder, whose states are concatenated; None for a
-    Transformer."""
+    """Return the directions of a recurrent encoder; None for a Transformer."""
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
 def slide_refusal(core: CoreConfig) -> str | None:
-    """Return why a core cannot drop the keys and values of old tokens, as a clause; None if it
-    can."""
+    """Return why a core cannot drop the keys and values of old tokens; None if it can."""
     if isinstance(core, RecurrentConfig):
-        return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
-    if isinstance(core, TransformerConfig) and isinstance(
-        core.positions, SinusoidalConfig | LearnedConfig
-    ):
-        return f"{core.positions.name} positions are added to the items, and would run beyond the context"
+        return RECURRENT_SLIDE_REFUSAL
+    positions = core.positions if isinstance(core, TransformerConfig) else None
+    if isinstance(positions, SinusoidalConfig | LearnedConfig):
+        name = positions.name
+        return f"{name} positions are added to the items, and would run beyond the context"
     return None
 
 
 def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
-    """Raise ValueError for a choice of a recurrent core that reads nothing: an encoder alone, or a
-    decoder alone."""
+    """Raise ValueError for a choice of a recurrent core that reads nothing."""
     if isinstance(core, RecurrentConfig) and core.has_choice and not (encodes and decodes):
         part = "an encoder" if encodes else "a decoder"
         raise ValueError(
-            f"core.choice must be soft, without options, since {part} of core {core.name} reads "
-            f"nothing, got "
-            f"{core.describe_choice()}; core transformer and core self-attentive have reader"
+            f"{core.describe_choice()} has no effect: {part} of core {core.name} reads nothing"
         )
 
 

@@ -1,13 +1,11 @@
 """Interface of cores: encode a source, then decode targets, all in parallel or one at a time.
 
-    items            = encode(source)             encoder pass
-    state            = start(source)              encoder pass, and keys and values of
-    cross-attention
-    state            = start(None, rows=n)        without a source
-    hidden           = forward(targets, state)    all targets in parallel (training)
-    hidden_t, state  = step(target_t, state)      one target (decoding)
-    hidden_1 ..      = decode_set(queries, items) an unordered set of queries; after every decoder
-                     block
+    items            = encode(source)                encoder pass
+    state            = start(source)                 encoder pass, projected keys and values
+    state            = start(None, rows=n)           without a source
+    hidden           = forward(targets, state)       all targets in parallel (training)
+    hidden_t, state  = step(target_t, state)         one target (decoding)
+    hidden_1 ..      = decode_set(queries, items)    a set of queries; after every decoder block
 
 `forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for
 every core. A core is constructed for targets in order or for sets of queries (`in_order`): a set
@@ -16,11 +14,10 @@ needs neither masks nor positions.
 The functions below create the parts of a core that its config names (regard.models.cores.config).
 """
 
-import dataclasses
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -28,9 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
-from regard.attention.parts import check_part
 from regard.attention.scores.base import Score, ScoreSizes
-from regard.errors import did_you_mean
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.positions.config import PositionsConfig
 from regard.models.cores.config import ChoiceConfig
@@ -43,8 +38,7 @@ class CoreState(Protocol):
     """State of a core between two decoding steps; immutable."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return any rows of the batch, in this order, source memory included (to drop finished
-        sentences)."""
+        """Return rows of the batch, in this order, source memory included."""
         ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
@@ -53,8 +47,7 @@ class CoreState(Protocol):
 
 
 class Core(nn.Module, ABC):
-    """Base class of cores, between a reader and a writer; input items and hidden states have size
-    `width`.
+    """Base class of cores; input items and hidden states have size `width`.
 
     memory_dim: size of the items that `encode` returns; `width` if not given.
     encodes:    False for a decoder alone, which reads no source.
@@ -75,33 +68,28 @@ class Core(nn.Module, ABC):
     ):
         super().__init__()
         self.width, self.memory_dim = width, width if memory_dim is None else memory_dim
-        self.encodes, self.decodes, self.in_order, self.set_outputs = (
-            encodes,
-            decodes,
-            in_order,
-            set_outputs,
-        )
+        self.encodes, self.decodes, self.in_order = encodes, decodes, in_order
+        self.set_outputs = set_outputs
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules whose weights are used only inside their own forward, which FSDP may
-        shard one by one."""
+        """Return the modules whose weights are used only inside their own forward (FSDP)."""
         return []
+
+    def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
+        """Return the number of layers of the encoder or the decoder; 0 if it is not known."""
+        return 0
 
     @property
     def slide_refusal(self) -> str | None:
-        """Reason why the state cannot drop keys and values of old targets (`slide`), as a clause;
-        None if it can."""
+        """Reason why the state cannot drop keys and values of old targets; None if it can."""
         return f"a {type(self).__name__} does not define `slide`"
 
     def slide(self, state: Any, window: int) -> Any:
-        """Return the state after some targets with the keys and values of the last `window` only,
-        in later steps too.
+        """Return the state with the keys and values of the last `window` targets only.
 
-        Raises: ValueError with the reason if `slide_refusal` is not None.
+        Raises: ValueError with the reason if `slide_refusal` is not None, or before a target.
         """
-        raise ValueError(
-            f"state must hold keys and values that can be dropped, but {self.slide_refusal}"
-        )
+        raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
 
     @abstractmethod
     def encode(self, source: Padded) -> Padded:
@@ -111,8 +99,7 @@ class Core(nn.Module, ABC):
     def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Return hidden states of a set of queries that read the encoded source, after each decoder
-        block.
+        """Return hidden states of a set of queries after each decoder block.
 
         Raises: ValueError if the core was constructed for targets in order.
         """
@@ -128,8 +115,7 @@ class Core(nn.Module, ABC):
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: CoreState
     ) -> Float[Tensor, "batch target model"]:
-        """Return hidden states of all targets, each of which depends on itself and those before
-        it."""
+        """Return hidden states of all targets; each depends on itself and those before it."""
 
     @abstractmethod
     def step(
@@ -143,17 +129,10 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
 
     Raises: TypeError if both are given, or another object, or for an unknown field.
     """
-    known = [entry.name for entry in dataclasses.fields(cast("Any", kind))]
-    for name in fields.keys() - known:
-        raise TypeError(f"{kind.__name__} has no field {name!r}.{did_you_mean(name, known)}")
     if config is None:
         return kind(**fields)
-    if not isinstance(config, kind):
-        raise TypeError(f"`config` must be a {kind.__name__}, got {config!r}")
-    if fields:
-        raise TypeError(
-            f"`config` must be None if its fields are given, got both it and {', '.join(fields)}"
-        )
+    if not isinstance(config, kind) or fields:
+        raise TypeError(f"give a {kind.__name__} or its fields, got {config!r} and {list(fields)}")
     return config
 
 
@@ -165,31 +144,33 @@ def create_score(field: str, name: str, table: Mapping[str, str], sizes: ScoreSi
     """
     if name not in table:
         raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}")
-    module, kind = table[name].split(":")
-    return getattr(importlib.import_module(module), kind).create(sizes)
+    return _load(table[name]).create(sizes)
 
 
 def create_positions(config: PositionsConfig, sizes: PositionSizes) -> PositionalEncoding:
     """Create the positional encoding of a config for items, heads and queries of these sizes."""
-    module, kind = config.kind.split(":")
-    return getattr(importlib.import_module(module), kind).create(config, sizes)
+    return _load(config.kind).create(config, sizes)
+
+
+def _load(place: str) -> Any:
+    """Return the class at "module:Class"."""
+    module, kind = place.split(":")
+    return getattr(importlib.import_module(module), kind)
 
 
 def create_choice(
     config: ChoiceConfig, score: Score, num_heads: int | None = None
 ) -> Choice | None:
-    """Create the choice of a config for a score, with a beta for each head if it is learned; None:
-    the plain softmax.
+    """Create the choice of a config for a score; None: the plain softmax.
 
-    Without a beta in the config, it is the factor that the score needs, which is learned (hard:
-    fixed).
+    A learned beta has a value for each head. Without a beta in the config, it is the factor that
+    the score needs, which is learned (hard: fixed).
     """
-    check_part("score", score, Score, "ScaledDot()")
     factor = score.initial_factor
     learn = config.beta == "learned" or (config.beta is None and factor is not None)
-    number = (
-        config.beta if isinstance(config.beta, int | float) else 1.0 if factor is None else factor
-    )
+    number = 1.0 if factor is None else factor
+    if isinstance(config.beta, int | float):
+        number = config.beta
     beta = torch.full((num_heads, 1, 1), number) if learn and num_heads is not None else number
     match config.choice:
         case "hard":

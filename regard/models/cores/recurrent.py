@@ -55,5 +55,12 @@ class Recurrent(RecurrentDecoderCore):
                 directions=config.directions,
                 dropout=dropout,
             )
-        parts = {"dropout": dropout, "decodes": decodes, "in_order": in_order, "score": score}
-        super().__init__(config, encoder=encoder, cell=cell, **parts)
+        super().__init__(
+            config,
+            encoder=encoder,
+            cell=cell,
+            dropout=dropout,
+            decodes=decodes,
+            in_order=in_order,
+            score=score,
+        )

@@ -1,13 +1,10 @@
 """Recurrent encoder-decoder: the decoder reads the encoder's states at every step.
 
-    h_1 .. h_n = encoder(x)                           the memory; its keys are projected once
-    s_0        = h_n, or tanh(W [h_n; g_1] + b)       initial state (with one encoder direction, or
-    two: Bridge)
-    s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] +
-    b)
-    c_j        = sum_i alpha_ij v_i                   alpha_.j = softmax_i score(s_j, h_i), at every
-    step
-    v_i        = h_i, or W_V h_i                      projected once (value_map)
+    h_1 .. h_n = encoder(x)                    the memory; its keys are projected once
+    s_0        = h_n, or tanh(W [h_n; g_1] + b) initial state (with one encoder direction, or two)
+    s_j        = cell([x'_j; c_{j-1}], s_{j-1}) rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
+    c_j        = sum_i alpha_ij v_i             alpha_.j = softmax_i score(s_j, h_i), at every step
+    v_i        = h_i, or W_V h_i                projected once (value_map)
     hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
 
 x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads
@@ -29,7 +26,7 @@ Source: lectures, B.2 to B.8; sutskever2014 (none); bahdanau2015 (additive, opti
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from typing import Literal, Self, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -48,6 +45,7 @@ from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.cores.config import (
+    RECURRENT_SLIDE_REFUSAL,
     STATE_SCORES,
     RecurrentConfig,
     SelfAttentiveConfig,
@@ -62,7 +60,7 @@ AnyConfig = RecurrentConfig | SelfAttentiveConfig
 
 @dataclass(frozen=True, eq=False)
 class RecurrentDecoderState:
-    """State of the decoder between two steps, and the memory it reader."""
+    """State of the decoder between two steps, and the memory that it reads."""
 
     cells: tuple[CellState | Past, ...]
     """State of each decoder layer, its output first; the output of the top layer is s_j."""
@@ -91,13 +89,12 @@ class RecurrentDecoderCore(Core, ABC):
               a source. It is constructed before the decoder, so that a seed gives it the same
               weights with and without a decoder.
     cell:     returns the cell of a layer, given its number (from 1) and the sizes of its input and
-    context (0: none).
+              context (0: none).
     dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
     decodes:  False omits the decoder.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
     score:    score of the encoder's states; that of the config if not given.
-    Raises:   ValueError for a score without states to compare, or a map of values that nothing
-              reader.
+    Raises:   ValueError for a score or a map of values without a memory.
     """
 
     def __init__(
@@ -111,23 +108,19 @@ class RecurrentDecoderCore(Core, ABC):
         in_order: bool,
         score: Score | None,
     ):
-        if not isinstance(score, Score | None):
-            raise TypeError(
-                f"`score` must be a Score or None, got {score!r}; a name is given as `attention`"
-            )
-        if score is not None and config.attention == "none":
-            raise ValueError("`score` must be None with attention='none', got one")
-        if score is not None and not (decodes and encoder is not None):
-            raise ValueError(
-                "`score` must be None for a core without an encoder or a decoder, got one"
-            )
-        for name in ("value_map", "encoder_hidden"):
-            if getattr(config, name) is not None and not (decodes and encoder is not None):
-                raise ValueError(
-                    f"{name} must be None for a core without an encoder or a decoder, got "
-                    f"{getattr(config, name)}"
-                )
         encodes, width, hidden = encoder is not None, config.width, config.hidden
+        if score is not None and config.attention == "none":
+            raise ValueError("`score` must be None with attention='none'")
+        options = {
+            "score": score,
+            "value_map": config.value_map,
+            "encoder_hidden": config.encoder_hidden,
+        }
+        for name, value in options.items():
+            if value is not None and not (decodes and encodes):
+                raise ValueError(
+                    f"`{name}` must be None for a core without an encoder or a decoder"
+                )
         check_reads(config, encodes=encodes, decodes=decodes)
         source = config.encoder_size
         super().__init__(
@@ -149,53 +142,47 @@ class RecurrentDecoderCore(Core, ABC):
                 hidden, source, config.attention_hidden, max_keys=config.max_positions
             )
             score = create_score("attention", config.attention, STATE_SCORES, sizes)
-        role = Role("recurrent", queries="output" if in_order else "queries")
-        settings = {"kernel": config.kernel, "role": role}
-        self.read = (
-            None if score is None else Read(score, choice=create_choice(config, score), **settings)
-        )
-        self.value_map = (
-            None if config.value_map is None else _linear(source, config.value_map, bias=False)
-        )
-        self.context_dim = (
-            0 if score is None else source if config.value_map is None else config.value_map
-        )
-        context_dim = self.context_dim
-        self.cells = nn.ModuleList(
-            cell(layer + 1, *((hidden, 0) if layer else (width, context_dim)))
-            for layer in range(num_decoder)
-        )
-        self.readout = _linear(hidden + context_dim + width, width) if decodes else nn.Identity()
+        self.read, self.value_map, self.context_dim = None, None, 0
+        if score is not None:
+            role = Role("recurrent", queries="output" if in_order else "queries")
+            choice = create_choice(config, score)
+            self.read = Read(score, choice=choice, kernel=config.kernel, role=role)
+            self.context_dim = source
+        if config.value_map is not None:
+            self.value_map = _linear(source, config.value_map, bias=False)
+            self.context_dim = config.value_map
+        cells = []
+        for layer in range(num_decoder):
+            # Only the lowest layer reads the input and the context.
+            input_dim, context_dim = (hidden, 0) if layer else (width, self.context_dim)
+            cells.append(cell(layer + 1, input_dim, context_dim))
+        self.cells = nn.ModuleList(cells)
+        readout_dim = hidden + self.context_dim + width
+        self.readout = _linear(readout_dim, width) if decodes else nn.Identity()
         self.dropout = Dropout(dropout)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the encoder; the modules of the decoder are called one by one at every step."""
+        # The modules of the decoder are called one by one at every step.
         return [self.encoder]
 
     def encode(self, source: Padded) -> Padded:
-        """Return the encoder's states (batch, source, hidden)."""
         return source._replace(items=self.dropout(self.encoder(source).states))
 
     def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Return hidden states of a set of queries: a step from zeros in every layer, then
-        attention to the source."""
+        # A step from zeros in every layer, then attention to the source.
         if self.in_order:
-            raise ValueError(
-                "this core was constructed for targets in order; to decode sets, construct it with "
-                "in_order=False"
-            )
+            raise ValueError("`decode_set` needs a core with in_order=False")
         rows, count, _ = queries.shape
-        context = (
-            None if self.read is None else encoded.items.new_zeros(rows * count, self.context_dim)
-        )
+        context = None
+        if self.read is not None:
+            context = encoded.items.new_zeros(rows * count, self.context_dim)
         outputs = queries.flatten(0, 1)
         for layer, cell in enumerate(self._decoder):
             projected = cell.project(self.dropout(outputs) if layer else outputs)
-            outputs = cell(projected, cell.begin(rows * count), context=None if layer else context)[
-                0
-            ]
+            outputs, *_ = cell(projected, cell.begin(rows * count), context=context)
+            context = None
         outputs = outputs.unflatten(0, (rows, count))
         if self.read is not None:
             memory = self._memory(self.read, encoded.items, encoded.mask)
@@ -203,15 +190,9 @@ class RecurrentDecoderCore(Core, ABC):
         return [self._read_out((outputs,), queries)]
 
     def start(self, source: Padded | None, *, rows: int = 1) -> RecurrentDecoderState:
-        """Encode items (batch, source, width); return the state with s_0, the projected keys and
-        c_0.
-
-        Without a source, s_0 is zero in every layer, and there is no memory.
-        """
-        if source is None:
-            return RecurrentDecoderState(
-                tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None
-            )
+        if source is None:  # s_0 is zero in every layer, and there is no memory
+            cells = tuple(cell.begin(rows) for cell in self._decoder)
+            return RecurrentDecoderState(cells, context=None, memory=None)
         encoded = self.encoder(source)
         cells = self._initial_states(encoded)
         if self.read is None:
@@ -222,8 +203,7 @@ class RecurrentDecoderCore(Core, ABC):
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: RecurrentDecoderState
     ) -> Float[Tensor, "batch target model"]:
-        """Return hidden states of all targets; input and output projections are one product each,
-        outside the loop."""
+        # The input and output projections are one product each, outside the loop.
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major
             return self._read_out(outputs_at_once, targets.transpose(0, 1)).transpose(0, 1)
@@ -236,54 +216,50 @@ class RecurrentDecoderCore(Core, ABC):
     def step(
         self, target: Float[Tensor, "rows model"], state: RecurrentDecoderState
     ) -> tuple[Float[Tensor, "rows model"], RecurrentDecoderState]:
-        """Return hidden states of one more target per row, and the next state."""
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 
+    def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
+        return len(self.cells) if stack == "decoder" else getattr(self.encoder, "layers", 0)
+
     @property
     def slide_refusal(self) -> str | None:
-        """Reason why the state cannot drop old targets: plain cells have none that it holds one by
-        one."""
         if all(isinstance(cell, SelfAttentiveCell) for cell in self.cells):
             return None
-        return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
+        return RECURRENT_SLIDE_REFUSAL
 
     def slide(self, state: RecurrentDecoderState, window: int) -> RecurrentDecoderState:
-        """Return the state whose self-attentive cells read the last `window` of their past states
-        only.
-
-        Raises: ValueError for plain cells.
-        """
-        if (reason := self.slide_refusal) is not None:
-            raise ValueError(f"cells must read their own past to drop a part of it, but {reason}")
+        if self.slide_refusal is not None:
+            raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
         return replace(state, cells=tuple(cast("Past", cell).slide(window) for cell in state.cells))
 
     def _at_once(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
-        """Return [s_j; c_j] (target, batch, ...) at once, or None if the operation does not
-        apply."""
+        """Return [s_j; c_j] (target, batch, ...), or None if the fused operation does not apply."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
-        if type(cell) is not GRUCell or read is None or memory is None or context is None:
+        if type(cell) is not GRUCell or len(self.cells) > 1 or cell.context_weight is None:
             return None
-        score, mask, weight = read.score, memory.mask, cell.context_weight
-        if len(self.cells) > 1 or weight is None or type(score) is not Additive:
+        if read is None or memory is None or context is None or not _is_plain_additive(read):
             return None
-        if not memory.is_mapped_by(score) or not _is_plain_additive(read):
+        if not memory.is_mapped_by(read.score) or not has_no_hooks(cell, read):
             return None
         rows, size, _ = memory.keys.shape
-        lengths = (
-            targets.new_full((rows,), size, dtype=torch.int64)
-            if mask is None
-            else getattr(mask, "lengths", None)
-        )
-        is_padding = lengths is not None and (mask is None or type(mask) is Padding)
-        if not is_padding or not has_no_hooks(cell, read):
+        if memory.mask is None:
+            lengths = targets.new_full((rows,), size, dtype=torch.int64)
+        elif type(memory.mask) is Padding:
+            lengths = memory.mask.lengths
+        else:
             return None
-        before, source = (
+        gru = GRUWeights(
+            cell.input_weight, cell.bias, cell.state_weight, cell.state_bias, cell.context_weight
+        )
+        score = cast("Additive", read.score)
+        return decode(
+            targets,
             GRUDecoderState(state.cells[0][0], context),
             SourceMemory(memory.keys, memory.values, lengths),
+            gru,
+            ReadWeights(score.query_weight, score.v),
         )
-        gru = GRUWeights(cell.input_weight, cell.bias, cell.state_weight, cell.state_bias, weight)
-        return decode(targets, before, source, gru, ReadWeights(score.query_weight, score.v))
 
     @property
     def _decoder(self) -> list[AnyCell]:
@@ -299,18 +275,15 @@ class RecurrentDecoderCore(Core, ABC):
         """Return s_0 of every decoder layer."""
         num_decoder = len(self.cells)
         surplus = len(encoded.finals) - num_decoder
-        finals = tuple(encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder))
+        finals = [encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder)]
         if len(self.bridges):
-            finals = tuple(
-                bridge(final) for bridge, final in zip(self.bridges, finals, strict=True)
-            )
-        return tuple(
-            cell.init_from(final) for cell, final in zip(self._decoder, finals, strict=True)
-        )
+            pairs = zip(self.bridges, finals, strict=True)
+            finals = [bridge(final) for bridge, final in pairs]
+        pairs = zip(self._decoder, finals, strict=True)
+        return tuple(cell.init_from(final) for cell, final in pairs)
 
     def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
-        """Return s_j of every layer and c_j, where `projected` is project(x'_j) of the lowest
-        cell."""
+        """Return s_j of every layer and c_j; projected: project(x'_j) of the lowest cell."""
         lowest, *upper = self._decoder
         cells = [lowest(projected, state.cells[0], context=state.context)]
         for cell, before in zip(upper, state.cells[1:], strict=True):
@@ -319,20 +292,18 @@ class RecurrentDecoderCore(Core, ABC):
         return replace(state, cells=tuple(cells), context=context)
 
     def _context(self, cells: Sequence[CellState | Past], memory: Memory) -> Tensor:
-        """Return the context vector that the top layer's state reader."""
+        """Return the context vector that the top layer's state reads."""
         assert self.read is not None
         return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, context_dim)
 
     def _read_out(self, outputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return tanh(W_o [s; c; x'] + b_o) for one step or all; outputs: s and c, concatenated or
-        separate."""
+        """Return tanh(W_o [s; c; x'] + b_o), of s and c concatenated or separate."""
         inputs = torch.cat((*outputs, targets.to(outputs[0].dtype)), -1)
         return torch.tanh(self.readout(self.dropout(inputs)))
 
 
 class Bridge(nn.Module):
-    """Initial state of a decoder layer from the final one of an encoder layer: tanh(W s + b), W'
-    cell + b' (lstm)."""
+    """Initial state of a decoder layer: tanh(W s + b), and W' cell + b' (lstm)."""
 
     def __init__(self, source: int, hidden: int, *, parts: int):
         super().__init__()
@@ -354,11 +325,9 @@ def _linear(input_dim: int, output_dim: int, *, bias: bool = True) -> Linear:
 
 def _rows_of(cell: CellState | Past, index: Tensor) -> CellState | Past:
     """Return these rows of a layer's state."""
-    return (
-        cell.select(index)
-        if isinstance(cell, Past)
-        else tuple(part.index_select(0, index) for part in cell)
-    )
+    if isinstance(cell, Past):
+        return cell.select(index)
+    return tuple(part.index_select(0, index) for part in cell)
 
 
 def _output(state: RecurrentDecoderState) -> Tensor:
@@ -368,8 +337,7 @@ def _output(state: RecurrentDecoderState) -> Tensor:
 
 
 def _is_plain_additive(read: Read) -> bool:
-    """Return True if the read is softmax(v . tanh(W_q s + W_k h)) without further options, with
-    kernel auto."""
+    """Return True if the read is softmax(v . tanh(W_q s + W_k h)), with kernel auto."""
     score, choice = read.score, read.choice
     return (
         type(read) is Read

@@ -1,11 +1,8 @@
-"""Self-attentive core: recurrent layers that attend to all their past states instead of using only
-the last.
+"""Self-attentive core: recurrent layers that attend to all their past states.
 
-    own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm
-                      (LSTM-Network) c_t        = read(h_1 .. h_t) by h_t, in place of h_t
-                      rnn, gru
-    with a source     in addition, the top layer reads the encoder's states, as in the recurrent
-                      core
+    own past         h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm
+                     c_t        = read(h_1 .. h_t) by h_t, in place of h_t                 rnn, gru
+    with a source    in addition, the top layer reads the encoder's states, as in the recurrent core
 
 The encoder has such layers as well. With a source this is shallow attention fusion: the cells read
 the past, the decoder reads the source, and its context vector is part of the next input; the past
@@ -77,8 +74,15 @@ class SelfAttentive(RecurrentDecoderCore):
                 directions=directions,
                 dropout=dropout,
             )
-        parts = {"dropout": dropout, "decodes": decodes, "in_order": in_order, "score": score}
-        super().__init__(config, encoder=encoder, cell=cell, **parts)
+        super().__init__(
+            config,
+            encoder=encoder,
+            cell=cell,
+            dropout=dropout,
+            decodes=decodes,
+            in_order=in_order,
+            score=score,
+        )
 
 
 def _cell(

@@ -11,11 +11,10 @@ Source: lectures, D.1 to D.10; vaswani2017; relative positions press2022 (ALiBi)
 cosine scores henry2020.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +24,6 @@ from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory, keep_last
-from regard.attention.parts import PAGE, check_part
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
@@ -70,21 +68,22 @@ class TransformerState:
 
 
 class Transformer(Core):
-    """Transformer encoder and decoder, of a config or of its fields: `Transformer(layers=2,
-    width=96)`.
+    """Transformer encoder-decoder, built from a `TransformerConfig` or its fields.
 
-    decodes=False: the encoder alone. encodes=False: the decoder alone (decoder-only, radford2018).
-    in_order=False: the decoder decodes sets of queries, without positions and causal mask
-    (carion2020).
+    For example `Transformer(layers=2, width=96)`.
 
-    fields: those of TransformerConfig, which documents them.
-    Parts of your own replace those of the config:
-        score        returns a score, one for each attention
-        choice       returns a choice, one for each attention
-        norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
-        positions    the positional encoding, of both stacks; or its name, such as "rotary"
-        feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each
-                     block
+    encodes:  False for the decoder alone (decoder-only, radford2018).
+    decodes:  False for the encoder alone.
+    in_order: False to decode sets of queries, without positions and causal mask (carion2020).
+
+    Parts of your own replace those of the config. Each layer calls the function for a part anew:
+
+        score        () -> score of an attention
+        choice       () -> choice of an attention
+        norm         (size) -> norm of the items: RMSNorm, or nn.LayerNorm
+        positions    the positional encoding of both stacks; or its name, such as "rotary"
+        feedforward  () -> feed-forward network of a block, (batch, time, width) in and out
+
     Layers of other classes than those of this package keep their initial weights.
     Raises: ValueError if window is given with in_order=False, or if parts do not fit together.
     """
@@ -105,40 +104,32 @@ class Transformer(Core):
         **fields: Any,
     ):
         if not (encodes or decodes):
-            raise ValueError(
-                "a Transformer must have an encoder or a decoder, got encodes=False and "
-                "decodes=False"
-            )
-        parts = {
-            "score": score,
-            "choice": choice,
-            "norm": norm,
-            "positions": positions,
-            "feedforward": feedforward,
-        }
+            raise ValueError("a Transformer must have an encoder or a decoder")
         if isinstance(positions, str):
-            parts["positions"] = positions_config(positions)
-        _check_own_parts(**parts)
-        own: dict[str, Any] = {
-            name: part if callable(part) else None for name, part in parts.items()
-        }
-        fields |= {
-            name: part for name, part in parts.items() if part is not None and own[name] is None
-        }
+            positions = positions_config(positions)
+        # Each of these is a function or a module of the user's own, or a field of the config.
+        own: dict[str, Any] = {}
+        parts = {"score": score, "choice": choice, "norm": norm, "feedforward": feedforward}
+        for name, part in {**parts, "positions": positions}.items():
+            if isinstance(part, nn.Module) and name != "positions":
+                kind = type(part).__name__
+                raise TypeError(f"{name} must be a function that creates a part, got a {kind}")
+            own[name] = part if callable(part) else None
+            if part is not None and own[name] is None:
+                fields[name] = part
         if own["score"] is not None and "head_key_dim" in fields:
-            fields.setdefault(
-                "score", "general"
-            )  # one for any sizes: MultiHead asks the own score whether they fit
+            # A score for any sizes: MultiHead asks the user's score whether they fit.
+            fields.setdefault("score", "general")
         config = config_of(TransformerConfig, config, fields)
         if own["choice"] is not None and config.has_choice:
             raise ValueError(
-                f"options of a choice must be left out with one of your own, got "
-                f"{config.describe_choice()}"
+                f"`choice` must be None with options of a choice, {config.describe_choice()}"
             )
         if config.norm_order == "none" and own["norm"] is not None:
-            raise ValueError(
-                "norm must be None with norm_order='none', which has no norms, got one"
-            )
+            raise ValueError("norm must be None with norm_order='none', which has no norms")
+        if not in_order and config.window is not None:
+            raise ValueError(f"window must be None for sets, got {config.window}")
+        num_encoder = config.layers if encodes else 0
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         super().__init__(
@@ -148,14 +139,9 @@ class Transformer(Core):
             in_order=in_order,
             set_outputs=num_decoder,
         )
-        if not in_order and config.window is not None:
-            raise ValueError(
-                f"window must be None for sets, which have no order, got {config.window}"
-            )
         blocks = _Blocks(config, dropout=dropout, **own)
         self.positions = blocks.positions
         bias = self.positions.bias(two_sided=True)
-        num_encoder = config.layers if encodes else 0
         self.encoder = nn.ModuleList(
             blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder)
         )
@@ -173,42 +159,32 @@ class Transformer(Core):
             _scale_branches(self.decoder)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the encoder blocks and the feed-forward networks of the decoder (`start` uses its
-        attention)."""
+        # `start` uses the attention of the decoder blocks apart from their forward.
         return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
-        """Return the encoder's output (batch, source, model)."""
         items, mask = self.positions.add(source.items), source.mask
         for block in self.encoder.children():
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
 
     def start(self, source: Padded | None, *, rows: int = 1) -> TransformerState:
-        """Encode the source items (batch, source, model); return the state with projected keys and
-        values."""
+        pasts = (None,) * len(self.decoder)
         if source is None:
-            return TransformerState(
-                sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder)
-            )
-        encoded, mask = self.encode(source), source.mask
-        crosses = [block.cross for block in self._decoder_blocks]
-        return TransformerState(
-            sources=tuple(
-                None if cross is None else cross.memory(encoded.items, mask) for cross in crosses
-            ),
-            pasts=(None,) * len(self.decoder),
-        )
+            return TransformerState(sources=pasts, pasts=pasts)
+        encoded = self.encode(source)
+        sources = []
+        for block in self._decoder_blocks:
+            cross = block.cross
+            memory = None if cross is None else cross.memory(encoded.items, source.mask)
+            sources.append(memory)
+        return TransformerState(tuple(sources), pasts)
 
     def decode_set(
         self, queries: Float[Tensor, "batch query model"], encoded: Padded
     ) -> list[Float[Tensor, "batch query model"]]:
-        """Return hidden states of a set of queries after each decoder block."""
         if self.in_order:
-            raise ValueError(
-                "this core was constructed for targets in order; to decode sets, construct it with "
-                "in_order=False"
-            )
+            raise ValueError("`decode_set` needs a core with in_order=False")
         items, hidden = queries, []
         for block in self._decoder_blocks:
             assert block.cross is not None
@@ -219,7 +195,6 @@ class Transformer(Core):
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: TransformerState
     ) -> Float[Tensor, "batch target model"]:
-        """Return hidden states of all targets, starting at the first position."""
         items = self.positions.add(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
@@ -228,36 +203,32 @@ class Transformer(Core):
     def step(
         self, target: Float[Tensor, "rows model"], state: TransformerState
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
-        """Return hidden states of one more target per row, and the next state; all rows have the
-        same position."""
-        item, pasts = self.positions.add(target.unsqueeze(1), state.position), []
-        for block, source, past in zip(
-            self._decoder_blocks, state.sources, state.pasts, strict=True
-        ):
+        item = self.positions.add(target.unsqueeze(1), state.position)
+        pasts, blocks = [], self._decoder_blocks
+        for block, source, past in zip(blocks, state.sources, state.pasts, strict=True):
             item, extended = block.step(item, past, source)
             pasts.append(extended)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
 
+    def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
+        return len(self.encoder if stack == "encoder" else self.decoder)
+
     @property
     def slide_refusal(self) -> str | None:
-        """Reason why keys and values cannot be dropped: positions that are added to the items."""
         if not self.positions.adds:
             return None
         return "its positions are added to the items, and would run beyond the context"
 
     def slide(self, state: TransformerState, window: int) -> TransformerState:
-        """Return the state with the keys and values of the last `window` targets only: that of a
-        core with this window.
-
-        Raises: ValueError for positions that are added to the items, or before the first target.
-        """
-        if (reason := self.slide_refusal) is not None:
-            raise ValueError(f"positions must be relative to drop keys and values, but {reason}")
-        pasts = [past for past in state.pasts if past is not None]
-        if len(pasts) < len(state.pasts):
-            raise ValueError("state must be one after a target, got one before the first")
-        return replace(state, pasts=tuple(keep_last(past, window) for past in pasts))
+        if self.slide_refusal is not None:
+            raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
+        pasts = []
+        for past in state.pasts:
+            if past is None:
+                raise ValueError("state must be one after a target, got one before the first")
+            pasts.append(keep_last(past, window))
+        return replace(state, pasts=tuple(pasts))
 
     def form(self) -> TransformerForm:
         """Return the form of this module (regard.layers.forms), for targets in order.
@@ -308,35 +279,35 @@ class _Blocks:
             Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
         )
         sizes = PositionSizes(config.width, config.heads, config.query_size)
-        self.positions = (
-            create_positions(config.positions, sizes) if positions is None else positions
-        )
+        if positions is None:
+            positions = create_positions(config.positions, sizes)
+        self.positions = positions
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
         if feedforward is None:
-            kind = GatedFeedForward if config.gated else FeedForward
-            options = {"activation": config.activation, "bias": config.bias}
-            feedforward = partial(kind, config.width, config.feedforward, **options)
+            feedforward = partial(
+                GatedFeedForward if config.gated else FeedForward,
+                config.width,
+                config.feedforward,
+                activation=config.activation,
+                bias=config.bias,
+            )
         self.feedforward = feedforward
 
     def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
         points = self.config.inducing_points
-        if points is not None:
-            if bias is not None or self.rotary is not None:
-                name = type(self.positions).__name__
-                raise ValueError(
-                    f"positions must be added to the items with inducing_points, got {name}"
-                )
-            axis = f"inducing points of layer {layer}"
-            gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
-            attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
-            return InducedBlock(
-                points, gather, attention, self.feedforward(), (self.residual(), self.residual())
-            )
-        attention = self.attention(
-            Role("encoder self", layer, queries="source", keys="source"), bias, self.rotary
-        )
-        return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
+        if points is None:
+            role = Role("encoder self", layer, queries="source", keys="source")
+            attention = self.attention(role, bias, self.rotary)
+            return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
+        if bias is not None or self.rotary is not None:
+            name = type(self.positions).__name__
+            raise ValueError(f"inducing_points need positions that are added, got {name}")
+        axis = f"inducing points of layer {layer}"
+        gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
+        attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
+        residuals = self.residual(), self.residual()
+        return InducedBlock(points, gather, attention, self.feedforward(), residuals)
 
     def decoder_block(
         self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool
@@ -344,15 +315,11 @@ class _Blocks:
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
         own = self.attention(role, bias, self.rotary) if in_order else self.attention(role)
-        cross = (
-            self.attention(Role("cross", layer, queries=queries, keys="source"))
-            if reads_source
-            else None
-        )
-        feedforward, residuals = (
-            self.feedforward(),
-            (self.residual(), self.residual(), self.residual()),
-        )
+        cross = None
+        if reads_source:
+            cross = self.attention(Role("cross", layer, queries=queries, keys="source"))
+        feedforward = self.feedforward()
+        residuals = self.residual(), self.residual(), self.residual()
         return DecoderBlock(own, cross, feedforward, residuals, window=self.config.window)
 
     def attention(
@@ -360,10 +327,10 @@ class _Blocks:
     ) -> MultiHead:
         config = self.config
         score = _score(config) if self.score is None else self.score()
-        check_part("score", score, Score, "ScaledDot()")
-        own = None if self.choice is None else self.choice()
-        if own is not None:
-            check_part("choice", own, Choice, "Soft(beta)")
+        if self.choice is None:
+            choice = create_choice(config, score, config.heads)
+        else:
+            choice = self.choice()
         return MultiHead(
             config.width,
             num_heads=config.heads,
@@ -372,7 +339,7 @@ class _Blocks:
             head_key_dim=config.head_key_dim,
             head_value_dim=config.head_value_dim,
             score=score,
-            choice=create_choice(config, score, config.heads) if own is None else own,
+            choice=choice,
             bias=bias,
             positions=positions,
             kernel=config.kernel,
@@ -382,48 +349,21 @@ class _Blocks:
         )
 
 
-def _check_own_parts(*, positions: Any, **makers: Any) -> None:
-    """Raise TypeError for a part where a function that creates one for each layer is needed, or the
-    reverse."""
-    for name, maker in makers.items():
-        if isinstance(maker, nn.Module):
-            raise TypeError(
-                f"{name} must be a function that creates a part, since each layer needs its own, "
-                f"got the part "
-                f"{type(maker).__name__}; write {name}=lambda ...: {type(maker).__name__}(...)"
-            )
-        if callable(maker):
-            arguments = ("width",) if name == "norm" else ()
-            try:
-                inspect.signature(maker).bind(*arguments)
-            except TypeError as error:
-                called = f"{name}({', '.join(arguments)})"
-                raise TypeError(
-                    f"{name} must be a function that creates a part as {called}, got one with "
-                    f"other arguments "
-                    f"({error}); to write a part, see {PAGE}"
-                ) from None
-            except ValueError:  # a function without a signature, such as one of C
-                continue
-    if callable(positions) and not isinstance(positions, PositionalEncoding):
-        kind = positions.__name__ if isinstance(positions, type) else type(positions).__name__
-        raise TypeError(f"positions must be a PositionalEncoding or its config, got {kind}")
-
-
 def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:
-    match config.norm:
-        case "layer":
-            return partial(nn.LayerNorm, eps=config.norm_eps, bias=config.bias)
-        case "rms":
-            return partial(RMSNorm, eps=config.norm_eps)
-    raise ValueError(f"norm must be layer or rms, got {config.norm!r}")
+    if config.norm == "rms":
+        return partial(RMSNorm, eps=config.norm_eps)
+    return partial(nn.LayerNorm, eps=config.norm_eps, bias=config.bias)
 
 
 def _score(config: TransformerConfig) -> Score:
-    size, keys = config.query_size, config.head_key_dim
-    hidden = size if config.score_hidden is None else config.score_hidden
-    heads = {"num_heads": config.heads, "key_heads": config.key_heads}
-    sizes = ScoreSizes(size, size if keys is None else keys, hidden, **heads)
+    size = config.query_size
+    sizes = ScoreSizes(
+        size,
+        size if config.head_key_dim is None else config.head_key_dim,
+        size if config.score_hidden is None else config.score_hidden,
+        num_heads=config.heads,
+        key_heads=config.key_heads,
+    )
     score = create_score("score", config.score, SCORES, sizes)
     return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
 

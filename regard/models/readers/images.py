@@ -1,7 +1,6 @@
 """Image reader: convolutional stem or patch embedding, with learned positions by row and column.
 
-    patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)              dosovitskiy2021,
-    section 3.1
+    patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)          (dosovitskiy2021)
     stem      x_i = (output of the convolutions at cell i) + R_row(i) + C_column(i)
 
 A convolutional stem extracts local features before attention, which helps with few images.
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, Shape
 
 
 class ImageReader(Reader):
@@ -68,8 +67,10 @@ class ImageReader(Reader):
         self.columns = nn.Parameter(torch.randn(columns, dim) * 0.02)
         self.dropout = Dropout(dropout)
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", *self.shape), ("batch", self.grid[0] * self.grid[1], self._width)
+
     def forward(self, source: Float[Tensor, "batch channels height width"]) -> Unpadded:
-        """Return the items, row by row."""
         features = self.stem(source - 0.5).permute(0, 2, 3, 1)  # (batch, row, column, dim)
         items = features + (self.rows + self.columns).to(features.dtype)
         return Unpadded.of(self.dropout(items.flatten(1, 2)))

@@ -1,15 +1,12 @@
-"""Reader of point clouds: groups of neighboring points become items; the order of the points has no
-effect.
+"""Reader of point clouds: groups of neighboring points become items; the order has no effect.
 
     c_1 .. c_m  = farthest point sampling:  c_1 is the first point in order of coordinates,
                   c_{i+1} = argmax_p  min_{j <= i} |p - c_j|
     N(c)        = the k nearest points p of c with |p - c| <= r, c included
-    d(c)        = [c - least;  most - c] / extent         least, most: smallest and largest
-    coordinates of the cloud
-    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(d(c_i), its sines
-    and cosines)]
-    f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2                           g: two layers
-                with GELU
+    d(c)        = [c - least;  most - c] / extent       least, most: bounds of the cloud
+    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);
+                     g(d(c_i), its sines and cosines)]
+    f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2        g: two layers with GELU
 
 An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions:
 coordinates are content. Points are first put in order of their coordinates and features, so that
@@ -31,7 +28,7 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, Shape
 
 _FAR = -9.0
 """Center of padding, relative to the extent: away from all boxes."""
@@ -88,8 +85,10 @@ class PointReader(Reader):
         )
         self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", "points", self.numbers), ("batch", "groups", self._width)
+
     def forward(self, source: Padded) -> Placed:
-        """Return one item per group, with its center relative to the extent."""
         points, lengths = sort_points(source.items, source.lengths), source.lengths
         index = farthest_points(points[..., :3], lengths, self.groups)
         centers = points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))[..., :3]

@@ -1,6 +1,6 @@
 """Interface of readers: what is read becomes a sequence of vectors.
 
-    items = reads(source)        (batch, item, dim)
+    items = reader(source)        (batch, item, dim)
 
 Source: lectures, E.11 (encoder-predictor-decoder view).
 """
@@ -12,13 +12,23 @@ from torch import nn
 
 from regard.attention.masks import Padded
 
+Shape = tuple[int | str, ...]
+"""Sizes of a tensor, and names of axes whose size varies."""
+
 
 class Reader(nn.Module, ABC):
     """Base class of readers, the first part of a model (regard.models.model)."""
 
     dim: int | None = None
-    """Size of the items, which must be the width of the core; None: not checked when a model is
-    made."""
+    """Size of the items, which must be the width of the core; None: not checked."""
+
+    def shapes(self) -> tuple[Shape, Shape]:
+        """Return the shapes of the source and of the items, for the outline of a model."""
+        return ("batch", "source"), ("batch", "source", self._width)
+
+    @property
+    def _width(self) -> int | str:
+        return "model" if self.dim is None else self.dim
 
     @abstractmethod
     def forward(self, source: Any) -> Padded:

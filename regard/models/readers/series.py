@@ -1,7 +1,8 @@
 """Time series reader: consecutive windows of a series of numbers become items.
 
-    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i         windows of w steps, zero-padded at the
-    end, sinusoidal P
+    x_i = W [s_{i w}; ...; s_{i w + w - 1}] + b + P_i
+
+of windows of w steps, zero-padded at the end, with sinusoidal P.
 
 For sound, see FrameReader.
 
@@ -15,7 +16,7 @@ from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import Sinusoidal
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, Shape
 
 
 class SeriesReader(Reader):
@@ -34,8 +35,10 @@ class SeriesReader(Reader):
         self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", "time", self.channels), ("batch", "windows", self._width)
+
     def forward(self, source: Padded) -> Padded:
-        """Return one item per window."""
         series: Tensor = source.items
         steps = torch.arange(series.shape[1], device=series.device)
         series = series.masked_fill((steps >= source.lengths[:, None])[..., None], 0.0)

@@ -1,8 +1,8 @@
 """Sound reader: log-mel spectrogram and convolutions, with one item for each time interval.
 
-    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2          power, Hann window w of 25
-    ms M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                          triangles evenly spaced
-    on the mel scale mel(f)    = 2595 log10(1 + f / 700)                                  f in Hz
+    S[t, f]   = |sum_n w_n x_{t hop + n} e^{-2 pi i f n / N}|^2     power, Hann window w of 25 ms
+    M[t, b]   = log(sum_f mel_b(f) S[t, f] + c)                     triangles on the mel scale
+    mel(f)    = 2595 log10(1 + f / 700)                             f in Hz
     x_i       = W [output of the convolutions at time i, all bands] + P_i
 
 M is normalized to mean 0 and standard deviation 1 over each sound, so that it does not depend on
@@ -25,7 +25,7 @@ from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import sinusoids
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, Shape
 
 _WINDOW = 0.025
 _FLOOR = 1e-6
@@ -122,8 +122,10 @@ class FrameReader(Reader):
         self.register_buffer("_positions", sinusoids(0, num_items, dim), persistent=False)
         self.dropout = Dropout(dropout)
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", self.samples), ("batch", len(self.get_buffer("centers")), self._width)
+
     def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
-        """Return the items in order of time."""
         bands = self.spectrum(source)
         if self.training and self.hidden:
             bands = hide_bands(bands, self.hidden)

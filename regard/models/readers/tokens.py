@@ -1,13 +1,10 @@
 """Token reader: an embedding of token ids.
 
-    x_i = c E[id_i]              E (vocab, d), c = sqrt(d) or 1; as a product, the one-hot vector of
-    id_i times E x_i = c E[id_i] W^T          embeddings of another size e than the width d: E
-    (vocab, e), W (d, e)
+    x_i = c E[id_i]              E (vocab, d), c = sqrt(d) or 1
+    x_i = c E[id_i] W^T          embeddings of another size e: E (vocab, e), W (d, e)
 
-    root    c = sqrt(e), entries of variance 1/e, so that x has variance 1         vaswani2017,
-    section 3.4
-    one     c = 1, entries with a standard deviation of 0.02                       radford2018,
-            section 4.1
+    root    c = sqrt(e), entries of variance 1/e, so that x has variance 1      vaswani2017
+    one     c = 1, entries with a standard deviation of 0.02                    radford2018
 
 Source: lectures, D.13 (h_0 = U W_e + W_p) and C.9 (other widths); lan2020, section 3.1.
 """
@@ -76,7 +73,6 @@ class TokenReader(Reader):
         return self.dropout(items if self.projection is None else self.projection(items))
 
     def forward(self, source: Padded) -> Padded:
-        """Return items (batch, time, dim) for ids (batch, time), lengths unchanged."""
         check_padded("source", source)
         return Padded(self.embed(source.items), source.lengths)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.linear import Linear
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, Shape
 
 _STEP_SCALE = 3.0
 _SLOW = 1e-6
@@ -70,8 +70,10 @@ class TrackReader(Reader):
         self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
         self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", "agents", self.observed, 2), ("batch", "agents", self._width)
+
     def forward(self, source: Padded) -> Padded:
-        """Return one item per track, lengths unchanged."""
         tracks: Tensor = source.items
         steps = tracks[:, :, 1:] - tracks[:, :, :-1]
         items = self.embed(torch.cat((tracks.flatten(2), _STEP_SCALE * steps.flatten(2)), -1))
@@ -90,7 +92,6 @@ class SceneTrackReader(Reader):
         self.embed = nn.Sequential(Linear(4 * observed + 2, dim), nn.GELU(), Linear(dim, dim))
 
     def forward(self, source: Padded) -> Padded:
-        """Return one item per track, lengths unchanged."""
         frames = AgentFrames.of(source.items)
         own = frames.enter(source.items)
         steps = own[:, :, 1:] - own[:, :, :-1]

@@ -48,12 +48,9 @@ class ClassWriter(VectorWriter):
         self.register_buffer("class_weights", weights, persistent=False)  # only training uses them
 
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
-        """Return the probabilities of the classes."""
         return widen(self.scores(hidden)).softmax(-1)
 
     def loss(self, hidden: Any, target: Int[Tensor, " batch"]) -> TokenLoss:
-        """Return the loss summed over the rows, in nats; label smoothing and class weights in
-        training only."""
         log_p = widen(self.scores(hidden)).log_softmax(-1)
         losses = -log_p.gather(1, target[:, None]).squeeze(1)
         nll = losses.sum()

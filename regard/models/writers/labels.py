@@ -32,14 +32,11 @@ class LabelWriter(VectorWriter):
         self.label_smoothing = label_smoothing
 
     def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch labels"]:
-        """Return the probability of each label."""
         return widen(self.scores(hidden)).sigmoid()
 
     def loss(
         self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch labels"]
     ) -> TokenLoss:
-        """Return the loss summed over rows and labels, in nats; `target` is 1 for the labels of a
-        row, else 0."""
         scores = widen(self.scores(hidden))
         target = target.to(scores.dtype)
         nll = functional.binary_cross_entropy_with_logits(scores, target, reduction="sum")

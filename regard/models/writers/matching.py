@@ -1,8 +1,6 @@
-"""Assignment of predictions to targets, one-to-one (Hungarian matching) or one-to-many
-(task-aligned), and NMS.
+"""Assignment of predictions to targets (Hungarian matching, task-aligned), and NMS.
 
-    one-to-one     the assignment of minimum total cost: one prediction for every target, the others
-    are unmatched
+    one-to-one     the assignment of minimum total cost: one prediction for every target
     one-to-many    the k predictions inside each target of largest alignment  p^a IoU^b
     NMS            non-maximum suppression: of overlapping predictions of one class, only that of
                    highest score is kept

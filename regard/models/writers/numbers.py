@@ -1,7 +1,7 @@
 """Regression head: one or several numbers per row, in the units of their targets.
 
-    z = W h + b        y = mean + deviation z        loss = mean over the numbers of a row of (z -
-    z')^2, or of |z - z'|
+    z = W h + b        y = mean + deviation z
+    loss = mean over the numbers of a row of (z - z')^2, or of |z - z'|
 
 where z' = (target - mean) / deviation, with the mean and standard deviation of the training
 targets, so that numbers of any scale train at one learning rate and different units have equal
@@ -60,13 +60,11 @@ class NumberWriter(VectorWriter):
         self.register_buffer("deviation", torch.tensor(deviations), persistent=False)
 
     def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
-        """Return the numbers, in the units of the targets."""
         return self.mean + self.deviation * widen(self.scores(hidden))
 
     def loss(
         self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]
     ) -> TokenLoss:
-        """Return the mean error over the numbers, in standard deviations, summed over the rows."""
         difference = widen(self.scores(hidden)) - (target - self.mean) / self.deviation
         total = (
             (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()

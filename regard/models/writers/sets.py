@@ -1,9 +1,7 @@
-"""Set prediction head (DETR): queries that read the encoded source predict a class and a region
-each.
+"""Set prediction head (DETR): queries that read the source predict a class and a region each.
 
     q, y_0  = learned queries and references, or those of proposals
-    h_l     = core.decode_set(q, items)_l            self-attention of the queries, and attention to
-            the items
+    h_l     = core.decode_set(q, items)_l            self-attention, and attention to the items
 
     p_qc    = sigmoid(W h_q + b)_c                   "no object": no class is likely
     r_q     = sigmoid(logit(reference_q) + MLP(h_q)) region: center and size
@@ -33,6 +31,7 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
+from regard.models.readers.reader import Shape
 from regard.models.writers.matching import (
     class_wise_nms,
     hungarian_matching,
@@ -143,6 +142,7 @@ class SetWriter(Writer):
         )
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = centers is not None
+        self.queries_kind = "queries of the best proposals" if self.proposes else "learned queries"
         self.register_buffer(
             "centers", centers if isinstance(centers, Tensor) else None, persistent=False
         )
@@ -164,7 +164,6 @@ class SetWriter(Writer):
             self.class_embedding = Linear(num_classes, dim)
 
     def label_axes(self) -> dict[str, int]:
-        """Return the axis of the classes in the class heads and the embedding of classes."""
         heads = ("class_heads.", "proposal_class_head.")
         axes = {name: 0 for name, _ in self.named_parameters() if name.startswith(heads)}
         return axes | ({"class_embedding.weight": 1} if self.proposes else {})
@@ -192,13 +191,14 @@ class SetWriter(Writer):
             self.predictions_per_block(core.decode_set(queries, encoded), start), proposed, centers
         )
 
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        queries = ("batch", self.num_queries)
+        return (*queries, self._width), (*queries, f"{self.num_classes} + {2 * self.axes}")
+
     def answer(self, hidden: SetHidden) -> SetPredictions:
-        """Return the predictions after the last decoder block."""
         return hidden.predictions[-1]
 
     def count(self, target: SetTargets) -> int:
-        """Return the number of elements plus the number of rows, since rows without elements have a
-        loss as well."""
         return int(target.real.sum()) + len(target.labels)
 
     def propose(
@@ -266,8 +266,6 @@ class SetWriter(Writer):
         return predictions.logits.detach(), predictions.regions.detach()
 
     def loss(self, hidden: SetHidden, target: SetTargets) -> TokenLoss:
-        """Return the loss summed over the rows: of all blocks and the proposals; to report, that of
-        the last block."""
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
         if hidden.proposed is not None and hidden.centers is not None:

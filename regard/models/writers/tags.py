@@ -1,7 +1,7 @@
 """Token classification head: one tag for each item of a sequence.
 
-    p(tag_i = c | x) = softmax(W h_i + b)_c        loss = sum over the tagged items of -log p(right
-    tag)
+    p(tag_i = c | x) = softmax(W h_i + b)_c
+    loss = sum over the tagged items of -log p(right tag)
 
 Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
 
@@ -19,6 +19,7 @@ from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
+from regard.models.readers.reader import Shape
 from regard.models.writers.writer import Writer
 from regard.ops.token_loss import TokenLoss
 
@@ -44,16 +45,15 @@ class TagWriter(Writer):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> Padded:
-        """Return the encoded items."""
         return encoded
 
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        return encoded, (*encoded[:-1], self.output.out_features)
+
     def answer(self, hidden: Padded) -> Float[Tensor, "batch time tags"]:
-        """Return the probabilities of the tags of every item; those of padding are meaningless."""
         return widen(self._scores(hidden.items)).softmax(-1)
 
     def loss(self, hidden: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
-        """Return the loss summed over the tagged items, in nats; label smoothing in training
-        only."""
         tagged = (target != NONE).flatten().nonzero().squeeze(1)
         vectors = hidden.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
         log_p = widen(self._scores(vectors)).log_softmax(-1)
@@ -64,11 +64,9 @@ class TagWriter(Writer):
         return TokenLoss(total, nll.detach())
 
     def label_axes(self) -> dict[str, int]:
-        """Return the axis of the labels in the output layer."""
         return {"output.weight": 0, "output.bias": 0}
 
     def count(self, target: Int[Tensor, "batch time"]) -> int:
-        """Return the number of tagged items."""
         return int((target != NONE).sum())
 
     def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:

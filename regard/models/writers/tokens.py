@@ -1,11 +1,9 @@
-"""Token head (autoregressive): embedding of the previous target tokens, and cross-entropy of the
-next one.
+"""Token head (autoregressive): embedding of the previous tokens, and cross-entropy of the next.
 
     inputs   BOS y_1 ... y_{n-1} y_n          decoder inputs
     outputs  y_1 y_2 ... y_n     EOS          targets of each position
     p(y_t | y_<t, x) = softmax(E h_t)         E (vocab, d) may be the input embedding (tied)
-                       softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e),
-                       tied or not
+                       softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e)
 
 Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back
 its own outputs.
@@ -25,6 +23,7 @@ from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
 from regard.models.cores.core import Core, CoreState
+from regard.models.readers.reader import Shape
 from regard.models.readers.tokens import TokenReader, check_padded, check_projection, table_form
 from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
@@ -64,7 +63,6 @@ class TokenWriter(Writer):
     def embed(
         self, tokens: Int[Tensor, "rows time"], start: int = 0
     ) -> Float[Tensor, "rows time dim"]:
-        """Return the decoder inputs for tokens, the first at position `start`."""
         items = self.inputs.embed(tokens)
         return items if self.positions is None else self.positions.add(items, start)
 
@@ -84,12 +82,20 @@ class TokenWriter(Writer):
     def read(
         self, core: Core, encoded: CoreState, *, source: Any = None, queries: Tensor | None = None
     ) -> Float[Tensor, "batch steps dim"]:
-        """Return the hidden states of the decoder at all positions."""
         assert queries is not None
         return core(queries, encoded)
 
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        return ("batch", "target", self._width), (
+            "batch",
+            "target",
+            self.output_table.num_embeddings,
+        )
+
+    def predictor_modules(self) -> list[nn.Module]:
+        return [self.inputs] if self.positions is None else [self.inputs, self.positions]
+
     def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
-        """Return the logits over the vocabulary."""
         return linear(self._to_table(hidden), self.output_table.weight)
 
     def form(self) -> WriterForm:
@@ -107,12 +113,9 @@ class TokenWriter(Writer):
         )
 
     def count(self, target: Padded) -> int:
-        """Return the number of tokens to predict: all but the first of each row."""
         return int((target.lengths - 1).sum())
 
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
-        """Return the loss summed over the tokens, without padding; label smoothing in training
-        only."""
         smoothing = self.label_smoothing if self.training else 0.0
         steps = (
             padding(target.lengths)
@@ -130,7 +133,6 @@ class TokenWriter(Writer):
         return hidden if self.output_projection is None else hidden @ self.output_projection.weight
 
     def costs(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> Padded:
-        """Return the loss of each token (batch, steps), zero in padding."""
         smoothing = self.label_smoothing if self.training else 0.0
         log_p = widen(self.answer(hidden)).log_softmax(-1)
         costs = -log_p.gather(-1, target.items[:, 1:, None]).squeeze(-1)

@@ -1,18 +1,15 @@
-"""Trajectory head: future positions of the first of the observed tracks, as corrections to constant
-velocity.
+"""Trajectory head: future positions of the first track, as corrections to constant velocity.
 
-    h       = core.encode(items)[0]                 item of the ego agent after attention; the
-    neighbors are a set
+    h       = core.encode(items)[0]                 item of the ego agent after attention
     path    y_t = t v + (W h + b)_t                 v: the last observed step
     loss    = mean over t of |y_t - target_t|, which is the metric ADE, in meters
 
 Initially W = 0 and b = 0, so that the prediction is constant velocity.
 
 Of a whole scene, all agents at once: the changes of agent j are those of its own item, in its own
-frame,
+frame, which R_j rotates to the heading of j:
 
-    y_jt = (last position of j) + R_j^T (t v_j + (W h_j + b)_t)          R_j: rotation to the
-    heading of j
+    y_jt = (last position of j) + R_j^T (t v_j + (W h_j + b)_t)
 
 Source: lectures, E.3 (set to set; trajectories of the vehicles around); the error pellegrini2009;
 constant velocity scholler2020.
@@ -30,6 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.pool import FirstItem
 from regard.models.cores.core import Core
+from regard.models.readers.reader import Shape
 from regard.models.readers.tracks import AgentFrames
 from regard.models.writers.vector import VectorWriter
 from regard.models.writers.writer import Writer
@@ -96,13 +94,14 @@ class TrackWriter(VectorWriter):
             )
         return TrackHidden(vector, constant_velocity(tracks[:, 0], self.predicted))
 
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        return ("batch", self._width), ("batch", self.predicted, 2)
+
     def answer(self, hidden: TrackHidden) -> Float[Tensor, "batch predicted 2"]:
-        """Return the positions at each step, in meters relative to the current position."""
         change = self._changes(hidden.vector)
         return change if hidden.baseline is None else hidden.baseline + change
 
     def loss(self, hidden: TrackHidden, target: Float[Tensor, "batch predicted 2"]) -> TokenLoss:
-        """Return the distance averaged over time and summed over the rows (ADE)."""
         change = target if hidden.baseline is None else target - hidden.baseline
         total = (self._changes(hidden.vector) - change).norm(dim=-1).mean(-1).sum()
         return TokenLoss(total, total.detach())
@@ -159,21 +158,18 @@ class SceneTrackWriter(Writer):
         return SceneTrackHidden(self.dropout(encoded.items), encoded.lengths, baseline, frames)
 
     def answer(self, hidden: SceneTrackHidden) -> Float[Tensor, "rows agents predicted 2"]:
-        """Return the positions of all agents at each step, in meters in the frame of the scene."""
         paths = hidden.frames.leave(
             hidden.baseline + self._changes(hidden.items).to(hidden.baseline.dtype)
         )
         return paths * self._real(hidden)[..., None, None]
 
     def loss(self, hidden: SceneTrackHidden, target: Padded) -> TokenLoss:
-        """Return the distance averaged over time and summed over all agents (ADE)."""
         change = hidden.frames.enter(target.items) - hidden.baseline
         distance = (self._changes(hidden.items) - change).norm(dim=-1).mean(-1)
         total = distance.masked_fill(~self._real(hidden), 0.0).sum()
         return TokenLoss(total, total.detach())
 
     def count(self, target: Padded) -> int:
-        """Return the number of agents."""
         return int(target.lengths.sum())
 
     def _changes(

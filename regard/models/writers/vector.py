@@ -1,15 +1,16 @@
 """Base class of output heads that predict from one vector per row.
 
-    h  = pool(core.encode(items))                            one vector per row (regard.layers.pool)
-    h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and
-    the loss
+    h  = pool(core.encode(items))                       one vector per row (regard.layers.pool)
+    h' = dropout(LayerNorm(h))      scores = W h' + b
+
+Subclasses define the prediction and the loss.
 
 For one input the scores are a sum over the encoded items x_i (`explain`). The pool is a sum of
 terms t_i; at the mean m and the deviation s = sqrt(variance + eps) of the vector h of this input,
 LayerNorm is linear:
 
-    d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)        g = (u - mean(u)) / s        u =
-    gamma * (W^T d)
+    d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)
+    g = (u - mean(u)) / s        u = gamma * (W^T d)
 
 gamma and beta: scale and shift of LayerNorm; t_0: bias of the pool; d: weights of the scores, such
 as 1 and -1 for the difference of two classes. The contributions g . t_i are exact for this input.
@@ -30,6 +31,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken
 from regard.models.cores.core import Core
+from regard.models.readers.reader import Shape
 from regard.models.writers.writer import Writer
 
 
@@ -69,21 +71,24 @@ class VectorWriter(Writer):
         self.output = Linear(dim, size)
 
     def encode(self, core: Core, items: Padded) -> Padded:
-        """Return the encoded items, after the encoded class token if there is one."""
         return core.encode(self.pool.prepend(items) if isinstance(self.pool, ClassToken) else items)
 
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> Any:
-        """Return the pooled vector of each row."""
         return self.pool(encoded)
+
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        return ("batch", self._width), ("batch", self.output.out_features)
+
+    def predictor_modules(self) -> list[nn.Module]:
+        return [self.pool]
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
         """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
 
     def label_axes(self) -> dict[str, int]:
-        """Return the axis of the labels in the output layer."""
         return {"output.weight": 0, "output.bias": 0}
 
     def explain(

@@ -1,10 +1,10 @@
 """Interface of writers, which query the core, compute the loss and return the answer.
 
-    queries = embed_target(target)                                 decoder inputs, if the core
-    decodes a target encoded = encode(core, items)                                  items of the
-    reader, encoded by the core hidden  = read(core, encoded, source=source, queries=queries)  query
-    of the core total, nll = loss(hidden, target)                              in training
-    answer(hidden)                                                 in use
+    queries = embed_target(target)               decoder inputs, if the core decodes a target
+    encoded = encode(core, items)                items of the reader, encoded by the core
+    hidden  = read(core, encoded, source=source, queries=queries)
+    total, nll = loss(hidden, target)            in training
+    answer(hidden)                               in use
 
 Source: lectures, E.11 (encoder-predictor-decoder view).
 """
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded, Unpadded
 from regard.models.cores.core import Core
+from regard.models.readers.reader import Shape
 
 
 class Writer(nn.Module, ABC):
@@ -30,6 +31,8 @@ class Writer(nn.Module, ABC):
     """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not
     checked."""
 
+    queries_kind: str = ""
+    """Origin of the queries of a writer of a set, for the outline of a model."""
     set_outputs: int | None = None
     """Number of decoder blocks whose hidden vectors a writer of a set takes (Core.set_outputs);
     None: not checked."""
@@ -79,6 +82,18 @@ class Writer(nn.Module, ABC):
         rows = range(_count_rows(target))
         totals = [self.loss(_row(hidden, row), _row(target, row))[0] for row in rows]
         return Unpadded.of(torch.stack(totals)[:, None])
+
+    def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
+        """Return the shapes of the hidden vectors and of the answer, given that of h^Enc."""
+        return ("batch", "...", self._width), ("batch", "...")
+
+    @property
+    def _width(self) -> int | str:
+        return "model" if self.dim is None else self.dim
+
+    def predictor_modules(self) -> list[nn.Module]:
+        """Return the modules that come before the hidden vectors: embeddings of targets, a pool."""
+        return []
 
     @abstractmethod
     def answer(self, hidden: Any) -> Any:

@@ -112,7 +112,7 @@ def test_digits_are_named_in_words_and_names_must_match_the_classes():
     assert labels is not None
     with pytest.raises(UserError, match="`names` must have 10 entries, one for each class, got 2"):
         class_names(labels, ScenesConfig(names=("a", "b")))
-    with pytest.raises(UserError, match="names of the classes must all differ"):
+    with pytest.raises(UserError, match="names of classes must differ"):
         class_names(Labels(("a_b", "a b")), ScenesConfig(train="x"))
     assert class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x")) == (
         "ankle boot",
@@ -212,5 +212,5 @@ def test_test_data_must_match_the_training_data(tmp_path):
     assert "class 'cat' is unknown" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, the images before it 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
-    with pytest.raises(UserError, match=r"trained on images with texts: expected FILE\.tsv"):
+    with pytest.raises(UserError, match="expected a table of images with texts"):
         load_test_canvases(tmp_path, config, seed=1, labels=None, shape=(1, 4, 12))

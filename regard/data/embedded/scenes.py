@@ -22,7 +22,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.config import OnBad, ScenesConfig
+from regard.data.bad_rows import BadRows
+from regard.data.config import ScenesConfig
 from regard.data.embedded.sentences import describe_items, describe_relation
 from regard.data.held_out import hold_out
 from regard.data.images.dataset import (
@@ -33,10 +34,10 @@ from regard.data.images.dataset import (
     read_images,
     read_training_images,
 )
+from regard.data.tables import is_table
 from regard.data.text.labels import Labels
 from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
-from regard.system.compression import plain_name
 
 Split = Literal["train", "val", "test"]
 
@@ -54,28 +55,22 @@ class CanvasDataset(Protocol):
     @property
     def origin(self) -> str:
         """Description of the source, for messages."""
-        ...
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of a canvas."""
-        ...
 
     def epoch(self, number: int) -> Sequence[int]:
         """Return the indices of the canvases of an epoch."""
-        ...
 
     def left_out(self) -> tuple[str, ...]:
         """Return notices about skipped files, a line each."""
-        ...
 
     def text(self, index: int) -> str:
         """Return the text of a canvas."""
-        ...
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels of a canvas (channels, height, width)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -135,8 +130,7 @@ class SceneDataset:
         return channels, height * self.config.rows, width * self.config.columns
 
     def epoch(self, number: int) -> range:
-        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else
-        always the same."""
+        """Return the indices of the scenes of an epoch, new ones in each epoch of training."""
         if self.split != "train":
             count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
@@ -150,37 +144,30 @@ class SceneDataset:
         """Return a scene: a pure function of (seed, split, index)."""
         config, num_cells = self.config, self.config.rows * self.config.columns
         stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
-        count_draw, *draws = (
-            int(number) for number in stream.random_raw(2 + 3 * config.max_items + num_cells)
-        )
+        numbers = stream.random_raw(2 + 3 * config.max_items + num_cells)
+        count_draw, text_draw, *_ = draws = [int(number) for number in numbers]
         count = 1 + count_draw % config.max_items
-        text_draw, cells = draws[0], np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
+        # Of each item: the class of the first item or not, its class, its image; then the cells.
+        same_draws = draws[2:]
+        class_draws = same_draws[config.max_items :]
+        image_draws = class_draws[config.max_items :]
+        cells = np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
         classes: list[int] = []
-        for same_draw, class_draw in zip(
-            draws[1 : count + 1], draws[config.max_items + 1 :], strict=False
-        ):
-            is_same = bool(classes) and same_draw % 3 == 0
-            classes.append(
-                classes[0] if is_same else self._classes[class_draw % len(self._classes)]
-            )
         items, images = [NOTHING] * num_cells, [NOTHING] * num_cells
-        for cell, number, image_draw in zip(
-            cells, classes, draws[2 * config.max_items + 1 :], strict=False
-        ):
+        for i, cell in enumerate(cells):
+            number = self._classes[class_draws[i] % len(self._classes)]
+            if classes and same_draws[i] % 3 == 0:
+                number = classes[0]
+            classes.append(number)
             items[cell] = number
-            images[cell] = int(self._of_class[number][image_draw % len(self._of_class[number])])
-        relation = (
-            _relation(cells[0], cells[1], config.columns)
-            if count == 2 and classes[0] != classes[1]
-            else None
-        )
+            images[cell] = int(self._of_class[number][image_draws[i] % len(self._of_class[number])])
+        relation = None
+        if count == 2 and classes[0] != classes[1]:
+            relation = _relation(cells[0], cells[1], config.columns)
         if relation is None or text_draw % 2:
-            names = [self.names[number] for number in items if number != NOTHING]
-            return DrawnScene(
-                describe_items(names), tuple(items), tuple(images), columns=config.columns
-            )
-        names = [self.names[number] for number in classes]
-        text = describe_relation(names[0], relation, names[1])
+            text = describe_items([self.names[number] for number in items if number != NOTHING])
+            return DrawnScene(text, tuple(items), tuple(images), columns=config.columns)
+        text = describe_relation(self.names[classes[0]], relation, self.names[classes[1]])
         return DrawnScene(
             text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns
         )
@@ -221,13 +208,11 @@ class CaptionDataset:
         return channels, height, width
 
     def left_out(self) -> tuple[str, ...]:
-        """Return the number of skipped images and texts, with the first of them, and notices."""
-        skipped = (
-            [f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}"]
-            if self.skipped
-            else []
-        )
-        return *skipped, *self.notices
+        """Return notices about skipped images and texts, a line each."""
+        if not self.skipped:
+            return self.notices
+        count, first = len(self.skipped), self.skipped[0]
+        return f"{self.origin}: skipped {count:,}; first: {first}", *self.notices
 
     def epoch(self, number: int) -> range:
         """Return the indices of all images."""
@@ -243,8 +228,7 @@ class CaptionDataset:
 
 
 def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Split canvases (count, channels, height, width) into their cells, row by row: (count * cells,
-    ...)."""
+    """Split canvases (count, channels, height, width) into their cells, row by row."""
     count, channels, height, width = canvases.shape
     grid = canvases.reshape(count, channels, rows, height // rows, columns, width // columns)
     return grid.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
@@ -252,9 +236,7 @@ def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray
 
 def is_caption_file(path: str | Path | None) -> bool:
     """Return True if a path is a list of image files with texts, not images with classes."""
-    return path is not None and plain_name(path).endswith(
-        (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
-    )
+    return path is not None and is_table(path)
 
 
 def load_training_canvases(
@@ -297,10 +279,7 @@ def load_test_canvases(
         assert path is not None
         return _read_matching_captions(path, config, shape)
     if labels is None:
-        raise UserError(
-            f"{path}: the run was trained on images with texts: expected FILE.tsv or FILE.jsonl of "
-            f"those."
-        )
+        raise UserError(f"{path}: expected a table of images with texts, as in training.")
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
     images = load_digits("test") if path is None else read_images(path, config, item)
@@ -311,13 +290,17 @@ def make_scenes(
     images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split
 ) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
-    location = {"where": images.where, "origin": images.origin, "nouns": ("class", "image")}
-    keep, numbers = labels.encode(images.labels, config.on_bad, **location)
+    keep, numbers = labels.encode(
+        images.labels,
+        config.on_bad,
+        where=images.where,
+        origin=images.origin,
+        nouns=("class", "image"),
+    )
     if len(keep) < len(images):
-        unknown = [
-            f"{images.where(i)}: class {images.labels[i]!r} is unknown"
-            for i in set(range(len(images))) - set(keep)
-        ]
+        unknown = []
+        for i in sorted(set(range(len(images))) - set(keep)):
+            unknown.append(f"{images.where(i)}: class {images.labels[i]!r} is unknown")
         known = images.take(keep, images.origin)
         images = replace(known, skipped=(*images.skipped, *unknown), notices=images.notices)
     return SceneDataset(
@@ -326,63 +309,48 @@ def make_scenes(
 
 
 def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
-    """Return the names of the classes in sentences: `config.names`, words for digits, or the
-    labels.
-
-    Raises: UserError if the names are not different, or not one for each class.
-    """
-    names, custom = labels.names, config.names or (_DIGIT_NAMES if config.train is None else ())
-    if custom:
-        if len(custom) != len(names):
-            raise UserError(
-                f"`names` must have {len(names)} entries, one for each class, got {len(custom)}."
-            )
-        names = custom
+    """Return the names of classes in sentences: those of the config, of digits, or the labels."""
+    names = config.names
+    if not names:
+        names = _DIGIT_NAMES if config.train is None else labels.names
+    if len(names) != len(labels.names):
+        raise UserError(
+            f"`names` must have {len(labels.names)} entries, one for each class, got {len(names)}."
+        )
     names = tuple(" ".join(name.replace("_", " ").split()) for name in names)
     if len(set(names)) < len(names) or not all(names):
-        raise UserError(
-            f"the names of the classes must all differ, got {', '.join(map(repr, names))}."
-        )
+        raise UserError(f"names of classes must differ, got {', '.join(map(repr, names))}.")
     return names
 
 
 def read_captions(
-    path: str | Path,
-    config: ScenesConfig,
-    shape: tuple[int, int, int] | None = None,
-    on_bad: OnBad | None = None,
+    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int] | None = None
 ) -> CaptionDataset:
     """Read the images and texts of a list.
 
     shape:  required (channels, height, width); None if the first image determines it.
     Raises: UserError naming the file and the line.
     """
-    on_bad = on_bad or config.on_bad
-    pairs = read_pairs(path, header=config.header, on_bad=on_bad, names=("image", "text"))
+    pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=("image", "text"))
+    bad_rows = BadRows(config.on_bad, "images", before=pairs.skipped)
     pixels, texts = [], []
-    skipped, folder = [*pairs.skipped], Path(path).parent
     for index, (name, text) in enumerate(pairs):
-        try:
-            pixels.append(read_image_array(folder / name, config, shape, pairs.where(index)))
-        except UserError as error:
-            if on_bad == "error":
-                raise
-            skipped.append(str(error))
-            continue
-        shape = _shape(pixels[-1])
-        texts.append(text)
+        with bad_rows.catch():
+            file, where = Path(path).parent / name, pairs.where(index)
+            image = read_image_array(file, config, shape, where)
+            shape = _shape(image)
+            pixels.append(image)
+            texts.append(text)
     if not texts:
         raise UserError(f"{path}: contains no image with a text.")
-    return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
+    return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(bad_rows.skipped))
 
 
 def _read_matching_captions(
     path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]
 ) -> CaptionDataset:
     if not is_caption_file(path):
-        raise UserError(
-            f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training."
-        )
+        raise UserError(f"{path}: expected a table of images with texts, as in training.")
     return read_captions(path, config, shape)
 
 
@@ -391,12 +359,11 @@ def _split_captions(
 ) -> tuple[CaptionDataset, CaptionDataset]:
     """Hold out `share` of the captions for validation."""
     parts = hold_out(len(captions.texts), share, seed=seed, origin=captions.origin, noun="images")
-    train, val = (
-        CaptionDataset(
-            captions.pixels[index], tuple(captions.texts[i] for i in index), captions.origin
-        )
-        for index in (parts.train, parts.val)
-    )
+    both = []
+    for index in (parts.train, parts.val):
+        texts = tuple(captions.texts[i] for i in index)
+        both.append(CaptionDataset(captions.pixels[index], texts, captions.origin))
+    train, val = both
     return replace(train, skipped=captions.skipped), replace(val, notices=(parts.notice,))
 
 
@@ -407,12 +374,9 @@ def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:
-    """Return the spatial relation of the cell `first` to `second`, or None if they share no row or
-    column."""
-    (first_row, first_column), (second_row, second_column) = (
-        divmod(first, columns),
-        divmod(second, columns),
-    )
+    """Return the spatial relation of two cells; None if they share no row or column."""
+    first_row, first_column = divmod(first, columns)
+    second_row, second_column = divmod(second, columns)
     if first_row == second_row and first_column != second_column:
         return "left of" if first_column < second_column else "right of"
     if first_column == second_column and first_row != second_row:

@@ -1,11 +1,14 @@
 """One policy for rows that cannot be used: stop at the first, or leave them out and count them
 (--data.on-bad)."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from regard.data.config import OnBad
 from regard.errors import UserError
+
+RowT = TypeVar("RowT")
 
 SKIP_HINT = "With --data.on-bad skip"
 """Begin of the sentence that names the option of training and evaluation."""
@@ -45,6 +48,17 @@ class BadRows:
     def leave_out(self, message: str, _reason: str = "") -> None:
         """Leave a row out, whatever on_bad is."""
         self.skipped.append(message)
+
+    def in_order(self, rows: Iterable[RowT]) -> Iterator[tuple[str, RowT | None]]:
+        """Yield each row with an empty message, and for each that is left out its message."""
+        reported = len(self.skipped)
+        for row in rows:
+            for message in self.skipped[reported:]:
+                yield message, None
+            reported = len(self.skipped)
+            yield "", row
+        for message in self.skipped[reported:]:
+            yield message, None
 
     @contextmanager
     def catch(self, where: str = "") -> Generator[None, None, None]:

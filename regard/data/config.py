@@ -713,8 +713,8 @@ class TaggedConfig:
     """Fraction of the training sentences that is used for validation if `val` is not given: a
     random sample; equal sentences are on one side."""
 
-    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
-    """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""
+    format: Literal["auto", "columns", "csv", "jsonl", "parquet"] = "auto"
+    """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns."""
 
     token_column: Count | str | None = None
     """Column of the tokens: column number (from 1) or header name, field name in JSONL. Default:

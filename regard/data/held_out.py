@@ -2,21 +2,17 @@
 
 items       (pairs, texts, sentences, images, clouds, vectors): a random sample, drawn with the seed
             of the run. Items that belong together are on one side: equal source texts, segments of
-            a sound file. An item whose label would be missing in training is not held out.
+            a sound file.
 a sequence  (the text of a language model, the frames of a recording): the last part, since
             neighbors overlap.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from regard.errors import UserError
-
-LABEL_HINT = "choose another column of labels with --data.label-column if these are texts, or "
-"""Advice about labels that are read from a column."""
 
 
 class HeldOut(NamedTuple):
@@ -37,59 +33,49 @@ def hold_out(
     noun: str,
     groups: Sequence[Hashable] | None = None,
     labels: Sequence[Iterable[Hashable]] | None = None,
-    hint: str = "",
 ) -> HeldOut:
     """Draw `share` of the items for validation, at least one, at random.
 
     Args:
+        count: number of items.
+        share: share of the items.
+        seed: seed of the sample.
         origin: name of the data, for messages.
         noun: what the items are, for messages.
         groups: group of each item; items of one group are on one side.
-        labels: labels of each item; each label remains in training.
-        hint: advice, for the message about too many labels.
+        labels: labels of each item.
 
-    Raises:  UserError if nothing can be held out so that training data remains.
+    Raises:  UserError if nothing can be held out so that training data remains, or if a label
+             occurs in the validation data alone.
     """
-    group_of = range(count) if groups is None else groups
     members: dict[Hashable, list[int]] = {}
-    for index, group in enumerate(group_of):
+    for index, group in enumerate(range(count) if groups is None else groups):
         members.setdefault(group, []).append(index)
     parts = list(members.values())
-    remaining = Counter(label for item in labels or () for label in set(item))
     target, val = max(1, round(count * share)), set[int]()
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(parts))[::-1].tolist()
     # Large groups come last, the smallest of them first: a group is held out as a whole.
     order.sort(key=lambda number: max(len(parts[number]), target))
     for number in order:
-        part = parts[number]
-        if (
-            len(val) >= target
-            or len(val) + len(part) >= count
-            or (val and len(val) + len(part) > 2 * target)
-        ):
-            continue
-        own = (
-            Counter(label for index in part for label in set(labels[index]))
-            if labels is not None
-            else Counter()
-        )
-        if any(remaining[label] == number for label, number in own.items()):
-            continue
-        remaining -= own
-        val.update(part)
-    if not val and len(remaining) > count / 2:
-        raise UserError(
-            f"{origin}: with {len(remaining):,} different labels for {count:,} {noun}, none can be "
-            f"held out for "
-            f"validation so that each label remains in training: {hint}give validation data with "
-            f"--data.val."
-        )
+        size = len(val) + len(parts[number])
+        if len(val) < target and size < count and (not val or size <= 2 * target):
+            val.update(parts[number])
     if not val:
-        raise UserError(_too_few(count, share, origin, noun, distinct=len(parts)))
+        raise UserError(_too_few(count, share, origin, noun))
     train = [index for index in range(count) if index not in val]
-    return HeldOut(
-        train, sorted(val), describe_held_out(len(val), count, share, origin=origin, noun=noun)
-    )
+    if labels is not None:
+        known = {label for index in train for label in labels[index]}
+        unknown = next(
+            (label for i in sorted(val) for label in labels[i] if label not in known), None
+        )
+        if unknown is not None:
+            raise UserError(
+                f"{origin}: the label {unknown!r} occurs in none of the training {noun} after "
+                f"{len(val):,} of {count:,} are held out for validation: give validation data with "
+                "--data.val, or use another --seed."
+            )
+    notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
+    return HeldOut(train, sorted(val), notice)
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
@@ -105,24 +91,14 @@ def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
 
 def describe_held_out(held_out: int, count: int, share: float, *, origin: str, noun: str) -> str:
     """Return the line that tells how many items of the training data are held out."""
-    more = (
-        ", more than that since equal ones stay together"
-        if held_out > 2 * max(1, round(count * share))
-        else ""
-    )
     return (
         f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share "
-        f"{share:g}{more}); "
-        "--data.val names other data."
+        f"{share:g}); --data.val names other data."
     )
 
 
-def _too_few(
-    count: int, share: float, origin: str, noun: str, *, distinct: int | None = None
-) -> str:
-    among = f"{distinct:,} distinct among " if distinct not in (None, count) else ""
+def _too_few(count: int, share: float, origin: str, noun: str) -> str:
     return (
-        f"{origin}: {among}{count:,} {noun} are too few to hold out a share of {share:g} for "
-        f"validation: "
-        "give validation data with --data.val."
+        f"{origin}: {count:,} {noun} (equal ones are one) are too few to hold out a share of "
+        f"{share:g} for validation: give validation data with --data.val."
     )

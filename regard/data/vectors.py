@@ -6,30 +6,24 @@
 Source: lectures, E.10 (trained manifold, data of two numbers on a curve).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.arrays import read_array, read_arrays
-from regard.data.bad_rows import BadRow, BadRows
+from regard.data.arrays import load_arrays
+from regard.data.bad_rows import BadRows
 from regard.data.batches import generator
 from regard.data.config import Header, OnBad, VectorsConfig
-from regard.data.text.numbers import parse_numbers
-from regard.data.text.rows import excerpt
-from regard.data.text.tables import read_rows
+from regard.data.tables import as_number, decode_line, excerpt, locate, read_lines
 from regard.errors import UserError
 from regard.system.compression import plain_name
+from regard.system.files import read_bytes
 
-MOST = 1e15
-"""Largest magnitude of a number."""
 _NAME = "y"
-_COUNTED = [str(number) for number in range(100_000)]
-"""Header that pandas writes for columns without names."""
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
@@ -48,51 +42,39 @@ class VectorDataset:
 def read_vectors(
     path: str | Path, *, size: int | None = None, header: Header = "auto", on_bad: OnBad = "error"
 ) -> VectorDataset:
-    """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or columns of numbers
-    (.csv, .tsv, .txt).
-
-    A first row without any number is a header. If its first cell is empty, the first column is an
-    index, as pandas writes it, and is left out. A comma is the decimal point if semicolons separate
-    the cells.
+    """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
+    (.csv with a header, .tsv, .txt).
 
     size:   required size; that of the first row if None.
-    header: whether the first row of columns is a header; auto refuses the row 0, 1, 2 ..., which
-    may be either.
+    header: whether the first row names the columns; auto: in .csv.
     Raises: UserError naming the file and the row, what was expected and what was found.
     """
-    path = Path(path)
-    suffix = Path(plain_name(str(path))).suffix.lower()
+    path, bad_rows = Path(path), BadRows(on_bad)
+    suffix = Path(plain_name(path)).suffix
     if suffix not in _SUFFIXES:
-        raise UserError(
-            f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}, got "
-            f"{suffix or 'no suffix'!r}."
-        )
-    bad = BadRows(on_bad, "rows")
+        raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
     if suffix in (".npy", ".npz"):
-        array = read_array(path) if suffix == ".npy" else read_arrays(path, [_NAME])[_NAME]
-        rows = _rows_of_array(array, path, size, bad)
+        array = load_arrays(read_bytes(path), str(path), (_NAME,))[_NAME]
+        rows = _check_array(array, path, size, bad_rows)
     else:
-        rows = _rows_of_text(path, size, header, bad)
+        has_header = header == "yes" or (header == "auto" and suffix == ".csv")
+        rows = _read_text(path, size, bad_rows, has_header=has_header)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
-    return VectorDataset(rows, str(path), tuple(bad.skipped))
+    return VectorDataset(rows, str(path), tuple(bad_rows.skipped))
 
 
-def parse_vector(given: Any, size: int | None) -> list[float]:
+def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
     """Return the numbers of a text, separated by commas, semicolons or white space, or of a
     sequence.
 
-    Raises: ValueError with what was expected and found.
+    Raises: UserError with what was expected and found.
     """
-    parts = (
-        given.replace(",", " ").replace(";", " ").split() if isinstance(given, str) else list(given)
-    )
-    numbers = parse_numbers(
-        (part.item() if isinstance(part, np.generic) else part for part in parts), most=MOST
-    )
+    if isinstance(given, str):
+        given = given.replace(",", " ").replace(";", " ").split()
+    numbers = [as_number(part) for part in given]
     if not numbers or len(numbers) != (size or len(numbers)):
-        what = "numbers" if size is None else f"{size} number{'' if size == 1 else 's'}"
-        raise ValueError(f"expected {what} (at most {MOST:g}), got {excerpt(str(given))!r}")
+        raise UserError(f"expected {size or 'some'} numbers, got {excerpt(str(given))}")
     return numbers
 
 
@@ -109,63 +91,41 @@ def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
     return VectorDataset(points.astype(np.float32), f"a synthetic {config.curve}")
 
 
-def _rows_of_array(
-    array: NDArray[Any], path: Path, size: int | None, bad: BadRows
+def _check_array(
+    array: NDArray[Any], path: Path, size: int | None, bad_rows: BadRows
 ) -> NDArray[np.float32]:
+    """Return the rows of finite numbers of an array."""
     if (
         array.dtype.kind not in "iuf"
         or array.ndim != 2
         or array.shape[1] != (size or array.shape[1] or 1)
     ):
-        expected = f"(rows, {'numbers' if size is None else size})"
         raise UserError(
-            f"{path}: expected numbers of shape {expected}, got {array.dtype} of shape "
-            f"{array.shape}."
+            f"{path}: expected numbers of shape (rows, {size or 'numbers'}), got {array.dtype} of "
+            f"shape {array.shape}."
         )
-    values = array.astype(np.float64)
-    usable = (np.abs(values) <= MOST).all(1)  # False for nan
+    values = array.astype(np.float32)
+    usable = np.isfinite(values).all(1)
     for row in np.flatnonzero(~usable):
-        bad.add(
-            f"{path}, row {row + 1}: expected finite numbers (at most {MOST:g}), got "
-            f"{values[row].tolist()}"[:300]
-        )
-    return values[usable].astype(np.float32)
+        shown = excerpt(str(array[row].tolist()))
+        bad_rows.add(f"{path}, row {row + 1}: expected finite numbers, got {shown}")
+    return values[usable]
 
 
-def _rows_of_text(
-    path: Path, size: int | None, header: Header, bad: BadRows
+def _read_text(
+    path: Path, size: int | None, bad_rows: BadRows, *, has_header: bool
 ) -> NDArray[np.float32]:
-    separator, lines = read_rows(path)
-    first = next(lines, None)
-    if first is None:
-        raise UserError(f"{path}: the file is empty, expected rows of numbers.")
-    has_no_number = not any(
-        parse_numbers([cell], most=MOST) for cell in _cells(first[1], separator)
-    )
-    is_header = has_no_number if header == "auto" else header == "yes"
-    has_index = header != "no" and len(first[1]) > 1 and not first[1][0].strip()
-    is_header = is_header or has_index
-    if (
-        header == "auto"
-        and len(first[1]) > 1
-        and [cell.strip() for cell in first[1]] == _COUNTED[: len(first[1])]
-    ):
-        raise UserError(
-            f"{path}, line {first[0]}: 0, 1, ... may be numbers of columns, as pandas writes them, "
-            f"which `header` must "
-            "decide: --data.header yes if they are, --data.header no if this row is a vector."
-        )
     rows: list[list[float]] = []
-    for number, row in lines if is_header else chain([first], lines):
-        with bad.catch(f"{path}, line {number}"):
-            try:
-                rows.append(parse_vector(_cells(row[1:] if has_index else row, separator), size))
-            except ValueError as error:
-                raise BadRow("not a vector", str(error)) from None
-        size = size or (len(rows[0]) if rows else None)
+    for number, line in enumerate(read_lines(path), start=1):
+        where = locate(path, number)
+        with bad_rows.catch(where):
+            text = decode_line(line, where).strip()
+            if has_header and text.startswith(","):
+                raise UserError(
+                    "the first column has no name; is it an index (pandas: index=False)?"
+                )
+            if text and not has_header:
+                rows.append(parse_vector(text, size))
+                size = len(rows[0])
+            has_header = has_header and not text
     return np.asarray(rows, np.float32)
-
-
-def _cells(row: Sequence[str], separator: str) -> list[str]:
-    cells = " ".join(row).split()
-    return [cell.replace(",", ".") for cell in cells] if separator == ";" else cells

@@ -36,7 +36,9 @@ def test_parts_are_disjoint_and_groups_are_whole(groups, share, seed, has_labels
     assert parts.train
     assert not {groups[i] for i in parts.train} & {groups[i] for i in parts.val}
     if labels is not None:
-        assert {x for i in parts.train for x in labels[i]} == {x for own in labels for x in own}
+        assert {x for i in parts.val for x in labels[i]} <= {
+            x for i in parts.train for x in labels[i]
+        }
 
 
 def test_sample_is_random_and_of_the_share():
@@ -50,11 +52,10 @@ def test_sample_is_random_and_of_the_share():
     )
 
 
-def test_label_that_occurs_once_stays_in_training():
-    for seed in range(20):
-        parts = hold_out(4, 0.5, seed=seed, labels=[("a",), ("a",), ("a",), ("rare",)], **NAMES)
-        assert 3 in parts.train
-        assert len(parts.val) == 2
+def test_label_without_training_data():
+    labels = [("a",), ("b",), ("c",), ("d",)]
+    with pytest.raises(UserError, match=r"the label '[abcd]' occurs in none of the training pairs"):
+        hold_out(4, 0.5, seed=1, labels=labels, **NAMES)
 
 
 @pytest.mark.parametrize("sizes", [[300] + 40 * [1], [50, 60, 70, 80], [5, 5, 5, 100, 5]])
@@ -126,8 +127,3 @@ def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
     with pytest.raises(UserError, match="label 'x' occurs only in the part"):
         sounds("a" * 3).hold_out(0.3, seed=1)
     assert EventsConfig().val_share == 0.1
-
-
-def test_too_few_distinct_items_are_named_as_such():
-    with pytest.raises(UserError, match=r"a.tsv: 1 distinct among 5 pairs are too few"):
-        hold_out(5, 0.1, seed=0, groups=["a"] * 5, **NAMES)

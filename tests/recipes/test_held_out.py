@@ -46,7 +46,7 @@ def write_data(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
         "boxes.csv": "file,x,y,width,height,label\n" + boxes,
         "clouds.csv": "file,x,y,z,dx,dy,dz,label\n" + clouds,
         "events.csv": "file,onset,duration,label\n" + events,
-        "vectors.csv": "".join(f"{i},1.5\n" for i in range(COUNT)),
+        "vectors.csv": "x,y\n" + "".join(f"{i},1.5\n" for i in range(COUNT)),
     }
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")

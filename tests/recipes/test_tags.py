@@ -136,46 +136,6 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
     assert from_columns.lines == (3, 7)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", b"a O\nb\n\nc O\n", "line 2: expected a token and its tag, got 'b'"),
-        ("a.txt", b"a O\n\n\xff O\n\nc O\n", "line 3: not UTF-8"),
-        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n[1]\n', "line 2: expected a JSON object"),
-        (
-            "a.jsonl",
-            b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n',
-            r"line 2: no field 'tags'; expected tokens, a list of strings, and tags, .*; the "
-            r"fields are 'tokens'\.",
-        ),
-        (
-            "a.jsonl",
-            b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "id": ["1"], "ner": ["O"]}\n',
-            r"line 2: no field 'tags'.* --data.tag-column ner selects another",
-        ),
-        (
-            "a.jsonl",
-            b'{"tokens": ["a"], "tags": ["O"]}\n{"text": "a", "spans": [{"start": 0, "end": 1}]}\n',
-            r"line 2: no field 'tokens'; expected tokens, a list .*; the fields are 'text', "
-            r"'spans'\.",
-        ),
-        (
-            "a.jsonl",
-            b'{"tokens": ["a", "b"], "tags": ["O"]}\n{"tokens": ["a"], "tags": ["O"]}\n',
-            "line 1: expected one tag per token",
-        ),
-        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n{\n', "line 2: not valid JSON"),
-    ],
-)
-def test_bad_sentences_are_named_with_their_line_or_left_out(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"{name}, {message}"):
-        read_tagged(tmp_path / name, TaggedConfig())
-    remaining = read_tagged(tmp_path / name, TaggedConfig(on_bad="skip"))
-    assert len(remaining.skipped) == 1
-    assert len(remaining) >= 1
-
-
 def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
     config = TokenizerConfig(kind="char", joint=False)
     tokenizer = Tokenizer.train(["ab c"], config)

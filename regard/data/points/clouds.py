@@ -10,14 +10,12 @@ of its points, so that their position in the world has no effect. Large clouds a
 points in each cell of a grid are replaced by their mean. Points are first put in order of their
 coordinates, so that the order in a file has no effect on any bit.
 
-Unusable data is reported before training: clouds that are missing or damaged, boxes without size or
-away from their cloud.
+Unusable data is reported before training: clouds that are missing or damaged, boxes without size.
 """
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,18 +25,14 @@ from numpy.typing import NDArray
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PointsConfig
-from regard.data.named_files import NamedFiles
 from regard.data.points.files import parse_cloud
-from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import locate
-from regard.data.text.numbers import parse_numbers
-from regard.data.text.rows import read_table
+from regard.data.tables import as_number, as_text, read_table
+from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.files import read_bytes, read_json
 
 _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
 _COLUMNS = ("file", *_NUMBERS, "label")
-_MOST = 1e9
 _LEAST_SIDE = 1e-3
 _MARGIN = 1.1
 """Factor of the largest extent in training, so that other clouds fit, and scaled ones in
@@ -149,37 +143,21 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return means[np.lexsort(means.T[::-1])]
 
 
-class CloudFiles(NamedFiles):
-    """Files of point clouds of a folder, by name."""
-
-    noun = "cloud"
-
-
 def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later.
 
     Raises: UserError naming the file and the line, what was expected and what was found.
     """
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
-    files, clouds, items = CloudFiles.from_path(path.parent), [], []
-    for item, lines in _read_table(path, bad_rows, config.header):
-        points = None
-        with bad_rows.catch():
-            name = str(files.resolve(item.file, item.where))
-            try:
-                points = thin_cloud(
-                    parse_cloud(read_bytes(Path(name)), name, config.features), config.points
-                )
-            except UserError as error:
-                raise UserError(f"{item.where}: {error}") from error
-        if points is not None:
-            items.append(_check_boxes(item, lines, points, bad_rows))
-            clouds.append(points)
+    clouds, items = [], []
+    for item in _read_boxes(path, bad_rows, config.header):
+        with bad_rows.catch(item.where):
+            file = path.parent / item.file
+            points = parse_cloud(read_bytes(file), str(file), config.features)
+            clouds.append(thin_cloud(points, config.points))
+            items.append(item)
     if not items:
-        reason = (
-            f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
-        )
-        raise UserError(f"{path}: names no cloud{reason}")
+        raise UserError(f"{path}: names no usable cloud. {bad_rows.skipped.describe()}".strip())
     return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
 
 
@@ -191,78 +169,35 @@ def _cells(
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
 
 
-def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Annotated, list[str]]]:
-    """Return the annotation of each cloud, and where each of its boxes is stated."""
-    boxes_of: dict[str, list[tuple[list[float], str, str]]] = {}
+def _read_boxes(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated]:
+    """Return the boxes of each cloud."""
+    boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
-    normalizer = LabelNormalizer()
-    records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
-    for number, row in records.rows:
-        where = locate(path, number)
+    optional = () if header == "no" else _COLUMNS[1:]
+    columns = _COLUMNS if header == "no" else _COLUMNS[:1]
+    table = read_table(path, columns, optional=optional, header=header, bad_rows=bad_rows)
+    for number, (file, *cells) in table:
+        where = table.where(number)
         with bad_rows.catch(where):
-            file, *cells, label = records.parse(row)
             if not file:
-                raise UserError(f"{where}: expected the name of a file of points, got none.")
+                raise UserError("expected the name of a file of points, got none")
             boxes = boxes_of.setdefault(file, [])
             first_line.setdefault(file, where)
-            if any(cells) or label:
-                boxes.append(
-                    (_parse_box(cells, where), _parse_label(normalizer[label], where), where)
-                )
-    normalizer.warn(str(path))
-    return [
-        (
-            Annotated(
-                file,
-                np.array([box for box, _, _ in boxes], np.float64).reshape(-1, 6),
-                tuple(label for _, label, _ in boxes),
-                first_line[file],
-            ),
-            [where for _, _, where in boxes],
-        )
-        for file, boxes in boxes_of.items()
-    ]
+            if any(cells):
+                boxes.append(_parse_box(cells))
+    items = []
+    for file, boxes in boxes_of.items():
+        sides = np.array([box for box, _ in boxes], np.float64).reshape(-1, 6)
+        items.append(Annotated(file, sides, tuple(label for _, label in boxes), first_line[file]))
+    return items
 
 
-def _parse_box(cells: Sequence[str], where: str) -> list[float]:
-    box = parse_numbers(cells, most=_MOST)
-    if not box:
+def _parse_box(cells: Sequence[Any]) -> tuple[list[float], str]:
+    """Return center and sizes of a box, and its label. Raises UserError for anything else."""
+    box, label = [as_number(cell) for cell in cells[:-1]], as_text(cells[-1]).strip()
+    if min(box[3:]) < _LEAST_SIDE or not label:
         raise UserError(
-            f"{where}: expected {', '.join(_NUMBERS)}, six numbers of at most {_MOST:g}, got "
-            f"{cells}."
+            f"expected {', '.join(_NUMBERS)} with sizes of at least {_LEAST_SIDE:g} m, and a label, "
+            f"got {', '.join(map(str, cells))}"
         )
-    if min(box[3:]) < _LEAST_SIDE:
-        sizes = ", ".join(f"{size:g}" for size in box[3:])
-        raise UserError(
-            f"{where}: dx, dy and dz must be sizes of at least {_LEAST_SIDE:g} m, got {sizes}."
-        )
-    return box
-
-
-def _parse_label(label: str, where: str) -> str:
-    if not label:
-        raise UserError(f"{where}: expected a label, got none.")
-    return label
-
-
-def _check_boxes(
-    item: Annotated, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows
-) -> Annotated:
-    """Return the item without boxes that do not touch the extent of its points, which are bad
-    rows."""
-    first, last = points[:, :3].min(0), points[:, :3].max(0)
-    keep = []
-    for i, (box, where) in enumerate(zip(item.boxes, lines, strict=True)):
-        with bad_rows.catch():
-            if (box[:3] + box[3:] / 2 < first).any() or (box[:3] - box[3:] / 2 > last).any():
-                center, bounds = _format(box[:3]), f"{_format(first)} to {_format(last)}"
-                raise UserError(
-                    f"{where}: the box at {center} lies outside the points of {item.file}, "
-                    f"{bounds}."
-                )
-            keep.append(i)
-    return replace(item, boxes=item.boxes[keep], labels=tuple(item.labels[i] for i in keep))
-
-
-def _format(point: NDArray[np.float64]) -> str:
-    return f"({', '.join(f'{number:.4g}' for number in point)})"
+    return box, normalize_label(label)

@@ -32,7 +32,7 @@ def read_sources(
     name:   usual name of the column; without it, the first is read.
     column: the one chosen.
     """
-    bad_rows, reported = BadRows("skip"), 0
+    bad_rows = BadRows("skip")
     table = read_table(
         path,
         [column or name],
@@ -41,10 +41,8 @@ def read_sources(
         format=format,
         bad_rows=bad_rows,
     )
-    for number, (cell,) in table:
-        for problem in bad_rows.skipped[reported:]:
+    for problem, row in bad_rows.in_order(table):
+        if row is None:
             yield Source(0, "", problem)
-        reported = len(bad_rows.skipped)
-        yield Source(number, as_text(cell))
-    for problem in bad_rows.skipped[reported:]:
-        yield Source(0, "", problem)
+        else:
+            yield Source(row[0], as_text(row[1][0]))

@@ -23,8 +23,8 @@ from regard.data.embedded.rooms import make_rooms
 from regard.data.points.batches import CloudBatches, pad_clouds, to_boxes
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import check_points, parse_cloud
+from regard.data.tables import read_lines
 from regard.data.text.labels import Labels
-from regard.data.text.tables import read_rows
 from regard.errors import UserError
 from regard.look.sample import Axis, Image, Sample
 from regard.models.build import build_detector
@@ -80,8 +80,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def is_table(self, path: Path) -> bool:
         if not plain_name(path).endswith((".csv", ".tsv", ".tab")):
             return super().is_table(path)
-        _, first = next(read_rows(path)[1], (1, []))
-        return "file" in [name.strip().lower() for name in first]
+        header = next(read_lines(path), b"").replace(b"\t", b",")
+        return b"file" in header.split(b",")
 
     def generate(self, split: str) -> Clouds:
         return make_rooms(split, self.run.seed, self.config.data)

@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.text.lines import split_lines
-from regard.data.text.numbers import format_number
-from regard.data.track_files import parse_frames, sort_ids
+from regard.data.track_files import format_number, parse_frames, sort_ids
 from regard.data.tracks import (
     SceneBatches,
     TrackBatches,
@@ -336,7 +334,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the people present in all of the last frames. Raises UserError if there is
         none."""
         frames, skipped = parse_frames(
-            split_lines(file.content, file.name), file.name, self.config.data.on_bad
+            file.content.split(b"\n"), file.name, self.config.data.on_bad
         )
         notes += describe_skipped(file.name, "lines", skipped)
         observed = self.config.data.observed

@@ -22,7 +22,6 @@ from typing import Any, cast
 
 from regard.cli.notices import print_notice
 from regard.data.bad_rows import SKIP_HINT
-from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
 from regard.recipes.base.inputs import Input, list_files
 from regard.system.compression import check_unpacked, is_packed, plain_name
@@ -354,9 +353,7 @@ def _decode(content: bytes, origin: str, first: int, on_bad: str) -> Iterator[li
         except UnicodeDecodeError as error:
             if on_bad == "error":
                 yield texts
-                raise UserError(
-                    f"{origin}, line {number}: {describe_decode_error(error)}"
-                ) from error
+                raise UserError(f"{origin}, line {number}: not UTF-8: {error}") from error
             texts.append(line.decode("utf-8", "surrogateescape"))
     yield texts
 

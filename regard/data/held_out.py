@@ -99,6 +99,6 @@ def describe_held_out(held_out: int, count: int, share: float, *, origin: str, n
 
 def _too_few(count: int, share: float, origin: str, noun: str) -> str:
     return (
-        f"{origin}: {count:,} {noun} (equal ones are one) are too few to hold out a share of "
+        f"{origin}: {count:,} {noun} are too few (equal ones stay together) to hold out a share of "
         f"{share:g} for validation: give validation data with --data.val."
     )

@@ -1,152 +1,125 @@
-"""CSV files: cells by column, and messages with the line."""
+"""Tables: every format, columns by name and number, and errors that name file and row."""
 
+import bz2
 import gzip
+import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from regard.data.bad_rows import BadRow
-from regard.data.text.rows import read_table
-from regard.data.text.tables import read_rows
+from regard.data.bad_rows import BadRows
+from regard.data.tables import as_text, read_lines, read_table
 from regard.errors import UserError
 
-HEAD = b"file,label\n"
 
-
-def rows(tmp_path, content, name="a.csv", columns=("file", "label"), **options):
+def read(tmp_path, name, content, columns=("text", "label"), *, on_bad="error", **options):
+    """Return the rows of a file, and the messages about those left out."""
+    bad_rows = BadRows(on_bad)
     (tmp_path / name).write_bytes(content)
-    records = read_table(tmp_path / name, columns, **options)
-    return [(number, *records.parse(row)) for number, row in records.rows]
+    table = read_table(tmp_path / name, columns, bad_rows=bad_rows, **options)
+    return list(table), [message.rpartition("/")[2] for message in bad_rows.skipped]
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_rows_have_the_number_of_their_first_line(tmp_path, end):
-    content = end.join(
-        [
-            b"\xef\xbb\xbfFile , LABEL",
-            b'a,"x, y"',
-            b"",
-            b'b,"one',
-            b'two"',
-            "c,\u00e4".encode(),
-            b"",
-        ]
-    )
-    expected = [(2, "a", "x, y"), (4, "b", "one\ntwo"), (6, "c", "\u00e4")]
-    assert rows(tmp_path, content) == expected
-    assert rows(tmp_path, gzip.compress(content), "a.csv.gz") == expected
+CSV = b'\xef\xbb\xbftext, label \r\n"a, ""b""",x\r\n\r\n"c\nd",y\r\n'
+TSV = b'"a\tx\r\n\xc3\xa4\rb\ty\n'
+JSONL = b'{"text": {"en": "a"}, "label": 1}\n\n{"label": "y", "text": {"en": "c"}}'
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "columns", "expected"),
     [
-        (b"file,label,label\na,b,c\n", "line 1: the header has the column 'label' twice"),
-        (HEAD + b"a,b\nc,gr\xfcn\n", r"line 3: not UTF-8: byte 0xfc at position 5 of the line"),
-        (HEAD + b"a,b\rc,d\n", "line 2: contains a carriage return"),
-        (HEAD.replace(b"\n", b"\r") + b"a,b\r", "line 1: contains a carriage return"),
-        (HEAD + b"a,b\0\n", "line 2: contains a null character"),
-        (
-            HEAD + b"a,b\nc," + b"x" * 200_000 + b"\n",
-            "line 3: not a valid row of CSV .field larger",
-        ),
-        (HEAD + b'a,"b\nc,d\n', "line 2: not a valid row of CSV"),
-        (HEAD + b'a,"b"x\n', "line 2: not a valid row of CSV"),
-        (b"\n", "line 1: expected a header"),
+        ("a.csv", CSV, ("text", "label"), [(2, ['a, "b"', "x"]), (4, ["c\nd", "y"])]),
+        ("a.csv", CSV, (2, "text"), [(2, ["x", 'a, "b"']), (4, ["y", "c\nd"])]),
+        ("a.tsv", TSV, (1, 2), [(1, ['"a', "x"]), (2, ["\xe4\rb", "y"])]),
+        ("a.txt", b"label\ttext\nx\ta\n", ("text", "label"), [(2, ["a", "x"])]),
+        ("a.jsonl", JSONL, ("text.en", "label"), [(1, ["a", 1]), (3, ["c", "y"])]),
+        ("a.json", b'\n[{"t": "a"},\n{"t": null}]\n', ("t",), [(1, ["a"]), (2, [None])]),
     ],
 )
-def test_bad_tables_are_refused_with_their_line(tmp_path, content, message):
-    with pytest.raises(UserError, match=rf"a.csv, {message}"):
-        rows(tmp_path, content)
+def test_formats(tmp_path, name, content, columns, expected):
+    for suffix, compress in (("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)):
+        rows, skipped = read(tmp_path, name + suffix, compress(content), columns)
+        assert (rows, skipped) == (expected, [])
 
 
-@pytest.mark.parametrize("separator", [";", "\t", ","])
-def test_separator_is_that_of_the_first_row_or_of_equal_rows(tmp_path, separator):
-    names = ["file", "label", "a;b, c\td" if separator == "," else "other"]
-    content = "\n".join(
-        separator.join(f'"{cell}"' for cell in row) for row in (names, ["1", "x, y; z", "2"])
-    )
-    assert [row[1:3] for row in rows(tmp_path, content.encode())] == [("1", "x, y; z")]
-    (tmp_path / "b.csv").write_text(
-        f"1{separator}a, b\n2{separator}c\n".replace(", ", ", " if separator == ";" else " ")
-    )
-    result, pairs = read_rows(tmp_path / "b.csv")
-    assert (result, [len(cells) for _, cells in pairs]) == (separator, [2, 2])
+def test_parquet(tmp_path):
+    table = pa.table({"text": [{"en": "a"}, {"en": "b"}], "label": [[1, 2], []]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read_table(tmp_path / "a.parquet", ("text.en", 2), bad_rows=BadRows("error"))
+    assert found.names == ("text.en", "label")
+    assert list(found) == [(1, ["a", [1, 2]]), (2, ["b", []])]
+    assert found.where(2).endswith("a.parquet, row 2")
 
 
-def test_file_with_two_possible_separators_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("a, b;c\nd, e;f\n")
-    with pytest.raises(
-        UserError,
-        match=r"a.csv: cannot determine whether commas or semicolons separate the cells; put",
-    ):
-        read_rows(tmp_path / "a.csv")
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", b"id,label,text\n1,x,a\n", ["a", "x"]),
+        ("a.csv", b"review,stars\na,x\n", ["a", "x"]),
+        ("a.tsv", b"a\tx\t1\n", ["a", "x"]),
+    ],
+)
+def test_usual_names_else_the_first_columns(tmp_path, name, content, expected):
+    ((_, cells),), _ = read(tmp_path, name, content, by_position=True)
+    assert cells == expected
 
 
-def test_rows_of_empty_cells_are_skipped(tmp_path):
-    assert rows(tmp_path, HEAD + b"a,b\n,\n , \nc,d\n,,,\n") == [(2, "a", "b"), (5, "c", "d")]
+def test_header_is_an_option(tmp_path):
+    assert read(tmp_path, "a.csv", b"text,label\n", header="no") == ([(1, ["text", "label"])], [])
+    assert read(tmp_path, "a.tsv", b"label\ttext\nx\ta\n", header="yes")[0] == [(2, ["a", "x"])]
 
 
-def test_comma_is_the_decimal_point_where_semicolons_separate(tmp_path):
-    content = b"file;x;label\na;1,5;b,c\nd;1,000,5;e\nf;2.5;g\n"
-    cells = rows(tmp_path, content, columns=("file", "x", "label"), numeric=("x",))
-    assert cells == [(2, "a", "1.5", "b,c"), (3, "d", "1,000,5", "e"), (4, "f", "2.5", "g")]
-    content = b'file,x\na,"1,5"\n'
-    assert rows(tmp_path, content, columns=("x|y",), numeric=("x",)) == [(2, "1,5", "")]
-    with pytest.raises(UserError, match="expected a header with y or z, got 'file,x'"):
-        rows(tmp_path, content, columns=("y|z",))
+def test_optional_columns(tmp_path):
+    rows, _ = read(tmp_path, "a.csv", b"y,text\n1,a\n", ("text",), optional=("x", "y"))
+    assert rows == [(2, ["a", None, "1"])]
+    rows, _ = read(tmp_path, "a.jsonl", b'{"text": "a", "y": 1}', ("text",), optional=("x", "y"))
+    assert rows == [(1, ["a", None, 1])]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", HEAD + b"a\n", r"expected 2 columns separated by ',', got 1 \('a'\)"),
-        ("a.csv", HEAD + b"a,b,c\n", r"expected 2 columns separated by ',', got 3 \('a,b,c'\)"),
-        ("a.tsv", b"file\tlabel\na\tb\tc\n", r"expected 2 columns separated by a tab, got 3"),
-        ("a.tsv", b"file\tlabel\na\tgr\xfcn\n", "not UTF-8: byte 0xfc"),
-        ("a.jsonl", b"x\n", "not valid JSON"),
-        ("a.jsonl", b'{"label": "a"}\n', "no field 'file'"),
-        (
-            "a.jsonl",
-            b'{"file": "a", "label": ["b"]}\n',
-            "field 'label' must be a string or an integer or a number",
-        ),
+        ("a.csv", b"text,label\na,b\nc\n", r"a\.csv, line 3: expected 2 cells, got 1 \('c'\)"),
+        ("a.csv", b"text,label\na,b,\n", r"a\.csv, line 2: expected 2 cells, got 3"),
+        ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
+        ("a.csv", b"id,label,x\n", r"a\.csv: no column 'text'; the columns are 'id', 'label', 'x'"),
+        ("a.csv", b"text,text,label\n", r"several columns 'text'"),
+        ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
+        ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
+        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: byte 0xff at position 3"),
+        ("a.tsv", b"\xff\xfea\0\t\0b\0\n\0", r"a\.tsv, line 1: not UTF-8"),
+        ("a.csv.gz", gzip.compress(CSV)[:-9], r"a\.csv\.gz: .*cut"),
+        ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),
+        ("a.jsonl", b"\n{", r"a\.jsonl, line 2: not valid JSON"),
+        ("a.jsonl", b"[1]", r"a\.jsonl, line 1: no field 'text'"),
+        ("a.parquet", b"PAR1", r"a\.parquet: not a Parquet file"),
+        ("a.xlsx", b"", r"a\.xlsx: expected a file of the type \.csv, "),
     ],
 )
-def test_bad_row_is_a_matter_of_policy(tmp_path, name, content, message):
-    with pytest.raises(BadRow, match=message):
-        rows(tmp_path, content, name)
+def test_errors_name_the_file_and_the_row(tmp_path, name, content, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, name, content)
 
 
-def test_columns_are_selected_by_name_in_every_format(tmp_path):
-    expected = [(2, "1.png", '"a'), (3, "2.png", "b")]
-    assert rows(tmp_path, b'more\tLabel\tFile\nx\t"a\t1.png\ny\tb\t2.png\n', "a.tsv") == expected
-    assert rows(tmp_path, b'more;Label;File\nx;"""a";1.png\ny;b;2.png;;\n') == expected
-    lines = b'\n{"file": "1.png", "label": "\\"a", "more": [1]}\n{"label": "b", "file": "2.png"}\n'
-    assert rows(tmp_path, lines, "a.jsonl") == expected
-    assert rows(
-        tmp_path, b'{"file": "1.png", "label": 3}\n{"file": "2.png", "label": null}', "a.ndjson"
-    ) == [
-        (1, "1.png", "3"),
-        (2, "2.png", ""),
-    ]
+def test_bad_rows_are_left_out_and_counted(tmp_path):
+    rows, skipped = read(tmp_path, "a.tsv", b"a\tx\nb\n\xff\tx\nc\ty\n", (1, 2), on_bad="skip")
+    assert rows == [(1, ["a", "x"]), (4, ["c", "y"])]
+    assert [message.partition(":")[0] for message in skipped] == ["a.tsv, line 2", "a.tsv, line 3"]
 
 
-def test_commas_of_numbers_do_not_separate(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("a;1,5;2\nb;2;3,25\n;,5;1\n")
-    assert [row for _, row in read_rows(path)[1]] == [
-        ["a", "1,5", "2"],
-        ["b", "2", "3,25"],
-        ["", ",5", "1"],
-    ]
-    path.write_text("1,5;2,5\n3,5;4,5\n")
-    assert [row for _, row in read_rows(path)[1]] == [["1,5", "2,5"], ["3,5", "4,5"]]
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"none\.csv: no such file"):
+        read_table(tmp_path / "none.csv", ("text",), bad_rows=BadRows("error"))
 
 
-@pytest.mark.parametrize("sign", [",", ";", "\t"])
-def test_first_line_of_excel_states_the_separator(tmp_path, sign):
-    content = f"sep={sign}\r\nfile{sign}label\r\na{sign}b\r\n".encode()
-    assert rows(tmp_path, content) == [(3, "a", "b")]
-    (tmp_path / "b.csv").write_bytes(
-        f"sep={sign}\na{sign}b{sign}x,y;z\n".encode() if sign == "\t" else content
-    )
-    assert read_rows(tmp_path / "b.csv")[0] == sign
+def test_lines_of_a_large_file_are_split_across_blocks(tmp_path):
+    lines = [b"x" * 700_000 + b"%d" % number for number in range(5)]
+    (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
+    assert list(read_lines(tmp_path / "a.txt")) == lines
+
+
+@pytest.mark.parametrize("value", [1, 2.5, True, ["a", 1]])
+def test_cells_as_text(value):
+    assert json.loads(as_text(value)) == value
+    assert (as_text("a"), as_text(None)) == ("a", "")

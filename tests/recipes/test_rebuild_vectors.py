@@ -60,7 +60,7 @@ def test_inputs_are_texts_lines_of_files_and_sequences(run, tmp_path, capsys):
     codes = predict_each(trained, inputs)
     assert torch.equal(codes[0], codes[1])
     assert torch.equal(codes[0], codes[2])
-    (tmp_path / "points.csv").write_text("1,0.5\n2,0\n")
+    (tmp_path / "points.csv").write_text("x,y\n1,0.5\n2,0\n")
     assert main(["predict", str(run), str(tmp_path / "points.csv")]) == 0
     lines = capsys.readouterr().out.split()
     assert float(lines[0]) == pytest.approx(codes[0].item(), rel=1e-3)
@@ -143,8 +143,8 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
             "--model.regularizer kl --model.code-activation relu",
             "code-activation must be sigmoid with regularizer=kl",
         ),
-        ("--data vectors --data.train {}/one.csv", "1 vectors are too few to hold out"),
-        ("--data vectors --data.train {}/two.csv --data.test {}/one.csv", "expected 2 numbers"),
+        ("--data vectors --data.train {}/one.csv", "1 vectors are too few"),
+        ("--data vectors --data.train {}/two.csv --data.val {}/one.csv", "expected 2 numbers"),
         (
             "--data vectors --model.output-activation sigmoid --model.cost cross-entropy",
             "a synthetic ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy, got "
@@ -153,8 +153,8 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     ],
 )
 def test_data_that_cannot_be_used_is_named_before_training(words, message, tmp_path, capsys):
-    (tmp_path / "one.csv").write_text("1,2,3\n")
-    (tmp_path / "two.csv").write_text("1,2\n3,4\n")
+    (tmp_path / "one.csv").write_text("x,y,z\n1,2,3\n")
+    (tmp_path / "two.csv").write_text("x,y\n1,2\n3,4\n")
     assert train(tmp_path, words.replace("{}", str(tmp_path))) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

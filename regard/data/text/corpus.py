@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from regard.data.text.lines import check_text, describe_decode_error
 from regard.errors import UserError
 from regard.system.files import BlockReader
 from regard.system.progress import track
@@ -127,17 +126,11 @@ def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
     """Yield a text in blocks, without a byte order mark."""
-    number, before = 1, 0  # the line at the beginning of a block, and its bytes in earlier blocks
-    for block in check_text(split_blocks(pieces), origin):
+    number, mark = 1, b"\xef\xbb\xbf"
+    for block in split_blocks(pieces):
         try:
-            yield block.decode("utf-8")
+            yield block.removeprefix(mark).decode("utf-8")
         except UnicodeDecodeError as error:
-            begin = block.rfind(b"\n", 0, error.start) + 1
-            line, number = block[begin:].partition(b"\n")[0], number + block.count(b"\n", 0, begin)
-            own = UnicodeDecodeError(
-                "utf-8", line, error.start - begin, error.end - begin, error.reason
-            )
-            detail = describe_decode_error(own, before=0 if begin else before)
-            raise UserError(f"{origin}, line {number}: {detail}.") from None
-        number += block.count(b"\n")
-        before = len(block) - block.rfind(b"\n") - 1 + (0 if b"\n" in block else before)
+            line = number + block.count(b"\n", 0, error.start)
+            raise UserError(f"{origin}, line {line}: not UTF-8: {error}"[:300]) from None
+        number, mark = number + block.count(b"\n"), b""

@@ -32,7 +32,7 @@ def sentences(
 ) -> tuple[list[str], list[str]]:
     """Return sources and references."""
     if data is None:
-        texts = recipe.load_usable(recipe.load("test")).data
+        texts = recipe.encode(recipe.load("test")).data
         return list(texts.sources[:count]), list(texts.targets[:count])
     lines = []
     for language in ("en", "de"):

@@ -2,8 +2,8 @@
 
 import json
 from contextlib import nullcontext
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from regard.cli.notices import print_notice
 from regard.cli.runs import (
@@ -12,16 +12,17 @@ from regard.cli.runs import (
     load_trained,
     read_run_argument,
     say_if_slow,
+    with_config,
 )
 from regard.errors import DONE, UserError
-from regard.recipes.base.config import Evaluation, defaults_of_run
+from regard.recipes.base.entry import keep_test, select_groups, without_test
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import check_data_files, find_unfinished_step
 from regard.settings.declare import settings
 from regard.settings.help import page
-from regard.settings.options import parse, wants_help
-from regard.settings.tree import collect_groups
+from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import show_progress
 from regard.system.writing import open_text_atomically
 
@@ -47,36 +48,26 @@ class EvaluateOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, evaluate and print the scores."""
     folder, record = read_run_argument(argv, USAGE)
-    defaults = (
-        Evaluation()
-        if record is None
-        else defaults_of_run(get_entry(record.recipe).evaluation, record.config)
-    )
-    if wants_help(argv):
-        print(
-            page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(defaults)])
-            + help_ending("evaluate", record)
-        )
-        return DONE
-    parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1)
-    if "-" in parsed.config.data.test:
-        raise UserError(
-            "--data.test must be a file, got - (standard input): write the data to a file"
-        )
+    config: Any = NoSettings()
+    allowed: list[str] = []
     if record is not None:
-        check_data_files(record.recipe, parsed.config.data)
-        if (
-            not parsed.config.data.test
-            and get_entry(record.recipe).needs_data
-            and not record.config.data.test
-        ):
-            raise UserError(f"the run {folder} has no test data: give it with --data.test")
+        entry, config = get_entry(record.recipe), without_test(record.config)
+        for path in settings_by_path(config):
+            if entry.may_change(path, for_test=True):
+                allowed.append(path)
+    if wants_help(argv):
+        groups = select_groups(collect_groups(config), allowed)
+        options = collect_groups(EvaluateOptions())
+        print(page(USAGE, ABOUT, [*options, *groups]) + help_ending("evaluate", record))
+        return DONE
+    parsed = parse(argv, EvaluateOptions(), config, allowed=allowed, max_positionals=1)
+    if record is not None:
+        config = parsed.config
+        if not config.data.test:
+            config = keep_test(config, record.config)
+        check_data_files(record.recipe, config.data)
     out = parsed.own.predictions
     if out is not None:
-        if len(parsed.config.data.split()) > 1:
-            raise UserError(
-                "--predictions is the file of one test set: give one --data.test at a time"
-            )
         if out.suffix and out.suffix.lower() not in _SUFFIXES:
             raise UserError(
                 f"--predictions writes JSON lines, so that the suffix must be "
@@ -85,28 +76,14 @@ def run(argv: list[str]) -> int:
             )
         if out.exists() and not parsed.own.force:
             raise UserError(f"{out} exists; it is replaced only with --force")
-    trained = load_trained(folder, parsed.own, record)
+    trained = load_trained(folder, parsed.own, with_config(record, config))
     if (step := find_unfinished_step(folder)) is not None:
         print_notice(
             f"training of {folder} has not finished: its last checkpoint is of step {step:,}; "
             f"`regard train --run {folder}` continues it"
         )
-    others = {
-        item.name: getattr(parsed.config, item.name)
-        for item in fields(parsed.config)
-        if item.name != "data"
-    }
-    for number, data in enumerate(parsed.config.data.split() or [None]):
-        options = (
-            {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
-        )
-        (path,) = options.pop("test", (None,))
-        what = "the test data" if data is None else data.test[0]
-        writing = nullcontext() if out is None else open_text_atomically(out)
-        with writing as file, say_if_slow(f"evaluating on {what}"), show_progress():
-            scores = trained.evaluate(path, predictions=file, **options, **others)
-        if parsed.own.json:
-            print(json.dumps(scores, ensure_ascii=False))
-        else:
-            print("\n" * bool(number) + score_table(scores))
+    writing = nullcontext() if out is None else open_text_atomically(out)
+    with writing as file, say_if_slow("evaluating on the test data"), show_progress():
+        scores = trained.evaluate(predictions=file)
+    print(json.dumps(scores, ensure_ascii=False) if parsed.own.json else score_table(scores))
     return DONE

@@ -136,7 +136,7 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
     if (
         word == "-"
         and sys.stdin is not None
-        and getattr(recipe.reading, "format", "auto") != "auto"
+        and getattr(recipe.config.data, "format", "auto") != "auto"
     ):
         word = "/dev/stdin"  # a table in the format that was given
     path = Path(word)

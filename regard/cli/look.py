@@ -16,23 +16,29 @@ import shlex
 import sys
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from regard.cli.inputs import expand_words, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, help_ending, load_trained, read_run_argument, say_if_slow
+from regard.cli.runs import (
+    UseOptions,
+    help_ending,
+    input_settings,
+    load_trained,
+    read_run_argument,
+    say_if_slow,
+    with_config,
+)
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
-from regard.recipes.base.config import Reading, defaults_of_run
+from regard.recipes.base.entry import select_groups
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
-from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.options import parse, wants_help
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 
@@ -49,8 +55,6 @@ ABOUT = (
     "`regard look FILE.safetensors` shows without the model."
 )
 _CAPTURE = ".safetensors"
-_ANSWERING = {"decode", "sample", "threshold"}
-"""Options of `predict` that `look` has, too."""
 _WALKS = ("walk", "multihead")
 """Views of the vectors of a read."""
 _MOST = 100
@@ -61,8 +65,6 @@ _LONGEST = 40
 class LookOptions(UseOptions):
     """Options of the command."""
 
-    data: Reading = field(default_factory=Reading)
-    """Options for reading files of inputs, as of `evaluate`."""
     out: Path | None = None
     """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if
     not given. A name without a suffix is a folder, which gets one .png per input."""
@@ -127,17 +129,14 @@ def run(argv: list[str]) -> int:
     """Parse the options, record the attention weights and write the page or the figure."""
     is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
-    own = (
-        LookOptions()
-        if record is None
-        else LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
-    )
+    config, allowed = input_settings(record)
     if wants_help(argv):
-        groups = [] if record is None else collect_groups(_answer_options(record))
-        print(page(USAGE, ABOUT, [*collect_groups(own), *groups]) + help_ending("look", record))
+        groups = [*collect_groups(LookOptions()), *select_groups(collect_groups(config), allowed)]
+        print(page(USAGE, ABOUT, groups) + help_ending("look", record))
         return DONE
-    config = NoSettings() if record is None else _answer_options(record)
-    parsed = parse(argv, own, config, max_positionals=1 if is_capture else 1 + _MOST)
+    most = 1 if is_capture else 1 + _MOST
+    parsed = parse(argv, LookOptions(), config, allowed=allowed, max_positionals=most)
+    record = with_config(record, parsed.config)
     options, words = parsed.own, parsed.positionals[1:]
     if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)
@@ -155,7 +154,6 @@ def run(argv: list[str]) -> int:
     ]
     inputs, names = [], []
     if models[0] is not None:
-        models[0].recipe.reading = options.data
         given = _inputs(words, models[0], options.limit)
         inputs, names = [one.value for one in given], [_title(one) for one in given]
         names += [f"test {models[0].input} {number}" for number in options.test]
@@ -166,12 +164,9 @@ def run(argv: list[str]) -> int:
                 models[0].plot_answer(inputs[number], path, overwrite=options.force)
                 print(path)
             return DONE
-    answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
     with say_if_slow("recording the attention"):
         captures = [
-            _capture(
-                *pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {})
-            )
+            _capture(*pair, options, inputs, names)
             for pair in zip(models, (folder, *others), strict=True)
         ]
     for sample_maps in captures[0]:
@@ -309,25 +304,14 @@ def _is_picture(out: Path | None) -> bool:
     return out is not None and out.suffix.lower() in ("", *SUFFIXES)
 
 
-def _answer_options(run: Run) -> Any:
-    """Return the options of `predict` that change what is looked at: decoding, sampling, a
-    threshold."""
-    entry = get_entry(run.recipe)
-    defaults = defaults_of_run(entry.options, run.config)
-    return defaults if {item.name for item in fields(defaults)} <= _ANSWERING else NoSettings()
-
-
 def _capture(
-    trained: Any, path: Path, options: LookOptions, inputs: Sequence[Any], **settings: Any
+    trained: Any, path: Path, options: LookOptions, inputs: Sequence[Any], names: Sequence[str]
 ) -> Any:
-    """Return the capture of a model on the inputs, or load a saved one.
-
-    settings: names of the inputs, and options of `predict`.
-    """
+    """Return the capture of a model on the inputs, or load a saved one."""
     if trained is None:
         return importlib.import_module("regard.look.capture").Capture.open(path)
     vectors = options.walk or (_is_picture(options.out) and options.view in _WALKS)
-    return trained.look(inputs, gradients=options.gradients, vectors=vectors, **settings)
+    return trained.look(inputs, gradients=options.gradients, vectors=vectors, names=names)
 
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:

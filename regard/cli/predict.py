@@ -4,23 +4,30 @@ an INPUT is).
 Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are
 several files, the name of the file comes first. With several outputs per input, tab-separated rows
 of input number, rank, score and text; with --json one object per input, in the form of the recipe
-(regard.recipes.base.answers). A run that generates images prints the names of the files written.
+(docs/answers.md). A run that generates images prints the names of the files written.
 """
 
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import field, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from regard.cli.inputs import expand_words, is_file, is_single_input, is_text_file, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
+from regard.cli.runs import (
+    DecodingOptions,
+    help_ending,
+    input_settings,
+    load_trained,
+    read_run_argument,
+    with_config,
+)
 from regard.data.images.coco import read_coco
 from regard.errors import DONE, UserError
-from regard.recipes.base.config import NoOptions, Reading, defaults_of_run
+from regard.recipes.base.entry import select_groups
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry
@@ -54,8 +61,6 @@ _MOST = 1_000_000
 class PredictOptions(DecodingOptions):
     """Options of the command."""
 
-    data: Reading = field(default_factory=Reading)
-    """Options for reading files of inputs, as of `evaluate`."""
     json: bool = False
     """Print one JSON object per input: its number, its file or source, and the answer: boxes,
     events, tags, outputs."""
@@ -68,15 +73,9 @@ class PredictOptions(DecodingOptions):
     """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to
     classify): error stops; skip gives an empty output in their place and counts them; truncate also
                cuts texts that are too long."""
-
-
-@settings
-class PredictToFileOptions(PredictOptions):
-    """Options of the command."""
-
     out: Path | None = None
     """File to write in place of standard output; it appears when it is complete. -: standard
-    output."""
+    output. Runs of draw write images to it, which are else named after the text."""
     force: bool = False
     """Replace the file of --out if it exists."""
 
@@ -84,64 +83,39 @@ class PredictToFileOptions(PredictOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
     folder, record = read_run_argument(argv, USAGE)
-    defaults = (
-        NoOptions()
-        if record is None
-        else defaults_of_run(get_entry(record.recipe).options, record.config)
-    )
-    # A run that generates images has options of its own for the files that it writes.
-    reading = (
-        Reading() if record is None else get_entry(record.recipe).reading.of_run(record.config)
-    )
-    own = (
-        PredictOptions(data=reading)
-        if hasattr(defaults, "out")
-        else PredictToFileOptions(data=reading)
-    )
+    config, allowed = input_settings(record)
     if wants_help(argv):
-        groups = [*collect_groups(own), *collect_groups(defaults)]
-        if record is not None and record.recipe != "boxes":
-            shown = [[one for one in group.settings if one.path != "coco"] for group in groups]
-            groups = [
-                replace(group, settings=tuple(rest))
-                for group, rest in zip(groups, shown, strict=True)
-            ]
-        print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
+        groups = select_groups(collect_groups(config), allowed)
+        options = collect_groups(PredictOptions())
+        print(page(USAGE, ABOUT, [*options, *groups]) + help_ending("predict", record))
         return DONE
-    _check_options(argv, record, (*settings_by_path(own), *settings_by_path(defaults)))
-    parsed = parse(argv, own, defaults, max_positionals=1 + _MOST)
-    if parsed.own.coco and hasattr(
-        defaults, "threshold"
-    ):  # average precision is computed of all boxes
-        defaults = replace(cast("Any", defaults), threshold=0.0)
-        parsed = parse(argv, own, defaults, max_positionals=1 + _MOST)
+    _check_options(argv, record, (*settings_by_path(PredictOptions()), *allowed))
+    if "--coco" in argv and hasattr(config, "threshold"):  # average precision is of all boxes
+        config = replace(config, threshold=0.0)
+    parsed = parse(argv, PredictOptions(), config, allowed=allowed, max_positionals=1 + _MOST)
+    is_drawing = record is not None and record.recipe == "draw"
     words = typed = parsed.positionals[1:] or ["-"]
     if record is not None:
         words = expand_words(typed, get_entry(record.recipe).input_of(record.config))
-    out = parsed.own.out if isinstance(parsed.own, PredictToFileOptions) else None
-    if out == Path("-"):
-        out = None
-    if out is not None and out.exists() and not cast("PredictToFileOptions", parsed.own).force:
+    out = None if is_drawing or parsed.own.out == Path("-") else parsed.own.out
+    if out is not None and out.exists() and not parsed.own.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
-    form = (
-        "json"
-        if parsed.own.json
-        else "ranked"
-        if getattr(parsed.config, "n_best", 1) > 1
-        else "lines"
-    )
+    form = "lines"
+    decode = getattr(parsed.config, "decode", None)
+    if parsed.own.json:
+        form = "json"
+    elif max(getattr(part, "n_best", 1) for part in (parsed.config, decode)) > 1:
+        form = "ranked"
     if parsed.own.coco:
         form = "coco"
         if record is not None and record.recipe != "boxes":
             raise UserError(f"--coco is for runs of boxes, and {folder} is one of {record.recipe}")
-    trained = load_trained(folder, parsed.own, record)
-    trained.recipe.reading = parsed.own.data
+    trained = load_trained(folder, parsed.own, with_config(record, parsed.config))
     ids = _coco_ids(words, trained) if parsed.own.coco else None
     printer = _Printer(
         trained,
-        parsed.config,
+        parsed.own,
         form,
-        parsed.own.on_bad,
         is_named=_are_named(typed, words, trained),
         ids=ids,
     )
@@ -247,11 +221,7 @@ def _check_options(argv: Sequence[str], record: Run | None, known: Iterable[str]
     endings = {path.rpartition(".")[2] for path in known}
     for option in (word.partition("=")[0] for word in argv if word.startswith("--")):
         name = option[2:].replace("-", "_")
-        others = [
-            entry.name
-            for entry in RECIPES.values()
-            if name in {item.name for item in fields(entry.options)}
-        ]
+        others = [entry.name for entry in RECIPES.values() if name in entry.answers]
         if others and name not in endings:
             raise UserError(
                 f"{option} is for runs of {', '.join(others)}, and {argv[0]} is one of "
@@ -266,21 +236,15 @@ class _Printer:
     def __init__(
         self,
         trained: Any,
-        options: Any,
+        options: PredictOptions,
         form: str,
-        on_bad: str,
         *,
         is_named: bool,
         ids: CocoIds | None,
     ):
         self.ids, self._results = ids, 0
-        self.trained, self.options, self.form, self.on_bad, self.is_named = (
-            trained,
-            options,
-            form,
-            on_bad,
-            is_named,
-        )
+        self.trained, self.options, self.form, self.is_named = trained, options, form, is_named
+        self.on_bad = options.on_bad
         self.count, self.skipped = 0, 0
 
     def answer(self, inputs: Sequence[Input]) -> None:
@@ -293,11 +257,13 @@ class _Printer:
                 for i, given in enumerate(inputs)
             ]
         values = [given.value for given in inputs]
-        files = recipe.files(values, self.options, first)
+        files = []
+        if hasattr(recipe, "files"):  # of images, whose names are printed
+            files = recipe.files(values, self.options.out, first, force=self.options.force)
         try:
             if problem := next((given.problem for given in inputs if given.problem), ""):
                 raise UserError(problem)
-            answers = self.trained.compute_answers(values, self.options, first=first)
+            answers = self.trained.compute_answers(values, first=first)
         except UserError as error:
             if self.on_bad == "error":
                 if len(inputs) > 1:  # the outputs of the inputs before the bad one
@@ -322,7 +288,7 @@ class _Printer:
         try:
             if given.problem:
                 raise UserError(given.problem)
-            return self.trained.compute_answers([given.value], self.options, first=number)[0]
+            return self.trained.compute_answers([given.value], first=number)[0]
         except UserError as error:
             self.skipped += 1
             error = UserError(self._locate(error, given))
@@ -344,14 +310,12 @@ class _Printer:
         return given._replace(value=value)
 
     def _print(self, number: int, given: Input, answer: Any) -> None:
-        recipe, is_bad = self.trained.recipe, isinstance(answer, UserError)
+        is_bad = isinstance(answer, UserError)
         if self.ids is not None:
-            self._print_results(
-                number, given, [] if is_bad else recipe.json(answer)["boxes"], self.ids
-            )
+            self._print_results(number, given, [] if is_bad else answer.json["boxes"], self.ids)
             return
         if self.form == "json":
-            found = {"error": str(answer)} if is_bad else recipe.json(answer)
+            found = {"error": str(answer)} if is_bad else answer.json
             print(
                 json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False)
             )
@@ -361,10 +325,10 @@ class _Printer:
             if is_bad:
                 print(name or number, "", "", "", sep="\t")
                 return
-            for rank, (text, score) in enumerate(recipe.rank_texts(answer), start=1):
+            for rank, (text, score) in enumerate(answer.ranked, start=1):
                 print(name or number, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
             return
-        lines = [] if is_bad else recipe.lines(answer)
+        lines = [] if is_bad else answer.lines
         print("\n".join(lines if name is None else [f"{name}\t{line}" for line in lines] or [name]))
 
     def _print_results(self, number: int, given: Input, boxes: Sequence[Any], ids: CocoIds) -> None:

@@ -5,6 +5,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
 from regard.recipes.base.run import Run
+from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
-from regard.settings.options import wants_help
+from regard.settings.options import NoSettings, wants_help
 from regard.settings.ranges import Threads, check_device
+from regard.settings.tree import settings_by_path
 from regard.system.progress import report_slow
 
 
@@ -58,6 +61,22 @@ def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None
             return Path(), None
         raise UserError(f"RUN is missing: {usage}")
     return Path(argv[0]), read_run(argv[0])
+
+
+def input_settings(record: Run | None) -> tuple[Any, list[str]]:
+    """Return the settings of a run for reading inputs and answering them, and the paths of those
+    that may change."""
+    if record is None:
+        return NoSettings(), []
+    entry, config = get_entry(record.recipe), record.config
+    if hasattr(config.data, "format"):  # that of each file
+        config = replace(config, data=replace(config.data, format="auto"))
+    return config, [path for path in settings_by_path(config) if entry.may_change(path)]
+
+
+def with_config(record: Run | None, config: Any) -> Run | None:
+    """Return a run with changed settings."""
+    return None if record is None else replace(record, config=config)
 
 
 def say_if_slow(text: str) -> AbstractContextManager[None]:

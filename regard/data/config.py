@@ -54,6 +54,10 @@ class PairsConfig:
     test_target: str | None = None
     """Target side of the test pairs; only for two parallel text files."""
 
+    references: tuple[str, ...] = ()
+    """More reference translations of the test pairs: text files with one line per pair, besides
+    the target side."""
+
     val_share: FractionWithin = 0.1
     """Fraction of the training pairs that is used for validation if `val` is not given: a random
     sample; pairs of equal source texts are on one side."""
@@ -450,6 +454,9 @@ class BoxesConfig:
     """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv or FILE.jsonl. Synthetic images of
     shapes if not given."""
 
+    images: str | None = None
+    """Folder or tar of the images of all splits."""
+
     train_images: str | None = None
     """Folder or tar of the training images. The folder of `train` if not given."""
 
@@ -502,6 +509,9 @@ class CaptionsConfig:
     train: str | None = None
     """Training captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Drawn
     scenes of shapes, with sentences, if not given."""
+
+    images: str | None = None
+    """Folder or tar of the images of all splits."""
 
     train_images: str | None = None
     """Folder or tar of the training images. The folder of `train` if not given."""

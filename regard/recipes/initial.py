@@ -2,7 +2,7 @@
 RUN`.
 
 settings      those of RUN, except for its data and its training, are the defaults of the new run
-tokenizers    are those of RUN (`Recipe.take_over`)
+tokenizers    are those of RUN (`Recipe.fit_tokenizer`)
 parameters    of the same name are copied; their shapes must be equal
 labels        if they are other ones, the parameters of each label that both runs have are copied
               (Writer.label_axes)

@@ -10,7 +10,7 @@ are equivalent. The last value of a repeated option counts.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -54,14 +54,23 @@ def peek_option(argv: Sequence[str], name: str) -> str | None:
 
 
 def parse(
-    argv: Sequence[str], own: Own, config: Config, *, max_positionals: int = 0
+    argv: Sequence[str],
+    own: Own,
+    config: Config,
+    *,
+    allowed: Iterable[str] | None = None,
+    max_positionals: int = 0,
 ) -> Parsed[Own, Config]:
     """Parse a command line.
+
+    allowed: paths of the settings of the configuration that are options; all by default.
 
     Raises UserError for an option that does not exist, a value out of range or too many arguments.
     """
     config = apply_variants(config, argv)
     own_settings, settings = settings_by_path(own), settings_by_path(config)
+    if allowed is not None:
+        settings = {path: settings[path] for path in allowed}
     positionals, options = _split(argv, own_settings | settings)
     if len(positionals) > max_positionals:
         raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument")

@@ -13,23 +13,22 @@ coordinates, so that the order in a file has no effect on any bit.
 Unusable data is reported before training: clouds that are missing or damaged, boxes without size.
 """
 
-import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.annotated import Annotated, AnnotatedDataset
+from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PointsConfig
 from regard.data.points.files import parse_cloud
 from regard.data.tables import as_number, as_text, read_table
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
-from regard.system.files import read_bytes, read_json
+from regard.system.files import read_bytes
 
 _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
 _COLUMNS = ("file", *_NUMBERS, "label")
@@ -37,10 +36,9 @@ _LEAST_SIDE = 1e-3
 _MARGIN = 1.1
 """Factor of the largest extent in training, so that other clouds fit, and scaled ones in
 training."""
-_FILE = "points.json"
 
 
-class CloudScale(NamedTuple):
+class CloudScale(Artifact):
     """Extent of the clouds of a run, and scales of their features, computed from the training
     data."""
 
@@ -78,36 +76,6 @@ class CloudScale(NamedTuple):
         """Return points in meters from their middle, and features of mean 0 and deviation 1."""
         features = (points[:, 3:] - np.array(self.means)) / np.array(self.deviations)
         return np.column_stack((points[:, :3] - middle_of(points), features)).astype(np.float32)
-
-    def save(self, folder: Path) -> None:
-        """Write points.json."""
-        content = {"format": "regard-points", "version": 1, **self._asdict()}
-        (folder / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path, features: int) -> Self:
-        """Read points.json. Raises UserError naming the file if it is missing or damaged."""
-        path = folder / _FILE
-        if not path.exists():
-            raise UserError(f"{path} is missing: the run is not complete")
-        content = read_json(path)
-        try:
-            rows = [tuple(map(float, content[name])) for name in cls._fields]
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise UserError(f"{path}: damaged: it must hold {', '.join(cls._fields)}") from error
-        fits = [len(row) for row in rows] == [3, features, features] and min(
-            (*rows[0], *rows[2])
-        ) > 0
-        if (
-            content.get("version") != 1
-            or not fits
-            or not all(math.isfinite(number) for row in rows for number in row)
-        ):
-            raise UserError(
-                f"{path}: damaged, or of another version: it must hold three sides and {features} "
-                f"scales"
-            )
-        return cls(*rows)
 
 
 def middle_of(points: NDArray[np.float64]) -> NDArray[np.float64]:

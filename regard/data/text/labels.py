@@ -259,7 +259,7 @@ def normalize_label(label: str) -> str:
     return unicodedata.normalize("NFC", label)
 
 
-def parse_labels(text: str, separator: str, _normalizer: Any = None) -> list[str]:
+def parse_labels(text: str, separator: str) -> list[str]:
     """Return the labels of a target in form NFC. Raises ValueError as `split_list`."""
     return [normalize_label(str(label)) for label in split_list(text, separator)]
 

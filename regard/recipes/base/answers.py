@@ -1,158 +1,81 @@
-"""Answers as JSON: the form of the answer to one input, for each kind of recipe.
+"""Parts of answers: generated texts, log p of detected sets, contributions to logits."""
 
-`Recipe.json` returns one of these; `regard predict --json` prints it after the number of the input
-and its file or source. docs/answers.md lists them, with the recipes.
-"""
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from typing import Any, NamedTuple, NotRequired, Self, TypedDict
+import torch
+from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis
+from regard.look.maps import SampleMaps
+from regard.look.measures import decoder_contribution_map
+from regard.look.sample import Sample
+from regard.models.decoder_terms import explain_decoder
+from regard.models.writers.sets import SetPredictions
+from regard.models.writers.vector import NoTermsError
+from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
 
 
-class OutputEntry(TypedDict):
-    """One generated text."""
-
-    text: str
-    score: float
-    """log_prob / length^length_penalty, by which outputs are ranked."""
-    log_prob: float
-    """Log-probability of all tokens, in nats."""
-    finished: bool
-    """False if the text was cut at the maximum length."""
-
-
-class OutputsAnswer(TypedDict):
-    """Generated texts, best first: dates, translate, caption."""
-
-    outputs: list[OutputEntry]
-
-
-class ClassAnswer(TypedDict):
-    """One class: reviews and images with --data.target class."""
-
-    label: str
-    probability: float
-    labels: dict[str, float]
-    """Probability of each class, most probable first; of the best ones only with --n-best."""
+def outputs_answer(hypotheses: Sequence[Hypothesis], decode: Callable[[list[int]], str]) -> Answer:
+    """Return the texts of a search, best first."""
+    outputs, ranked = [], []
+    for found in hypotheses:
+        text = decode(found.tokens)
+        ranked.append(Ranked(text, found.score))
+        outputs.append(
+            {
+                "text": text,
+                "score": found.score,
+                "log_prob": found.log_prob,
+                "finished": found.finished,
+            }
+        )
+    best = ranked[0].text
+    return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
 
 
-class LabelsAnswer(TypedDict):
-    """Any number of labels: reviews and images with --data.target labels."""
+def set_log_prob(
+    predictions: SetPredictions, elements: Iterable[tuple[int, int]], noun: str
+) -> Tensor:
+    """Return the sum of log p of elements of one row, given as (query, class).
 
-    predicted: list[str]
-    """Labels whose probability is at least 0.5."""
-    labels: dict[str, float]
-    """Probability of each label, most probable first; of the best ones only with --n-best."""
-
-
-class ValuesAnswer(TypedDict):
-    """Numbers by name: reviews and images with --data.target number."""
-
-    values: dict[str, float]
-
-
-class Entity(TypedDict):
-    """Span of tokens with one label."""
-
-    label: str
-    start: int
-    """Index of the first token."""
-    end: int
-    """Index after the last token."""
-    text: str
-    start_char: NotRequired[int]
-    """Offset of its first character in a text; not if the input has tokens."""
-    end_char: NotRequired[int]
-    """Offset after its last character."""
+    noun:   for an element in messages, such as "box".
+    Raises: EmptyAnswerError if there is none.
+    """
+    pairs = torch.tensor(list(elements), device=predictions.logits.device)
+    if not len(pairs):
+        raise EmptyAnswerError(
+            f"no {noun} is detected in it, so there is no probability to differentiate: a lower "
+            f"threshold (a setting "
+            "of the run) detects more"
+        )
+    return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()
 
 
-class TagsAnswer(TypedDict):
-    """Tags of the tokens: tags."""
+def explain_tokens(
+    model: Any,
+    source: Any,
+    target: Padded,
+    sample: Sample,
+    *,
+    tokens: Sequence[str],
+    row: int,
+    notify: Callable[[str], None],
+) -> SampleMaps | None:
+    """Return the contributions of the parts of a decoder to the logits of output tokens; None if
+    there are none.
 
-    tokens: list[str]
-    tags: list[str]
-    entities: list[Entity]
-    """Spans of tags such as B-DAY (regard.recipes.metrics.tags: schemes); empty for other tags."""
-
-
-class BoxesAnswer(TypedDict):
-    """Detected boxes, highest score first: boxes (x, y, width, height in pixels), points (center
-    and sizes, meters)."""
-
-    boxes: list[dict[str, Any]]
-
-
-class EventEntry(TypedDict):
-    """Detected event; times in seconds."""
-
-    label: str
-    score: float
-    onset: float
-    duration: float
-
-
-class EventsAnswer(TypedDict):
-    """Detected events: events."""
-
-    events: list[EventEntry]
-
-
-class TrackEntry(TypedDict):
-    """Predicted positions of one agent, one for each frame."""
-
-    id: str
-    positions: list[list[float]]
-
-
-class TracksAnswer(TypedDict):
-    """Predicted trajectories: tracks."""
-
-    frames: list[float]
-    tracks: list[TrackEntry]
-
-
-class ContinuationAnswer(TypedDict):
-    """Continuation of a text: language."""
-
-    text: str
-    score: float
-    """Mean log-probability of its tokens, in nats."""
-
-
-class CodeAnswer(TypedDict):
-    """Code of an autoencoder: rebuild."""
-
-    code: list[Any]
-    error: float
-    """Mean squared error of the reconstruction."""
-    energy: NotRequired[float]
-    """With --energy."""
-
-
-class ImagesAnswer(TypedDict):
-    """Files of generated images with their scores: draw."""
-
-    images: list[dict[str, Any]]
-
-
-class Output(NamedTuple):
-    """Generated text with its scores."""
-
-    text: str
-    score: float
-    log_prob: float
-    finished: bool
-
-    @classmethod
-    def of(cls, hypothesis: Hypothesis, text: str) -> Self:
-        """Return the output of a search."""
-        return cls(text, hypothesis.score, hypothesis.log_prob, hypothesis.finished)
-
-    def to_json(self) -> OutputEntry:
-        """Return the output as JSON."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "finished": self.finished,
-        }
+    target: BOS, or the first token, and the output tokens; further ones are ignored.
+    tokens: labels of the output tokens.
+    """
+    try:
+        found = explain_decoder(model, source, target)
+    except NoTermsError as error:
+        if row == 0:
+            notify(f"contributions to the logits are not shown: {error}")
+        return None
+    terms, bias = found.terms[0, :, : len(tokens)], found.bias[0, : len(tokens)]
+    return decoder_contribution_map(
+        sample, found.parts, terms, bias, tokens=tokens, key=f"contribution/{row}"
+    )

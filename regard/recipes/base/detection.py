@@ -1,11 +1,12 @@
 """Base class of the recipes that detect boxes, in images and in point clouds."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -14,16 +15,14 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, format_score
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import BoxesAnswer
-from regard.recipes.base.config import DetectionOptions
-from regard.recipes.base.likelihood import set_log_prob
+from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.recipe import (
+    Answer,
     ConfigT,
-    Examples,
+    Dataset,
     Prepared,
     Recipe,
-    count_labels,
-    describe_labels,
+    View,
     describe_skipped,
     plan_by_count,
 )
@@ -54,14 +53,6 @@ class DetectionBatches(Protocol):
         ...
 
 
-class Detected(NamedTuple):
-    """Detections of all queries, and boxes of those with a sufficient score, which are the first of
-    them."""
-
-    detections: Detections
-    boxes: list[Any]
-
-
 class DetectionRecipe(Recipe[ConfigT]):
     """Recipe that detects labeled boxes. A row is an array, and the frame that relates its regions
     to boxes."""
@@ -74,7 +65,10 @@ class DetectionRecipe(Recipe[ConfigT]):
     """Decimal places of the numbers of a box as text."""
     labels: Labels
 
-    # Data
+    @property
+    def settings(self) -> Any:
+        """The settings that both recipes have."""
+        return self.config
 
     @abstractmethod
     def generate(self, split: str) -> AnnotatedDataset[Any]:
@@ -83,10 +77,6 @@ class DetectionRecipe(Recipe[ConfigT]):
     @abstractmethod
     def read_split(self, split: str) -> AnnotatedDataset[Any]:
         """Return the data of the files of a split, whose names are given."""
-
-    @abstractmethod
-    def read_other(self, other: Any) -> AnnotatedDataset[Any]:
-        """Return other data to evaluate on."""
 
     @abstractmethod
     def make_batches(
@@ -100,30 +90,27 @@ class DetectionRecipe(Recipe[ConfigT]):
     ) -> Any:
         """Return batches of the data, in its order unless they are for training."""
 
-    def read(self, split: str, other: Any = None) -> Examples[AnnotatedDataset[Any]]:
-        files: Any = self._config.data
-        if other is not None:
-            data = self.read_other(other)
-        elif files.train is None and (split != "test" or files.test is None):
+    def load(self, split: str) -> Dataset[AnnotatedDataset[Any]]:
+        files = self.settings.data
+        if split == "test" and files.test is not None:
+            data = self.read_split("test")
+        elif files.train is None:
             data = self.generate(split)
         else:
-            data = self.read_split("test") if split == "test" else self._splits[split == "val"]
-        return Examples(
+            data = self._splits[split == "val"]
+        items = data.items
+        skipped = describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
+        return Dataset(
             data,
             data.origin,
-            len(data),
-            input=data.load,
-            name=lambda i: data.items[i].file,
-            reference=lambda i: count_labels(data.items[i].labels),
-            reference_json=lambda i: self._to_json(data.items[i]),
-            skipped=(
-                *data.notices,
-                *describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped),
-            ),
+            View(len(data), data.load),
+            View(len(data), lambda i: self._reference(items[i])),
+            View(len(data), lambda i: items[i].file),
+            (*data.notices, *skipped),
         )
 
-    def _to_json(self, item: Annotated) -> list[dict[str, Any]]:
-        """Return the annotated boxes as `json` gives detected ones, without scores."""
+    def _reference(self, item: Annotated) -> list[dict[str, Any]]:
+        """Return the annotated boxes as an answer has detected ones, without scores."""
         names = self.box._fields[2:]
         rows = zip(item.labels, item.boxes.tolist(), strict=True)
         return [{"label": label} | dict(zip(names, box, strict=True)) for label, box in rows]
@@ -132,43 +119,36 @@ class DetectionRecipe(Recipe[ConfigT]):
     def _splits(self) -> tuple[AnnotatedDataset[Any], AnnotatedDataset[Any]]:
         """Training and validation data from files."""
         train = self.read_split("train")
-        if self._config.data.val is not None:
+        if self.settings.data.val is not None:
             return train, self.read_split("val")
-        return train.hold_out(self._config.data.val_share, self.noun, seed=self.run.seed)
+        return train.hold_out(self.settings.data.val_share, self.noun, seed=self.run.seed)
 
-    @property
-    def _config(self) -> Any:
-        return self.config
-
-    def check_examples(self, split: str, examples: Examples[AnnotatedDataset[Any]]) -> None:
-        labels, most = self.train.data.labels, self._config.model.num_queries
-        if not labels.names:
-            raise UserError(f"{self.train.origin}: there are no boxes to learn from.")
-        examples.data.class_indices(labels, self.noun)
-        if split == "train" and self._config.data.train is not None:
-            names = [label for item in examples.data.items for label in item.labels]
-            self.notify(describe_labels(examples.origin, "boxes", names))
-        fullest = max(examples.data.items, key=lambda item: len(item.labels))
+    def encode(self, dataset: Dataset[AnnotatedDataset[Any]]) -> Dataset[AnnotatedDataset[Any]]:
+        data, most = dataset.data, self.settings.model.num_queries
+        fullest = max(data.items, key=lambda item: len(item.labels))
         if len(fullest.labels) > most:
+            size = f"{len(fullest.labels)} boxes, but the model detects at most {most}"
             raise UserError(
-                f"{fullest.where}: {fullest.file[:200]} has {len(fullest.labels)} boxes, but the "
-                f"model detects at most "
-                f"{most}: raise --model.num-queries."
+                f"{fullest.where}: {fullest.file} has {size}: raise --model.num-queries"
             )
+        return replace(dataset, targets=self.make_batches(data, self.labels))
 
-    def usable(self, examples: Examples[AnnotatedDataset[Any]]) -> Examples[AnnotatedDataset[Any]]:
-        return replace(examples, targets=self.make_batches(examples.data, self.labels))
-
-    def learn(self, folder: Path) -> None:
-        self.train.data.labels.save(folder / _LABELS)
+    def fit(self, train: Dataset[AnnotatedDataset[Any]]) -> dict[str, Any]:
+        if not train.data.labels.names:
+            raise UserError(f"{train.origin}: there are no boxes to learn from")
+        return {_LABELS: train.data.labels}
 
     def open(self, folder: Path) -> None:
         self.labels = Labels.load(folder / _LABELS)
 
     def batches(self) -> Any:
-        config = self._config
+        config = self.settings
         return self.make_batches(
-            self.train.data, self.labels, rows=config.batch, is_fixed=False, augment=config.augment
+            self.encode(self.train).data,
+            self.labels,
+            rows=config.batch,
+            is_fixed=False,
+            augment=config.augment,
         )
 
     # Answers
@@ -197,46 +177,30 @@ class DetectionRecipe(Recipe[ConfigT]):
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, ROWS)
 
-    def answer(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[Any],
-        options: DetectionOptions,
-        trace: Trace | None = None,
-    ) -> list[Detected]:
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
+    ) -> list[Detections]:
         source = self.source([array for array, _ in rows])
-        return [
-            Detected(
-                found,
-                [
-                    self.box(self.labels.names[c], float(score), *map(float, box))
-                    for score, c, box in zip(found.scores, found.classes, found.boxes, strict=True)
-                    if score >= options.threshold
-                ],
-            )
-            for found in self.detect(inference.model, source, [frame for _, frame in rows])
-        ]
+        return self.detect(inference.model, source, [frame for _, frame in rows])
 
-    def values(self, answers: list[Detected]) -> list[list[Any]]:
-        return [answer.boxes for answer in answers]
+    def shown(self, found: Detections) -> list[Any]:
+        """Return the boxes with a score of at least the threshold, highest score first."""
+        boxes = []
+        for score, number, box in zip(found.scores, found.classes, found.boxes, strict=True):
+            if score >= self.settings.threshold:
+                label = self.labels.names[number]
+                boxes.append(self.box(label, float(score), *map(float, box)))
+        return boxes
 
-    def lines(self, answer: Detected) -> list[str]:
-        return [
-            "\t".join(
-                (
-                    box.label,
-                    f"{box.score:.3f}",
-                    *(f"{number:.{self.digits}f}" for number in box[2:]),
-                )
-            )
-            for box in answer.boxes
-        ]
-
-    def json(self, answer: Detected) -> BoxesAnswer:
-        return {"boxes": [box._asdict() for box in answer.boxes]}
-
-    def title(self, answer: Detected) -> str:
-        return count_labels([box.label for box in answer.boxes])
+    def postprocess(self, prepared: Prepared, outputs: Sequence[Detections]) -> list[Answer]:
+        answers = []
+        for found in outputs:
+            boxes, lines = self.shown(found), []
+            for box in boxes:
+                numbers = [f"{number:.{self.digits}f}" for number in box[2:]]
+                lines.append("\t".join([box.label, f"{box.score:.3f}", *numbers]))
+            answers.append(Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines))
+        return answers
 
     def regions(
         self, found: Detections, places: Sequence[tuple[float, float, float, float]]
@@ -252,12 +216,19 @@ class DetectionRecipe(Recipe[ConfigT]):
             )
         ]
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Detected) -> Tensor:
-        found, count = answer.detections, len(answer.boxes)
-        assert found.queries is not None
-        pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)
+    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Detections) -> Tensor:
+        """Return the sum of log p of the detected boxes."""
+        count = len(self.shown(output))
+        assert output.queries is not None
+        pairs = zip(output.queries[:count].tolist(), output.classes[:count].tolist(), strict=True)
         source: Any = self.source([prepared.rows[row][0]])
         return set_log_prob(model(source.to(device_of(model))), pairs, "box")
+
+
+def count_labels(labels: Iterable[str]) -> str:
+    """Return the number of each label, such as: circle 1, square 2."""
+    counts = sorted(Counter(labels).items())
+    return ", ".join(f"{name} {count:,}" for name, count in counts) or "nothing"
 
 
 def query_axis(boxes: Sequence[DetectedBox]) -> Axis:

@@ -1,51 +1,51 @@
-"""Registry entries of recipes. (no torch)"""
+"""Registry entries of recipes, and changes of the settings of a run. (no torch)"""
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 from regard.errors import UserError
-from regard.recipes.base.config import Evaluation, NoOptions, Reading
 from regard.settings.options import option_name
-from regard.settings.tree import Group
+from regard.settings.tree import Group, apply_changes, settings_by_path, to_plain
 
-NO_DECODER = {
-    "model.core.decoder_layers": "its model has no decoder",
-    "model.core.window": "its model has no decoder",
-    "model.core.attention": "its model has no decoder",
-}
+NO_DECODER = ("model.core.decoder_layers", "model.core.window", "model.core.attention")
 """Settings of cores that models without a decoder do not use."""
-BATCHES_BY_COUNT = {"train.batch_tokens": "its batches have the size --batch"}
+BATCHES_BY_COUNT = ("train.batch_tokens",)
 """Settings of training that recipes with batches of a number of examples do not use."""
-NO_SMOOTHING = {"train.label_smoothing": "its loss has no smoothed labels"}
+NO_SMOOTHING = ("train.label_smoothing",)
 """Settings of training that recipes without label smoothing do not use."""
-
-NO_CLASS_WEIGHTS = {"data.class_weights": "its model is no classifier"}
+NO_CLASS_WEIGHTS = ("data.class_weights",)
 """Settings of images that recipes without a classifier do not use."""
+
+_READING = (
+    *("data.format", "data.header", "data.separator", "data.images"),
+    *(f"data.{name}_column" for name in ("source", "text", "token", "file")),
+)
+"""Settings that say how a file of inputs is read."""
+_TEST = ("data.test", "data.test_target", "data.test_images", "data.references")
+"""Settings that name test data."""
+_LABELED = (*_TEST, "data.on_bad", *(f"data.{name}_column" for name in ("target", "label", "tag")))
+"""Settings of test data besides those of inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Registry entry of a recipe, for the command line, before the recipe is imported; defined in
-    its config.py."""
+    """Registry entry of a recipe, defined in its config.py, which imports no torch."""
 
     name: str
     summary: str
     """Description in one line, for lists."""
     config: type[Any]
     """Settings of a run."""
-    options: type[Any] = NoOptions
-    """Options of `predict`."""
-    evaluation: type[Any] = Evaluation
-    """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
-    reading: type[Reading] = Reading
-    """Options of `predict` and `look` for files of inputs; `data` of the options of `evaluate` has
-    them, too."""
+    answers: tuple[str, ...] = ()
+    """Settings of answers, which predict, look and evaluate may change: decode, threshold ..."""
+    scores: tuple[str, ...] = ()
+    """Settings of metrics, which evaluate may change, too."""
     input: Literal["text", "image", "points", "sound", "tracks", "vector"] = "text"
     """Kind of input: a line of text or of numbers, or a file."""
-    unused: Mapping[str, str] = field(default_factory=dict)
-    """Settings that the recipe shares with others but does not use, by path, with the reason."""
+    unused: tuple[str, ...] = ()
+    """Paths of settings that the recipe shares with others but does not use."""
     needs_data: bool = False
     """True if there is no built-in or synthetic data, so that --data.train must be given."""
     recipe: type[Any] | str
@@ -59,9 +59,45 @@ class Entry:
         return getattr(importlib.import_module(module), name)
 
     def input_of(self, config: Any) -> str:
-        """Return the kind of input of a run: that of its data, if it has several kinds, else
-        `input`."""
+        """Return the kind of input of a run: that of its data, if it has several kinds."""
         return getattr(config.data, "input", self.input)
+
+    def may_change(self, path: str, *, for_test: bool = False) -> bool:
+        """Return True for a setting of answers, and for_test also of test data and metrics."""
+        known = (*self.answers, *_READING, *((*self.scores, *_LABELED) if for_test else ()))
+        return path in known or path.partition(".")[0] in known
+
+    def change(self, config: Any, values: Mapping[str, Any], *, for_test: bool = False) -> Any:
+        """Return the settings of a run with changes of those that `may_change` allows.
+
+        values: by the last part of their paths, or nested: beam=4, decode={"beam": 4}.
+        Raises: TypeError for a name that is no such setting; UserError for a wrong value.
+        """
+        allowed = {
+            path.rpartition(".")[2]: path
+            for path in settings_by_path(config)
+            if self.may_change(path, for_test=for_test)
+        }
+        changes: dict[str, Any] = {}
+        if values.get("test") is not None:
+            config = without_test(config)
+        for name, given in values.items():
+            if given is None:
+                continue
+            value = to_plain(given) if is_dataclass(given) else given
+            if name in (*self.answers, *self.scores) and isinstance(value, Mapping):
+                changes.setdefault(name, {}).update(value)
+                continue
+            if name not in allowed:
+                expected = ", ".join(allowed) or "none"
+                raise TypeError(f"unknown option {name!r}; the options are: {expected}")
+            *above, last = allowed[name].split(".")
+            node = changes
+            for part in above:
+                node = node.setdefault(part, {})
+            is_one_file = name == "test" and isinstance(config.data.test, tuple)
+            node[last] = [value] if is_one_file else value
+        return apply_changes(config, changes, called=lambda path: path.removeprefix("data."))
 
     def check(self, config: Any) -> None:
         """Raise UserError for a setting that the recipe does not use, but that was set, or without
@@ -71,30 +107,41 @@ class Entry:
                 "no training data: --data.train must be a file, a folder or a data set (hf:NAME)"
             )
         default = self.config()
-        for path, reason in self.unused.items():
+        for path in self.unused:
             *above, name = path.split(".")
             own, given = default, config
             for part in above:
                 own, given = getattr(own, part, None), getattr(given, part, None)
             if not hasattr(given, name):
                 continue
-            allowed = [
-                getattr(source, name) for source in (own, type(given)()) if hasattr(source, name)
-            ]
-            if getattr(given, name) not in allowed:
-                raise UserError(
-                    f"{option_name(path)} has no effect in {self.name}, since {reason}: leave it "
-                    f"out"
-                )
+            defaults = [getattr(source, name, None) for source in (own, type(given)())]
+            if getattr(given, name) not in defaults:
+                raise UserError(f"{option_name(path)} has no effect in {self.name}: leave it out")
 
     def hide_unused(self, groups: Sequence[Group]) -> list[Group]:
         """Return groups of settings without those that the recipe does not use, for help."""
-        return [
-            replace(
-                group,
-                settings=tuple(
-                    setting for setting in group.settings if setting.path not in self.unused
-                ),
-            )
-            for group in groups
-        ]
+        return select_groups(
+            groups, [s.path for g in groups for s in g.settings if s.path not in self.unused]
+        )
+
+
+def select_groups(groups: Sequence[Group], paths: Sequence[str]) -> list[Group]:
+    """Return groups with the settings of these paths, for help."""
+    selected = []
+    for group in groups:
+        own = tuple(setting for setting in group.settings if setting.path in paths)
+        if own:
+            selected.append(replace(group, settings=own))
+    return selected
+
+
+def without_test(config: Any) -> Any:
+    """Return settings without test data."""
+    return keep_test(config, replace(config, data=type(config.data)()))
+
+
+def keep_test(config: Any, other: Any) -> Any:
+    """Return settings with the test data of others."""
+    names = [path.partition(".")[2] for path in _TEST]
+    test = {name: getattr(other.data, name) for name in names if hasattr(other.data, name)}
+    return replace(config, data=replace(config.data, **test))

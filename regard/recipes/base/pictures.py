@@ -1,19 +1,17 @@
 """Images as data and inputs: splits, pixels, the patches that attention maps refer to, the shape of
 a run's images."""
 
-import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image as PillowImage
 from PIL.Image import fromarray
 
+from regard.data.artifact import Artifact
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import (
     ImageDataset,
@@ -28,15 +26,11 @@ from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
-from regard.recipes.base.config import OtherImages, replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, File, Prepared
-from regard.system.files import read_json
+from regard.recipes.base.recipe import Dataset, File, Prepared, View
 
-_SHAPE = "images.json"
 _CHANNELS = (1, 3, 4)
 """Numbers of channels of arrays (height, width, channels)."""
-_MOST_VALUES = 1 << 28
 
 
 def to_picture(pixels: NDArray[np.uint8]) -> Image:
@@ -129,13 +123,8 @@ class ImageSplits:
         self.shape: tuple[int, int, int] | None = None
         """Shape of all images, once it is known."""
 
-    def read(self, split: str, other: OtherImages | None) -> Examples[ImageDataset]:
-        """Return the images of a split, or of a folder, a list or an IDX file."""
-        data = (
-            self.data
-            if other is None
-            else replace(replace_shared(self.data, other), test=other.test[0])
-        )
+    def load(self, split: str, data: ImagesConfig) -> Dataset[ImageDataset]:
+        """Return the images of a split; `data` names those of the test."""
         if split != "test":
             images = self._training[split == "val"]
         elif data.test is None:
@@ -143,48 +132,19 @@ class ImageSplits:
         else:
             shape = self.shape or image_shape(self._training[0])
             images = read_images(data.test, data, shape, resizes=True)
-        left_out, on_bad = images.left_out(), data.on_bad
-        return Examples(
-            images,
-            images.origin,
-            len(images),
-            # Arrays (channels, height, width) of few pixels could be read as (height, width,
-            # channels).
-            input=lambda i: fromarray(to_picture(images.pixels[i]).pixels),
-            name=images.where,
-            on_bad=on_bad,
-            skipped=left_out,
-        )
+        count = len(images)
+        # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
+        inputs = View(count, lambda i: fromarray(to_picture(images.pixels[i]).pixels))
+        names, notes = View(count, images.where), images.left_out()
+        return Dataset(images, images.origin, inputs, names=names, notes=notes)
 
     @cached_property
     def _training(self) -> tuple[ImageDataset, ImageDataset]:
         return read_training_images(self.data, seed=self.seed)
 
 
-def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:
-    """Write the shape (channels, height, width) of a run's images."""
-    content = {"format": "regard-images", "version": 1, "shape": list(shape)}
-    (folder / _SHAPE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+class ImageShape(Artifact):
+    """Shape (channels, height, width) of a run's images."""
 
-
-def read_shape(folder: Path) -> tuple[int, int, int]:
-    """Read the file of `save_shape`. Raises UserError naming the file."""
-    path = folder / _SHAPE
-    if not path.exists():
-        raise UserError(f"{path} is missing: the run is not complete")
-    return shape_in(path, read_json(path), of="the images")
-
-
-def shape_in(path: Path, content: object, *, of: str) -> tuple[int, int, int]:
-    """Return the shape (channels, height, width) stored in a JSON file of a run. Raises UserError
-    naming the file."""
-    shape = content.get("shape") if isinstance(content, dict) else None
-    if not (
-        isinstance(shape, list)
-        and len(shape) == 3
-        and all(type(size) is int and size > 0 for size in shape)
-    ):
-        raise UserError(f"{path}: damaged: it must hold the shape of {of}")
-    if math.prod(shape) > _MOST_VALUES:
-        raise UserError(f"{path}: damaged: {of} of {' x '.join(map(str, shape))} are too large")
-    return shape[0], shape[1], shape[2]
+    shape: tuple[int, int, int]
+    file: ClassVar[str] = "images.json"

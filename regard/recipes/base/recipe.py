@@ -1,52 +1,45 @@
 """Base class of recipes: a task from its data to its answers.
 
-    recipe.read(split)                   examples of a split, or of other data
-    recipe.learn(folder)                 write vocabularies, labels and scales, computed from the
-    training data
-    recipe.open(folder)                  read them
-    recipe.batches(), .model()           for regard.training.loop.fit
-    recipe.score(inference, examples)    metrics; `recipe.metric` selects the best checkpoint
+    load(split)                      dataset of a split: train, val or test
+    fit(train)                       artifacts: vocabularies, labels, scales; `open` reads them
+    batches(), model()               for regard.training.loop.fit
+    metrics(inference, dataset)      scores; `metric` selects the best checkpoint
 
-    recipe.prepare(inputs)               inputs -> rows of the model
-    recipe.answer(inference, rows)       rows -> answers, a batch at a time
-    recipe.join(prepared, answers)       answers of rows -> answers to inputs
-    recipe.value, .lines, .json          an answer for Python, as text, and as JSON
+    preprocess(inputs)               inputs -> rows of the model
+    forward(inference, rows)         rows -> outputs, a batch at a time
+    postprocess(prepared, outputs)   outputs -> answers to the inputs
+    sample(...)                      title, labels and pictures for `regard look`
 
-Reading files, batching, tracing, notes and evaluation are the same for all recipes:
-regard.recipes.base.trained. So are training, the run folder and the report:
-regard.recipes.training.
+Files, batches, recording and evaluation are the same for all recipes (regard.recipes.base.trained),
+and so are training, the run folder and the report (regard.recipes.training).
 """
 
+import copy
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from torch import Tensor, nn
 
+from regard.data.config import TokenizerConfig
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import defaults_of_run, replace_shared
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import ARTIFACTS, Run
 from regard.system.compression import plain_name
-from regard.system.terminal import format_count
 from regard.trace import Trace
 from regard.training.protocols import TrainingBatches
 
 ConfigT = TypeVar("ConfigT")
 DataT = TypeVar("DataT")
-ValueT = TypeVar("ValueT")
-_NOTES = 10
-_LABELS, _LONGEST = 20, 60
-"""Number of the most frequent and of the rarest labels that are counted in a line, and length of
-each."""
+MAX_LISTED = 10
 
 
 class EmptyAnswerError(UserError):
@@ -68,33 +61,56 @@ class File(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True)
-class Examples(Generic[DataT]):
-    """Examples of a split, and how each is given to `predict`."""
+@dataclass
+class Answer:
+    """Answer to one input, in all of its forms."""
 
-    data: DataT
-    """Data of the examples, in the form of the recipe."""
-    origin: str
-    """Name of the data, for messages."""
-    count: int
-    input: Callable[[int], Any]
-    """Returns the input of an example, as `predict` takes it."""
-    name: Callable[[int], str] | None = None
-    """Returns the name of an example for reports; by default, its input if that is a text."""
-    reference: Callable[[int], str] | None = None
-    """Returns the target of an example as text, for reports."""
-    reference_json: Callable[[int], Any] | None = None
-    """Returns the target of an example in the form that `Recipe.json` gives its prediction; the
-    text by default."""
-    on_bad: str = "error"
-    """error: examples that cannot be used are refused; skip: they are left out."""
-    skipped: tuple[str, ...] = ()
-    """Notes on what was left out, one per line."""
-    targets: Any = None
-    """Encoded targets, if `usable` encodes them."""
+    value: Any
+    """As `TrainedRun.predict` returns it."""
+    json: Mapping[str, Any]
+    """As `regard predict --json` prints it (docs/answers.md)."""
+    lines: list[str]
+    """As `regard predict` prints it."""
+    ranked: list[Ranked] = field(default_factory=list)
+    """The best answers, best first, of recipes with the setting `n_best`."""
+
+
+class View(Sequence[Any]):
+    """Sequence whose items are computed when they are read."""
+
+    def __init__(self, count: int, get: Callable[[int], Any]):
+        self._count, self._get = count, get
 
     def __len__(self) -> int:
-        return self.count
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self._get(index)
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[DataT]):
+    """Examples of a split."""
+
+    data: DataT
+    """The examples in the form of the recipe."""
+    origin: str
+    """Name of the data, for messages."""
+    inputs: Sequence[Any]
+    """Input of each example, as `TrainedRun.predict` takes it."""
+    references: Sequence[Any] | None = None
+    """Target of each example, as the answer has it in JSON."""
+    names: Sequence[str] | None = None
+    """Name of each example for reports; by default, its input."""
+    notes: tuple[str, ...] = ()
+    """What was left out, a line each."""
+    targets: Any = None
+    """Encoded targets, if `encode` adds them."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
 
 
 @dataclass
@@ -107,7 +123,7 @@ class Prepared:
     owner: list[int] = field(default_factory=list)
     """Index of the input of each row."""
     facts: list[Any] = field(default_factory=list)
-    """Data of each row for interpreting its answer: a scale, a start, a text."""
+    """Data of each row for interpreting its output: a scale, a start, a text."""
     notes: list[str] = field(default_factory=list)
     """Notes on unusual inputs."""
     names: list[str] = field(default_factory=list)
@@ -125,14 +141,13 @@ class Prepared:
 
 
 class Recipe(ABC, Generic[ConfigT]):
-    """Data, model, metric and answers of one run."""
+    """Data, model, metrics and answers of one run."""
 
     metric: str
-    """Entry of `score` that selects the best checkpoint."""
+    """Entry of `metrics` that selects the best checkpoint."""
     higher_is_better: bool = True
-    """Direction of the metric."""
     monitored: tuple[str, ...] = ()
-    """Entries of `score` that are computed for the validation data; all numbers if empty."""
+    """Entries of `metrics` that are computed for the validation data; all numbers if empty."""
     unit: str = "tokens"
     """What rates of training count: tokens, or a name of the examples in the plural."""
     tables: tuple[str, ...] = TABLES
@@ -145,107 +160,116 @@ class Recipe(ABC, Generic[ConfigT]):
     """True if answers are decoded token by token, by an engine (regard.engines)."""
     reads_tokens: bool = False
     """True if an input may be a list of tokens instead of a text."""
+    look_hint: str = ""
+    """What to look at in a model without attention, as the end of a sentence."""
+    plots_answers: bool = False
+    """True if `plot_answer` draws an answer."""
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         self.run = run
         self.config: ConfigT = run.config
         self.notify = notify
         self.entry = entry
-        self.reading: Any = entry.reading.of_run(run.config)
-        """Options for reading files of inputs (regard.recipes.base.config.Reading)."""
-        self._test: Examples[Any] | None = None
+        self._test: Dataset[Any] | None = None
+
+    def change(self, values: Mapping[str, Any], *, for_test: bool = False) -> Self:
+        """Return the recipe with changed settings of answers, and for_test of the test data.
+
+        values: by name, such as {"beam": 4} or {"decode": {"beam": 4}} (`Entry.change`).
+        """
+        if not values:
+            return self
+        changed = copy.copy(self)
+        changed.config = self.entry.change(self.config, values, for_test=for_test)
+        return changed
 
     # Data
 
     @abstractmethod
-    def read(self, split: str, other: Any = None) -> Examples[Any]:
-        """Return the examples of a split: train, val or test; or of other data.
+    def load(self, split: str) -> Dataset[Any]:
+        """Return the examples of a split as read: train, val or test."""
 
-        other: the field `data` of the options of `evaluate`, naming one file.
+    def encode(self, dataset: Dataset[Any]) -> Dataset[Any]:
+        """Drop the examples that do not fit the artifacts (length, label), and encode targets.
+
+        Raises: UserError for one that does not fit, unless `data.on_bad` is skip.
         """
-
-    def usable(self, examples: Examples[Any]) -> Examples[Any]:
-        """Return the examples whose lengths and labels fit what was learned. Raises UserError for
-        others."""
-        return examples
+        return dataset
 
     def has_test(self) -> bool:
         """Return True if there is test data; built-in and synthetic data always have it."""
         data: Any = self.config.data  # type: ignore[attr-defined]
         return not getattr(data, "train", None) or bool(getattr(data, "test", None))
 
-    def load(
-        self, split: str, other: Any = None, *, notify: Callable[[str], None] | None = None
-    ) -> Examples[Any]:
-        """Return the examples of `read`, after reporting what was left out, by default to the
-        recipe's `notify`."""
-        examples = self.read(split, other)
-        for line in examples.skipped:
-            (notify or self.notify)(line)
-        return examples
+    def read(self, split: str) -> Dataset[Any]:
+        """Load a split, and report what was left out."""
+        dataset = self.load(split)
+        self.report_notes(dataset.notes)
+        return dataset
+
+    def read_encoded(self, dataset: Dataset[Any]) -> Dataset[Any]:
+        """Encode a dataset, and report what was left out."""
+        encoded = self.encode(dataset)
+        self.report_notes(note for note in encoded.notes if note not in dataset.notes)
+        return encoded
+
+    def report_notes(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            self.notify(note)
 
     @cached_property
-    def train(self) -> Examples[Any]:
+    def train(self) -> Dataset[Any]:
         """Training examples, as read."""
-        return self.load("train")
+        return self.read("train")
 
     @cached_property
-    def val(self) -> Examples[Any]:
+    def val(self) -> Dataset[Any]:
         """Validation examples, as read."""
-        return self.load("val")
-
-    def load_usable(
-        self, examples: Examples[Any], *, notify: Callable[[str], None] | None = None
-    ) -> Examples[Any]:
-        """Return the usable examples, after reporting what was left out, as `load` does."""
-        usable = self.usable(examples)
-        for line in usable.skipped:
-            if line not in examples.skipped:
-                (notify or self.notify)(line)
-        return usable
+        return self.read("val")
 
     @cached_property
-    def usable_val(self) -> Examples[Any]:
-        """Usable validation examples."""
-        return self.load_usable(self.val)
+    def encoded_val(self) -> Dataset[Any]:
+        """Encoded validation examples."""
+        return self.read_encoded(self.val)
 
     def check(self) -> None:
-        """Read all data of the run, so that a missing or malformed file is reported before
-        training."""
-        self.check_examples("train", self.train)
-        self.check_examples("val", self.val)
+        """Read all data of the run, so that a wrong file is reported before training."""
+        _ = self.train, self.val
         if self.has_test():
-            self._test = self.load("test")
-            self.check_examples("test", self._test)
+            self._test = self.read("test")
 
     def check_test(self) -> None:
-        """Check, once vocabularies and labels are known, that the test data read by `check` is
-        usable; release it."""
-        test, self._test = self._test, None
-        if test is not None:
-            self.usable(test)
-
-    def check_examples(self, split: str, examples: Examples[Any]) -> None:  # few recipes check more
-        """Raise UserError if examples as read cannot be used at all."""
+        """Encode validation and test data, so that a wrong label is reported before training."""
+        _ = self.encoded_val
+        if self._test is not None:
+            self.encode(self._test)
+            self._test = None
 
     # Training
 
     @abstractmethod
-    def learn(self, folder: Path) -> None:
-        """Write vocabularies, labels and scales computed from the training data to the folder."""
-
-    def take_over(self, load: Callable[[Path], ValueT], learn: Callable[[], ValueT]) -> ValueT:
-        """Return what `load` reads from the run that this one starts from; without one, what
-        `learn` returns."""
-        return learn() if self.run.init is None else load(Path(self.run.init.folder) / ARTIFACTS)
-
-    def pretrain(self, folder: Path) -> None:  # few recipes have something to do here
-        """Train the models that the main model needs, each in a folder of its own, unless that is
-        done."""
+    def fit(self, train: Dataset[Any]) -> Mapping[str, Any]:
+        """Compute the artifacts from the training data: objects with `save(path)`, by file name."""
 
     @abstractmethod
     def open(self, folder: Path) -> None:
-        """Read what `learn` wrote. Raises UserError naming the file that is missing or damaged."""
+        """Load the artifacts of a run folder as attributes."""
+
+    def learn(self, folder: Path) -> None:
+        """Fit the artifacts and save them in a folder."""
+        for name, artifact in self.fit(self.train).items():
+            artifact.save(folder / name)
+
+    def fit_tokenizer(
+        self, texts: Iterable[str], config: TokenizerConfig, *, origin: str
+    ) -> Tokenizer:
+        """Return the tokenizer of the run that this one starts from, or train one on texts."""
+        if self.run.init is not None:
+            return Tokenizer.load(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
+        return Tokenizer.train(texts, config, origin=origin)
+
+    def pretrain(self, folder: Path) -> None:  # one recipe has something to do here
+        """Train the models that the main model needs, each in a folder of its own."""
 
     @abstractmethod
     def batches(self) -> TrainingBatches:
@@ -257,83 +281,55 @@ class Recipe(ABC, Generic[ConfigT]):
         regard.training.protocols.Trainable."""
 
     @abstractmethod
-    def score(
-        self, inference: ActiveModel, examples: Examples[Any], options: Any
-    ) -> dict[str, Any]:
-        """Return the metrics of usable examples.
-
-        options: those of `evaluate`.
-        """
-
-    def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
-        """Return what `evaluate` gives besides metrics: `signature`, and `samples` unless those of
-        the base will do."""
-        return {}
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
+        """Return the metrics of an encoded dataset, and their description as `signature`."""
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the validation metrics of a model."""
-        options = defaults_of_run(self.entry.evaluation, self.config)
-        scores = self.score(self.inference(model), self.usable_val, options)
-        numbers = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-        return {
-            name: value
-            for name, value in numbers.items()
-            if not self.monitored or name in self.monitored
-        }
+        scores = self.metrics(self.inference(model), self.encoded_val)
+        names = self.monitored or scores
+        return {name: scores[name] for name in names if isinstance(scores[name], int | float)}
 
     def inference(self, model: nn.Module) -> ActiveModel:
         """Return the model for inference, and the engine that decodes with it."""
         return ActiveModel(model, decodes=self.decodes, recipe=self.run.recipe)
 
-    def describe(self) -> str:
-        """Return a description of inputs and outputs, shown beside the number of parameters."""
-        return ""
-
     def upper_bound(self) -> float | None:
         """Return the best score that any model can reach on the test data, if it is known."""
         return None
+
+    def describe(self) -> str:
+        """Return a description of inputs and outputs, shown beside the number of parameters."""
+        return ""
 
     # Answers
 
     def is_table(self, path: Path) -> bool:
         """Return True if `read_inputs` reads this file; others are one input or have one in each
         line."""
-        return getattr(self.reading, "format", "auto") != "auto" or plain_name(path).endswith(
-            self.tables
-        )
+        data: Any = self.config.data  # type: ignore[attr-defined]
+        return getattr(data, "format", "auto") != "auto" or plain_name(path).endswith(self.tables)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        """Return the inputs of a file of data, read as for `evaluate` with the columns of
-        `reading`.
+        """Yield the inputs of a file of data, read as for `evaluate`.
 
         An input that cannot be read has a `problem`, if the file is a list of inputs. Of other
         files, it is an error, or left out and reported (skip_bad).
-        Raises: UserError naming the file and the line.
         """
-        other = replace_shared(
-            defaults_of_run(self.entry.evaluation, self.config).data, self.reading
-        )
-        policy = {"on_bad": "skip"} if skip_bad and hasattr(other, "on_bad") else {}
-        examples = self.load("test", replace(other, test=(str(path),), **policy))
-        for i in range(len(examples)):
-            value = examples.input(i)
-            if isinstance(value, str) or examples.name is None:
+        skipping = {"on_bad": "skip"} if skip_bad else {}
+        dataset = self.change({"test": str(path)} | skipping, for_test=True).read("test")
+        for i, value in enumerate(dataset.inputs):
+            if isinstance(value, str) or dataset.names is None:
                 yield Input(value, str(path), i + 1)
             else:
-                yield Input(value, examples.name(i))
+                yield Input(value, dataset.names[i])
 
     def shorten(self, value: Any) -> Any:
-        """Return an input cut to the maximum length of the model; the input itself if it is not too
-        long.
-
-        Raises: UserError if no input of the recipe is too long.
-        """
-        raise UserError(
-            f"the recipe {self.run.recipe} has no maximum length of an input to truncate to"
-        )
+        """Return an input cut to the maximum length of the model."""
+        raise UserError(f"the recipe {self.run.recipe} has no maximum length to truncate to")
 
     @abstractmethod
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return inputs as rows: texts, files (`File`) or arrays.
 
         first:  number of the first input, for messages.
@@ -341,117 +337,65 @@ class Recipe(ABC, Generic[ConfigT]):
         """
 
     def plan(self, rows: Sequence[Any]) -> Iterable[range]:
-        """Return which rows are answered together; by default all."""
+        """Return which rows are in a batch; by default all."""
         return [range(len(rows))]
 
     @abstractmethod
-    def answer(
-        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> Sequence[Any]:
-        """Return the answer to each row.
+        """Return the output for each row.
 
-        options: those of `predict`.
-        trace:   for searches, which fill it if attention is recorded; its row i is rows[i].
+        trace: for searches, which fill it if attention is recorded; its row i is rows[i].
         """
 
     def follow(
-        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> Sequence[Any]:
-        """Return the answer to each row in a look; a recipe may run the model in another way than
-        in `answer`."""
-        return self.answer(inference, rows, options, trace)
-
-    def join(self, prepared: Prepared, answers: Sequence[Any], options: Any) -> list[Any]:
-        """Return the answer to each input."""
-        return list(answers)
-
-    def values(self, answers: list[Any]) -> Any:
-        """Return answers as `predict` returns them."""
-        return answers
-
-    def rank_texts(self, answer: Any) -> list[Ranked]:
-        """Return the best answers as text, best first, if `predict` has the option n_best."""
-        raise NotImplementedError
-
-    def lines(self, answer: Any) -> list[str]:
-        """Return an answer as text, by default the best one in one line."""
-        text = self.rank_texts(answer)[0].text
-        return [" ".join(text.splitlines()) if "\n" in text or "\r" in text else text]
+        """Return the output for each row in a look; by default that of `forward`."""
+        return self.forward(inference, rows, trace)
 
     @abstractmethod
-    def json(self, answer: Any) -> Mapping[str, object]:
-        """Return an answer as JSON, in a form of regard.recipes.base.answers."""
+    def postprocess(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Answer]:
+        """Return the answer to each input."""
 
-    def title(self, answer: Any) -> str:
-        """Return an answer for tables, by default in one line."""
-        return self.lines(answer)[0]
+    def stack(self, values: list[Any]) -> Any:
+        """Return the values of answers as `predict` returns them; by default a list."""
+        return values
 
-    def files(self, inputs: Sequence[Any], options: Any, first: int) -> list[Any]:
-        """Return where `regard predict` saves each answer; empty if answers are only printed.
+    # Looks
 
-        Raises: UserError or FileExistsError if a file cannot be written, before anything is
-                computed.
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
+    ) -> Sample | None:
+        """Return the description of a row for captures, given all outputs; None to hide it."""
+        return Sample(title=prepared.name_of(row))
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, output: Any, sample: Sample
+    ) -> SampleMaps | None:
+        """Return maps whose numbers sum to the scores of an output (regard.look.measures)."""
+        return None
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
+        """Return log p of an output as a differentiable scalar.
+
+        Raises: EmptyAnswerError if the answer is empty; UserError if it has no probability.
         """
-        return []
-
-    def save(self, answer: Any, files: Any) -> Any:
-        """Save an answer to its files, and return the answer with their names."""
-        raise NotImplementedError
-
-    look_hint: str = ""
-    """What to look at in a model without attention, as the end of a sentence."""
-    plots_answers: bool = False
-    """True if `plot_answer` draws an answer."""
+        raise UserError(f"answers of {self.run.recipe} have no probability to differentiate")
 
     def plot_answer(self, inference: ActiveModel, row: Any, out: Path, *, overwrite: bool) -> None:
         """Plot a row and its answer to an image file."""
         raise NotImplementedError
 
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
-        """Plot the manifold of the reconstructions. Raises UserError if there is none."""
-        raise UserError(
-            f"the recipe {self.run.recipe} has no manifold of reconstructions; --view manifold is "
-            f"for runs of rebuild "
-            "with --data vectors of two numbers"
-        )
+        """Plot the manifold of the reconstructions of an autoencoder."""
+        raise UserError(f"the recipe {self.run.recipe} has no manifold of reconstructions")
 
-    # Looks
 
-    def check_look(self, prepared: Prepared) -> None:  # few recipes check more
-        """Raise UserError for a row that can be answered but not shown."""
-
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
-    ) -> Sample | None:
-        """Return the description of a row for captures, given the answers to all rows; None if it
-        is not shown."""
-        return Sample(title=prepared.name_of(row))
-
-    def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
-    ) -> SampleMaps | None:
-        """Return maps whose numbers sum to the scores of an answer (regard.look.measures); None if
-        it has none."""
-        return None
-
-    def check_log_prob(self) -> None:
-        """Raise UserError if answers have no probability, so that there is nothing to
-        differentiate."""
-        if type(self).log_prob is Recipe.log_prob:
-            raise UserError(self.no_probability_message())
-
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
-        """Return log p of the answer to a row, as a differentiable scalar.
-
-        Raises: EmptyAnswerError if the answer is empty.
-        """
-        raise UserError(self.no_probability_message())
-
-    def no_probability_message(self, answers: str = "") -> str:
-        """Return the error message for gradients of answers without a probability."""
-        if answers:
-            return f"this run predicts {answers}, which have no probability to differentiate"
-        return f"the recipe {self.run.recipe} gives no probability of its answers to differentiate"
+def one_line(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
 
 
 def plan_by_count(rows: Sequence[Any], most: int) -> list[range]:
@@ -460,8 +404,7 @@ def plan_by_count(rows: Sequence[Any], most: int) -> list[range]:
 
 
 def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
-    """Return ranges of consecutive rows whose padded items number at most `most`, or single
-    rows."""
+    """Return ranges of consecutive rows with at most `most` padded items, or single rows."""
     # Not sorted by length: the samples of a capture have the order of the inputs.
     ranges, start, longest = [], 0, 0
     for i, length in enumerate(lengths):
@@ -472,49 +415,14 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
     return [*ranges, range(start, len(lengths))] if len(lengths) else []
 
 
-def count_labels(labels: Iterable[str]) -> str:
-    """Return the number of each label, such as: circle 1, square 2."""
-    return (
-        ", ".join(f"{name} {count:,}" for name, count in sorted(Counter(labels).items()))
-        or "nothing"
-    )
-
-
-def describe_labels(origin: str, noun: str, labels: Sequence[str]) -> str:
-    """Return the line that counts the labels of training data: rare ones may be misspelled.
-
-    noun: what has these labels.
-    """
-    counts = Counter(labels).most_common()
-    shown = [f"{name[:_LONGEST]} {count:,}" for name, count in counts]
-    if len(shown) > 2 * _LABELS:
-        shown[_LABELS:-_LABELS] = ["..."]
-    number = format_count(len(counts), "label")
-    return f"{origin}: {len(labels):,} {noun} in training, {number}: {', '.join(shown)}"
-
-
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
-    return (
-        (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",)
-        if skipped
-        else ()
-    )
-
-
-def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:
-    """Return the note that inputs are empty, with what follows for one or for several of them."""
-    *others, last = join_items(numbers).split(", ")
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"inputs {listed} are empty{many}" if others else f"input {listed} is empty{one}"
-
-
-def describe_too_long(number: int, length: int, noun: str, most: int) -> str:
-    """Return the error message about an input of too many tokens."""
-    return f"input {number} has {length} {noun}, more than the run's --data.max-length {most}"
+    if not skipped:
+        return ()
+    return (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",)
 
 
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
-    more = f" ... ({len(items)} in all)" if len(items) > _NOTES else ""
-    return ", ".join(str(item) for item in items[:_NOTES]) + more
+    more = f" ... ({len(items)} in all)" if len(items) > MAX_LISTED else ""
+    return ", ".join(str(item) for item in items[:MAX_LISTED]) + more

@@ -1,10 +1,11 @@
 """Trained runs: `predict`, `evaluate` and `look` of all recipes, as returned by `regard.load`."""
 
+import copy
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, final
@@ -21,8 +22,7 @@ from regard.look.record import record
 from regard.look.sample import Sample
 from regard.models.outline import Outline, outline
 from regard.recipes.base.active import MANY, Turns
-from regard.recipes.base.config import defaults_of_run, set_options
-from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
+from regard.recipes.base.recipe import Answer, Dataset, EmptyAnswerError, File, Prepared, Recipe
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes, read_json, read_unpacked
 from regard.trace import Trace
@@ -40,7 +40,7 @@ class TrainedRun:
         self.folder = folder
         self.entry = recipe.entry
         self._active = recipe.inference(model)
-        self._own_test: Examples[Any] | None = None
+        self._own_test: Dataset[Any] | None = None
         self.turns = Turns()
         self.trace: Trace | None = None
         """Trace that receives what the run computes; None unless its attention is recorded
@@ -126,57 +126,44 @@ class TrainedRun:
         inputs:  texts, or files and arrays, as the recipe reads them (docs/recipes).
         on_bad:  handling of inputs that cannot be used (too long, damaged): error raises; skip
                  returns None in their place, and `notify` of `load` says why.
-        options: those of `regard predict`, by name; by default the run's own. With n_best, the best
-                 answers to each input with their scores.
-        Raises:  UserError naming an input that cannot be read, before anything is computed, or an
-                 option that is out of range; TypeError for an option that does not exist or is
-                 given twice, and for inputs that are no list.
+        options: settings of answers of the run that change, by name, such as threshold=0.2. With
+                 n_best, the best answers to each input with their scores.
+        Raises:  UserError naming an input that cannot be read, or an option that is out of range;
+                 TypeError for an option that does not exist, and for inputs that are no list.
         """
-        answers = self._answer_usable(inputs, on_bad, options)
-        found = [answer for answer in answers if not isinstance(answer, UserError)]
-        is_ranked = _gives_n_best(options)
-        values = (
-            [self.recipe.rank_texts(answer) for answer in found]
-            if is_ranked
-            else self.recipe.values(found)
-        )
+        recipe = self.recipe.change(options)
+        answers = self._answer_usable(recipe, inputs, on_bad)
+        found = [answer for answer in answers if isinstance(answer, Answer)]
+        if _gives_n_best(options):
+            values = [answer.ranked for answer in found]
+        else:
+            values = recipe.stack([answer.value for answer in found]) if found else []
         if len(found) == len(answers):
             return values
         rest = iter(values)
-        return [None if isinstance(answer, UserError) else next(rest) for answer in answers]
-
-    @property
-    def options(self) -> Any:
-        """Options of `predict`, with the run's own values."""
-        return defaults_of_run(self.entry.options, self.config)
+        return [next(rest) if isinstance(answer, Answer) else None for answer in answers]
 
     def answer(
         self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any
     ) -> list[dict[str, Any]]:
-        """Return the model's answer to each input as JSON, as `regard predict --json` prints it
-        (docs/answers.md).
+        """Return the model's answer to each input as JSON, as `regard predict --json` prints it.
 
         The arguments and errors are those of `predict`. An input that is skipped has the answer
         {"error": message}.
         """
-        answers = self._answer_usable(inputs, on_bad, options)
+        answers = self._answer_usable(self.recipe.change(options), inputs, on_bad)
         return [
-            {"error": str(answer)}
-            if isinstance(answer, UserError)
-            else dict(self.recipe.json(answer))
+            dict(answer.json) if isinstance(answer, Answer) else {"error": str(answer)}
             for answer in answers
         ]
 
     def compute_answers(
-        self, inputs: Sequence[Any], options: Any = None, *, first: int = 1
-    ) -> list[Any]:
-        """Return the answer to each input in the recipe's own form; messages number the inputs from
-        `first`."""
-        prepared = self._prepare(inputs, first)
-        options = self.options if options is None else options
-        return self.recipe.join(
-            prepared, self._answer_rows(prepared, options, self.recipe.answer), options
-        )
+        self, inputs: Sequence[Any], recipe: Recipe[Any] | None = None, *, first: int = 1
+    ) -> list[Answer]:
+        """Return the answer to each input in all forms; messages number the inputs from `first`."""
+        recipe = recipe or self.recipe
+        prepared = self._prepare(recipe, inputs, first)
+        return recipe.postprocess(prepared, self._forward(recipe, prepared, recipe.forward))
 
     def evaluate(
         self,
@@ -188,48 +175,33 @@ class TrainedRun:
     ) -> dict[str, Any]:
         """Return the metrics on the run's test data, or on other data of the same kind.
 
-        options: those of `regard evaluate`, by name, such as on_bad="skip" or
-        decode=DecodeConfig(...).
+        options: settings of data, answers and metrics that change, by name, such as on_bad="skip"
+                 or decode={"beam": 4}.
         notify:  called with a message where data is left out; by default that of `load`.
         predictions: file that receives one line of JSON per example: source or file, the answer as
                  `regard predict --json` gives it, and the reference.
         Raises:  UserError if there is no test data, or as reading does.
         """
-        settings = defaults_of_run(self.entry.evaluation, self.config)
-        own = {item.name for item in fields(settings)} & options.keys()
-        settings = set_options(settings, {name: options.pop(name) for name in own})
-        if path is None and options:
-            raise TypeError(
-                f"{next(iter(options))!r} is an option of other data, which needs a path"
-            )
-        other = (
-            None if path is None else set_options(settings.data, {"test": (str(path),)} | options)
-        )
-        recipe, examples = self.recipe, self._test_examples(other, notify)
+        if path is not None:
+            options["test"] = str(path)
+        recipe = self.recipe.change(options, for_test=True)
+        if notify is not None:
+            recipe = copy.copy(recipe)
+            recipe.notify = notify
+        dataset = self._read_test(recipe)
         with self.turns.predict(), torch.no_grad():
-            scores = recipe.score(self._active, examples, settings) | recipe.report(
-                self._active, examples
-            )
-        samples = {} if "samples" in scores else {"samples": self._samples(examples)}
+            scores = recipe.metrics(self._active, dataset)
+        samples = {} if "samples" in scores else {"samples": self._samples(recipe, dataset)}
         if predictions is not None:
-            self._write_predictions(examples, predictions, settings)
-        return {"data": examples.origin, "examples": len(examples)} | round_scores(scores) | samples
+            self._write_predictions(recipe, dataset, predictions)
+        return {"data": dataset.origin, "examples": len(dataset)} | round_scores(scores) | samples
 
     def test_input(self, index: int) -> Any:
-        """Return input `index` (from 0) of the run's test data, in the form that `predict` and
-        `look` take.
-
-        Raises UserError if the run has no test data or the index is out of range.
-        """
-        if not self.recipe.has_test():
-            raise UserError(
-                f"the run {self.folder} has no test data: name an input in place of its number"
-            )
-        examples = self._test_examples()
-        if not 0 <= index < len(examples):
-            present = f"{len(examples)} inputs, from 0 to {len(examples) - 1}"
-            raise UserError(f"{examples.origin} has {present}; there is no input {index}")
-        return examples.input(index)
+        """Return input `index` (from 0) of the run's test data, as `predict` and `look` take it."""
+        dataset = self._read_test(self.recipe)
+        if not 0 <= index < len(dataset):
+            raise UserError(f"{dataset.origin} has {len(dataset)} inputs, from 0: no input {index}")
+        return dataset.inputs[index]
 
     def look(
         self,
@@ -240,44 +212,41 @@ class TrainedRun:
         vectors: bool = False,
         **options: Any,
     ) -> Capture:
-        """Return the attention maps recorded while the model answers each input
-        (regard.look.capture).
+        """Return the attention maps recorded while the model answers each input.
 
         names:     of the inputs, for titles; by default those of files.
         gradients: add the gradient of log p of the answer for each attention weight
                    (regard.look.measures), except for samples whose answer is empty.
-        vectors:   record items, queries, keys, values, scores and outputs too
-        (regard.look.vectors).
-        options:   those of `regard predict`, by name: threshold=0.2, beam=1, ...; by default the
-        run's own.
+        vectors:   record items, queries, keys, values, scores and outputs too.
+        options:   as of `predict`: threshold=0.2, beam=1, ...
         Raises: UserError if an input is empty or cannot be read, if the model has no attention, or
                 if gradients are asked for and answers have no probability or all of them are empty.
         """
         _check_inputs(inputs)
-        settings = set_options(self.options, options)
-        if gradients:
-            self.recipe.check_log_prob()
-        prepared = self._prepare(inputs, 1, names)
-        self.recipe.check_look(prepared)
+        recipe = self.recipe.change(options)
+        prepared = self._prepare(recipe, inputs, 1, names)
         try:
             with record(self, vectors=vectors) as capture:
-                answers = self._answer_rows(prepared, settings, self.recipe.follow)
+                outputs = self._forward(recipe, prepared, recipe.follow)
         except NoReadsError as error:
-            hint = f"; {self.recipe.look_hint}" if self.recipe.look_hint else ""
-            raise UserError(f"this model does not attend: {error}{hint}") from error
+            hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
+            raise UserError(f"the model has no attention layers: {error}{hint}") from error
         if not any(capture.recording.counts().values()):
             raise UserError(
                 "no attention was recorded: inputs of a single item have no other item to attend to"
             )
-        self._explain(capture, prepared, answers)
+        self._explain(recipe, capture, prepared, outputs)
         if gradients:
-            self._differentiate(capture, prepared, answers)
+            self._differentiate(recipe, capture, prepared, outputs)
         return capture
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
         self.recipe.plot_answer(
-            self._active, self._prepare([given], 1).rows[0], Path(out), overwrite=overwrite
+            self._active,
+            self._prepare(self.recipe, [given], 1).rows[0],
+            Path(out),
+            overwrite=overwrite,
         )
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
@@ -311,83 +280,64 @@ class TrainedRun:
         ).plot_positions  # imports matplotlib
         plot(self._model, Path(out), overwrite=overwrite)
 
-    def _test_examples(
-        self, other: Any = None, notify: Callable[[str], None] | None = None
-    ) -> Examples[Any]:
-        """Return the usable test examples of the run, or of other data. Raises UserError if there
-        are none."""
-        if other is None and self._own_test is not None:
+    def _read_test(self, recipe: Recipe[Any]) -> Dataset[Any]:
+        """Return the encoded test data of a recipe; that of the run is read once."""
+        if recipe is self.recipe and self._own_test is not None:
             return self._own_test
-        if other is None and not self.recipe.has_test():
+        if not recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-        try:
-            examples = self.recipe.load("test", other, notify=notify)
-        except UserError as error:
-            if other is not None or "no such file" not in str(error):
-                raise
-            raise UserError(
-                f"{str(error).rstrip('.')}: this is the test data of the run {self.folder}, whose "
-                f"names of files hold "
-                "in the folder where it was trained; name the file with --data.test"
-            ) from error
-        usable = self.recipe.load_usable(examples, notify=notify)
-        if other is None:
-            self._own_test = usable
-        return usable
+        dataset = recipe.read_encoded(recipe.read("test"))
+        if recipe is self.recipe:
+            self._own_test = dataset
+        return dataset
 
     def _answer_usable(
-        self, inputs: Sequence[Any], on_bad: str, options: dict[str, Any]
-    ) -> list[Any]:
-        """Return the answer to each input in the recipe's own form, or the error of one that is
-        skipped."""
+        self, recipe: Recipe[Any], inputs: Sequence[Any], on_bad: str
+    ) -> list[Answer | UserError]:
+        """Return the answer to each input, or the error of one that is skipped."""
         if on_bad not in ("error", "skip"):
             raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         _check_list(inputs)
-        given = set_options(self.options, options)
         try:
-            return self.compute_answers(inputs, given)
+            return [*self.compute_answers(inputs, recipe)]
         except UserError:
             if on_bad == "error":
                 raise
-        answers: list[Any] = []
-        errors = self._find_errors(inputs)
+        errors = self._find_errors(recipe, inputs)
+        answers: list[Answer | UserError] = []
         for is_bad, indices in groupby(range(len(inputs)), key=errors.__contains__):
             part = list(indices)
-            usable = inputs[part[0] : part[-1] + 1]
-            answers += (
-                [errors[i] for i in part]
-                if is_bad
-                else self.compute_answers(usable, given, first=part[0] + 1)
-            )
+            if is_bad:
+                answers += [errors[i] for i in part]
+            else:
+                usable = inputs[part[0] : part[-1] + 1]
+                answers += self.compute_answers(usable, recipe, first=part[0] + 1)
         return answers
 
-    def _find_errors(self, inputs: Sequence[Any]) -> dict[int, UserError]:
+    def _find_errors(self, recipe: Recipe[Any], inputs: Sequence[Any]) -> dict[int, UserError]:
         """Return the errors of the inputs that cannot be used, by index, and notify of them."""
         errors = {}
         for index, value in enumerate(inputs):
             try:
-                self.recipe.prepare([self._read_input(value, index + 1)], index + 1)
+                recipe.preprocess([self._read_input(value, index + 1)], index + 1)
             except UserError as error:
-                self.recipe.notify(f"skipped: {error}")
+                recipe.notify(f"skipped: {error}")
                 errors[index] = error
         return errors
 
-    def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
+    def _prepare(
+        self, recipe: Recipe[Any], inputs: Sequence[Any], first: int, names: Sequence[str] = ()
+    ) -> Prepared:
         """Read the inputs, and report what is unusual about them."""
         _check_list(inputs)
-        kind = self.input
-        given = [
-            self._read_input(value, number) for number, value in enumerate(inputs, start=first)
-        ]
-        prepared = self.recipe.prepare(given, first)
-        unnamed = [f"{kind} {number}" for number in range(first, first + len(given))]
-        own = [Path(value.name).name if isinstance(value, File) else "" for value in given]
-        given_names = names or [""] * len(given)
-        prepared.names = [
-            next(filter(None, row)) for row in zip(given_names, own, unnamed, strict=True)
-        ]
-        for note in prepared.notes:
-            self.recipe.notify(note)
+        given = [self._read_input(value, number) for number, value in enumerate(inputs, first)]
+        prepared = recipe.preprocess(given, first)
+        for number, value in enumerate(given):
+            name = names[number] if names else ""
+            if not name and isinstance(value, File):
+                name = Path(value.name).name
+            prepared.names.append(name or f"{self.input} {first + number}")
+        recipe.report_notes(prepared.notes)
         return prepared
 
     def _read_input(self, value: Any, number: int) -> Any:
@@ -399,96 +349,86 @@ class TrainedRun:
         if isinstance(value, bytes):
             return File(f"{self.input} {number}", value)
         try:
-            content = (
-                read_unpacked(Path(value)) if self.input == "tracks" else read_bytes(Path(value))
-            )
+            read = read_unpacked if self.input == "tracks" else read_bytes
+            return File(str(value), read(Path(value)))
         except UserError as error:
             raise UserError(f"input {number}: {error}") from error
-        return File(str(value), content)
 
-    def _answer_rows(
-        self, prepared: Prepared, options: Any, step: Callable[..., Sequence[Any]]
+    def _forward(
+        self, recipe: Recipe[Any], prepared: Prepared, step: Callable[..., Sequence[Any]]
     ) -> list[Any]:
-        """Return the answer to each row, batch by batch, with a sample for each row if attention is
-        recorded."""
-        answers: list[Any] = []
+        """Return the output for each row, batch by batch, with a sample for each row if attention
+        is recorded."""
+        outputs: list[Any] = []
         traced: list[tuple[list[Sample | None], range]] = []
-        with self.turns.predict():
-            for rows in self.recipe.plan(prepared.rows):
-                samples: list[Sample | None] = (
-                    [] if self.trace is None else [Sample() for _ in rows]
-                )
-                with (
-                    nullcontext() if self.trace is None else self.trace.segment(samples),
-                    torch.no_grad(),
-                ):
-                    part = step(
-                        self._active, prepared.rows[rows.start : rows.stop], options, self.trace
-                    )
-                answers += part
-                traced += [(samples, rows)] if samples else []
-        for samples, rows in traced:  # described when the answers are known
-            samples[:] = [self.recipe.sample(self._active, prepared, row, answers) for row in rows]
-        return answers
+        with self.turns.predict(), torch.no_grad():
+            for rows in recipe.plan(prepared.rows):
+                part = prepared.rows[rows.start : rows.stop]
+                if self.trace is None:
+                    outputs += step(self._active, part)
+                    continue
+                samples: list[Sample | None] = [Sample() for _ in rows]
+                with self.trace.segment(samples):
+                    outputs += step(self._active, part, self.trace)
+                traced.append((samples, rows))
+        for samples, rows in traced:  # described when the outputs are known
+            samples[:] = [recipe.sample(self._active, prepared, row, outputs) for row in rows]
+        return outputs
 
-    def _write_predictions(self, examples: Examples[Any], file: IO[str], settings: Any) -> None:
+    def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         """Write the answer to each example as a line of JSON."""
-        names = {item.name for item in fields(self.options)} & {
-            item.name for item in fields(settings)
-        }
-        options = replace(self.options, **{name: getattr(settings, name) for name in names})
-        reference = examples.reference_json or examples.reference
-        for first in range(0, len(examples), MANY):
-            indices = range(first, min(first + MANY, len(examples)))
-            values = [examples.input(i) for i in indices]
-            answers = self.compute_answers(values, options, first=first + 1)
+        kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
+        for first in range(0, len(dataset), MANY):
+            indices = range(first, min(first + MANY, len(dataset)))
+            values = [dataset.inputs[i] for i in indices]
+            answers = self.compute_answers(values, recipe, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
-                source = (
-                    value if isinstance(value, str) or examples.name is None else examples.name(i)
-                )
-                kind = (
-                    "source" if self.input in ("text", "vector") else "file"
-                )  # as in `predict --json`
-                line: dict[str, Any] = {
-                    "input": i + 1,
-                    kind: source if isinstance(source, str) else None,
-                }
-                line |= dict(self.recipe.json(answer))
-                line |= {} if reference is None else {"reference": reference(i)}
+                if isinstance(value, str) or dataset.names is None:
+                    source = value
+                else:
+                    source = dataset.names[i]
+                line = {"input": i + 1, kind: source if isinstance(source, str) else None}
+                line |= answer.json
+                if dataset.references is not None:
+                    line["reference"] = dataset.references[i]
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    def _samples(self, examples: Examples[Any]) -> list[dict[str, str]]:
+    def _samples(self, recipe: Recipe[Any], dataset: Dataset[Any]) -> list[dict[str, str]]:
         """Return a few examples with their answers and references."""
-        count = min(_SAMPLES, len(examples)) if examples.reference is not None else 0
+        if dataset.references is None:
+            return []
+        count = min(_SAMPLES, len(dataset))
         # Spread over the data, which may be sorted by class.
-        chosen = [i * len(examples) // count for i in range(count)]
-        answers = self.compute_answers([examples.input(i) for i in chosen]) if count else []
-        return [
-            {
-                "source": examples.input(i) if examples.name is None else examples.name(i),
-                "output": self.recipe.title(answer),
-                "reference": examples.reference(i),
-            }
-            for i, answer in zip(chosen, answers, strict=True)
-            if examples.reference is not None
-        ]
+        chosen = [i * len(dataset) // count for i in range(count)]
+        answers = self.compute_answers([dataset.inputs[i] for i in chosen], recipe)
+        samples = []
+        for i, answer in zip(chosen, answers, strict=True):
+            source = dataset.inputs[i] if dataset.names is None else dataset.names[i]
+            output = ", ".join(line.replace("\t", " ") for line in answer.lines)
+            reference = _format_reference(dataset.references[i])
+            samples.append({"source": source, "output": output, "reference": reference})
+        return samples
 
-    def _explain(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
-        """Add the contributions to the scores of each answer, if the recipe has them."""
+    def _explain(
+        self, recipe: Recipe[Any], capture: Capture, prepared: Prepared, outputs: Sequence[Any]
+    ) -> None:
+        """Add the contributions to the scores of each output, if the recipe has them."""
         if len(capture) != len(prepared.rows):
             return
         # These runs of the model belong to no sample of a recording around this one.
         with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
             found = [
-                self.recipe.explain(self._active, prepared, row, answers[row], maps.sample)
+                recipe.explain(self._active, prepared, row, outputs[row], maps.sample)
                 for row, maps in enumerate(capture)
             ]
         if any(found):
             axes = [{} if one is None else one.sample.axes for one in found]
             capture.add([() if one is None else one.maps for one in found], axes)
 
-    def _differentiate(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
-        """Run each answer once more with teacher forcing and gradients, and add the gradient maps
+    def _differentiate(
+        self, recipe: Recipe[Any], capture: Capture, prepared: Prepared, outputs: Sequence[Any]
+    ) -> None:
+        """Run each output once more with teacher forcing and gradients, and add the gradient maps
         to the capture."""
         if len(capture) != len(prepared.rows):
             raise UserError(
@@ -499,24 +439,31 @@ class TrainedRun:
         empty: list[EmptyAnswerError] = []
         for row, maps in enumerate(capture):
             gradients.append([])
+            samples = [maps.sample]
             try:
                 with (
                     torch.enable_grad(),
-                    record(self._model, samples=[maps.sample], gradients=True) as rerun,
+                    record(self._model, samples=samples, gradients=True) as rerun,
                 ):
-                    rerun.differentiate(
-                        self.recipe.log_prob(self._model, prepared, row, answers[row])
-                    )
+                    rerun.differentiate(recipe.log_prob(self._model, prepared, row, outputs[row]))
             except EmptyAnswerError as error:
                 empty.append(error)
                 continue
             # Each sample is recorded separately, so its keys start from zero again.
-            gradients[-1] += [
-                replace(m, key=f"scene {row}/{m.key}") for m in rerun[0].find(measure=GRADIENT)
-            ]
+            for found in rerun[0].find(measure=GRADIENT):
+                gradients[-1].append(replace(found, key=f"scene {row}/{found.key}"))
         if len(empty) == len(gradients):
             raise empty[0]
         capture.add(gradients)
+
+
+def _format_reference(reference: Any) -> str:
+    """Return a reference as text: labels of objects, texts, or numbers by name."""
+    if isinstance(reference, Mapping):
+        return ", ".join(f"{value:.5g}" for value in reference.values())
+    if isinstance(reference, list):
+        return " ".join(one["label"] if isinstance(one, Mapping) else one for one in reference)
+    return str(reference)
 
 
 def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:

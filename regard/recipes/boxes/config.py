@@ -3,9 +3,8 @@
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import BoxesConfig, OnBad
+from regard.data.config import BoxesConfig
 from regard.models.config import DetectorConfig
-from regard.recipes.base.config import DetectionOptions, ImagesReading, OtherData
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -49,37 +48,12 @@ class BoxesRunConfig:
     images per step."""
 
 
-@settings
-class OtherBoxes(ImagesReading, OtherData):
-    """Other images with boxes to evaluate a detector on."""
-
-    test: tuple[str, ...] = ()
-    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default:
-    the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of boxes without area or outside their image: error stops; skip leaves them out and
-    counts them."""
-
-
-@settings
-class BoxesEvaluation:
-    """Test data and threshold."""
-
-    data: OtherBoxes = field(default_factory=OtherBoxes)
-    """Images to evaluate on instead of the run's own test data."""
-    threshold: Fraction = 0.4
-    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for
-    --predictions; the default is the run's own."""
-
-
 ENTRY = Entry(
     name="boxes",
     summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
     config=BoxesRunConfig,
-    options=DetectionOptions,
-    evaluation=BoxesEvaluation,
-    reading=ImagesReading,
+    answers=("threshold",),
     input="image",
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",
 )

@@ -27,12 +27,11 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import replace_shared
-from regard.recipes.base.detection import ROWS, Detected, DetectionRecipe, query_axis
+from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
 from regard.recipes.base.pictures import patch_axis, to_color_image
-from regard.recipes.base.recipe import Examples, Prepared
+from regard.recipes.base.recipe import Dataset, Prepared
 from regard.recipes.base.scoring import device_of
-from regard.recipes.boxes.config import BoxesRunConfig, OtherBoxes
+from regard.recipes.boxes.config import BoxesRunConfig
 from regard.recipes.metrics.detection import Detections, average_precision
 
 Images = AnnotatedDataset[Image.Image]
@@ -66,16 +65,9 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def read_split(self, split: str) -> Images:
         data = self.config.data
-        path, images = {
-            "train": (data.train, data.train_images),
-            "val": (data.val, data.val_images),
-            "test": (data.test, data.test_images),
-        }[split]
-        assert path is not None
+        path = getattr(data, split)
+        images = getattr(data, f"{split}_images") or data.images
         return read_boxes(path, images, data)
-
-    def read_other(self, other: OtherBoxes) -> Images:
-        return read_boxes(other.test[0], other.images, replace_shared(self.config.data, other))
 
     def make_batches(
         self,
@@ -86,12 +78,16 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         is_fixed: bool = True,
         augment: bool = False,
     ) -> BoxBatches:
-        settings = {
-            "width": self.config.data.width,
-            "height": self.config.data.height,
-            "seed": self.run.seed,
-        }
-        return BoxBatches(data, labels, rows=rows, is_fixed=is_fixed, augment=augment, **settings)
+        return BoxBatches(
+            data,
+            labels,
+            rows=rows,
+            is_fixed=is_fixed,
+            augment=augment,
+            width=self.config.data.width,
+            height=self.config.data.height,
+            seed=self.run.seed,
+        )
 
     def model(self) -> Model:
         data, config = self.config.data, self.config.model
@@ -108,17 +104,18 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         data = self.config.data
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[Images], options: Any
-    ) -> dict[str, Any]:
-        batches: BoxBatches = examples.targets
-        boxes, detections = (
-            [item.boxes for item in batches.data.items],
-            self.detect_all(inference, batches),
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Images]) -> dict[str, Any]:
+        """Return AP, AP50, AP75, AR and the metrics of each class."""
+        batches: BoxBatches = dataset.targets
+        boxes = [item.boxes for item in batches.data.items]
+        found, names = self.detect_all(inference, batches), self.labels.names
+        scores = average_precision(
+            found, boxes, batches.classes, names, threshold=self.config.threshold
         )
-        return average_precision(
-            detections, boxes, batches.classes, self.labels.names, threshold=options.threshold
-        )
+        size = f"{self.config.data.width} x {self.config.data.height}"
+        metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
+        signature = f"{metric}, input size {size}, classes {', '.join(names)}"
+        return scores | {"signature": signature}
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
@@ -148,13 +145,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             detections.append(Detections(*parts))
         return detections
 
-    def report(self, inference: ActiveModel, examples: Examples[Images]) -> dict[str, Any]:
-        size = f"{self.config.data.width} x {self.config.data.height}"
-        names = ", ".join(self.labels.names)
-        metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
-        return {"signature": f"{metric}, input size {size}, classes {names}"}
-
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             image = to_color_image(given, f"input {first + owner}")
@@ -162,23 +153,23 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return prepared
 
     def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
+        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Detections]
     ) -> Sample:
-        (array, frame), (found, boxes) = prepared.rows[row], answers[row]
+        """Return the model's input image with the boxes of all queries."""
+        (array, frame), found = prepared.rows[row], outputs[row]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
-        places = [
-            (left, top, width, height)
-            for left, top, width, height in (found.boxes * frame.scale / sides).tolist()
-        ]
+        places = [tuple(place) for place in (found.boxes * frame.scale / sides).tolist()]
         regions = self.regions(found, places)
         original = np.asarray(to_color_image(prepared.facts[row], prepared.name_of(row)))
-        shown = {
-            "boxes": tuple(regions[: len(boxes)]),
-            "labels": self.labels.names,
-            "original": original,
-        }
+        boxes = self.shown(found)
+        picture = Picture(
+            pixels=array,
+            boxes=tuple(regions[: len(boxes)]),
+            labels=self.labels.names,
+            original=original,
+        )
         return Sample(
-            title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
+            title=f"{prepared.name_of(row)} -> {count_labels(box.label for box in boxes)}",
             axes={"source": patch_axis(inference.model.reader), "queries": query_axis(regions)},
-            pictures={"image": Picture(pixels=array, **shown)},
+            pictures={"image": picture},
         )

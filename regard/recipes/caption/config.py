@@ -3,11 +3,10 @@
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import CaptionsConfig, OnBad, TokenizerConfig
+from regard.data.config import CaptionsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import ImagesReading, OtherData, PairsPrediction
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -110,37 +109,13 @@ class CaptionRunConfig:
         return self.data.max_length if limit is None else min(self.data.max_length, limit - 1)
 
 
-@settings
-class OtherCaptions(ImagesReading, OtherData):
-    """Other images with captions to evaluate a model on."""
-
-    test: tuple[str, ...] = ()
-    """Captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Several are
-    evaluated one by one. Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of bad lines and of images that are missing or damaged: error stops; skip leaves
-    them out and counts them."""
-
-
-@settings
-class CaptionEvaluation:
-    """Test data and decoding options."""
-
-    data: OtherCaptions = field(default_factory=OtherCaptions)
-    """Images to evaluate on instead of the run's own test data."""
-    decode: DecodeConfig = field(default_factory=DecodeConfig)
-    """Decoding; the defaults are the run's own."""
-
-
 ENTRY = Entry(
     name="caption",
     summary="image captioning, from your own images with sentences or COCO captions; drawn scenes "
     "if not given",
     config=CaptionRunConfig,
-    options=PairsPrediction,
-    evaluation=CaptionEvaluation,
-    reading=ImagesReading,
+    answers=("decode",),
     input="image",
-    unused=BATCHES_BY_COUNT | NO_CLASS_WEIGHTS,
+    unused=(*BATCHES_BY_COUNT, *NO_CLASS_WEIGHTS),
     recipe="regard.recipes.caption.recipe:CaptionRecipe",
 )

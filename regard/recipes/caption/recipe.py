@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ from regard.data.images.captions import (
 )
 from regard.data.images.files import ENDINGS
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
-from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.look.maps import SampleMaps
 from regard.look.sample import Image, Sample
@@ -45,20 +44,19 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import Output, OutputsAnswer
-from regard.recipes.base.config import PairsPrediction, defaults_of_run, replace_shared
-from regard.recipes.base.likelihood import explain_tokens
+from regard.recipes.base.answers import explain_tokens, outputs_answer
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import (
-    Examples,
+    Answer,
+    Dataset,
     Prepared,
-    Ranked,
     Recipe,
+    View,
     describe_skipped,
     plan_by_count,
 )
 from regard.recipes.base.scoring import device_of
-from regard.recipes.caption.config import CaptionEvaluation, CaptionRunConfig
+from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
 from regard.system.progress import track
 from regard.trace import Trace
@@ -77,42 +75,40 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     files_of_folder = ENDINGS
     tokenizer: Tokenizer
 
-    def read(self, split: str, other: Any = None) -> Examples[DescribedImages]:
+    def load(self, split: str) -> Dataset[DescribedImages]:
         data = self.config.data
-        if other is not None:
-            data = replace_shared(data, other)
-            images = read_captions(other.test[0], other.images, data)
-        elif data.train is None and (split != "test" or data.test is None):
+        if split == "test" and data.test is not None:
+            folder = data.test_images or data.images
+            images = read_captions(data.test, folder, data)
+        elif data.train is None:
             images = CaptionedShapes(split, self.run.seed, data)
-        elif split == "test":
-            assert data.test is not None
-            images = read_captions(data.test, data.test_images, data)
         else:
             images = self._splits[split == "val"]
-        return _to_examples(images, data.on_bad)
+        return _to_dataset(images)
 
-    def usable(self, examples: Examples[DescribedImages]) -> Examples[DescribedImages]:
-        images = examples.data
+    def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:
+        """Drop the images whose captions are too long."""
+        images, on_bad = dataset.data, self.config.data.on_bad
         if not isinstance(images, CaptionedImages):
-            return examples
-        limit = {"most": self.config.caption_limit, "on_bad": cast("Any", examples.on_bad)}
-        images = images.limit_length(lambda text: len(self.tokenizer.encode(text)), **limit)
-        return _to_examples(images, examples.on_bad)
-
-    def learn(self, folder: Path) -> None:
-        images = self.train.data
-        texts = [text for i in images.epoch(0) for text in images.captions(i)]
-        tokenizer = self.take_over(
-            lambda init: Tokenizer.load(init / _TOKENIZER),
-            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=images.origin),
+            return dataset
+        limit = self.config.caption_limit
+        return _to_dataset(
+            images.limit_length(
+                lambda text: len(self.tokenizer.encode(text)), most=limit, on_bad=on_bad
+            )
         )
-        tokenizer.save(folder / _TOKENIZER)
+
+    def fit(self, train: Dataset[DescribedImages]) -> dict[str, Any]:
+        images = train.data
+        texts = [text for i in images.epoch(0) for text in images.captions(i)]
+        tokenizer = self.fit_tokenizer(texts, self.config.tokenizer, origin=images.origin)
+        return {_TOKENIZER: tokenizer}
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> CaptionBatches:
-        return self._batches(self.load_usable(self.train).data)
+        return self._batches(self.read_encoded(self.train).data)
 
     def model(self) -> Model:
         config, data = self.config.model, self.config.data
@@ -133,37 +129,29 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         )
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        options = defaults_of_run(CaptionEvaluation, self.config)
-        greedy = dataclasses.replace(
-            options, decode=dataclasses.replace(options.decode, beam=1, n_best=1)
-        )
-        scores = self.score(
-            self.inference(model), self.usable_val, greedy, limit=self.config.val_sample
-        )
+        greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
+        limit = self.config.val_sample
+        scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
         return {name: scores[name] for name in self.monitored}
 
-    def score(
-        self,
-        inference: ActiveModel,
-        examples: Examples[DescribedImages],
-        options: CaptionEvaluation,
-        *,
-        limit: int | None = None,
+    def metrics(
+        self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        images, scorer = examples.data, Bleu(self.config.bleu)
-        decode = dataclasses.replace(options.decode, n_best=1)
-        indices = [*images.epoch(0)][:limit]
+        """Return BLEU with its signature, exact matches, nll and perplexity per token, and samples.
+
+        limit: describe only the first so many images; the loss is computed over all captions.
+        """
+        images, scorer, decode = dataset.data, Bleu(self.config.bleu), self.config.decode
+        decoding, indices = self.change({"n_best": 1}), [*images.epoch(0)][:limit]
         outputs: list[str] = []
         for rows in track(plan_by_count(indices, _ROWS), "images", len(indices)):
             pixels = [images.pixels(i) for i in indices[rows.start : rows.stop]]
-            found = self._search(inference, pixels, decode)
-            outputs += [self.tokenizer.decode(best.tokens) for best, *_ in found]
+            for best, *_ in decoding.forward(inference, pixels):
+                outputs.append(self.tokenizer.decode(best.tokens))
         references = [images.captions(i) for i in indices]
-        nll = self._loss_per_token(inference.model, images)
-        names = ("source", "output", "reference")
-        shown = zip(
-            [images.name(i) for i in indices], outputs, [own[0] for own in references], strict=True
-        )
+        nll, samples = self._loss_per_token(inference.model, images), []
+        for i, output, own in [*zip(indices, outputs, references, strict=True)][:_SAMPLES]:
+            samples.append({"source": images.name(i), "output": output, "reference": own[0]})
         return {
             self.metric: scorer.score(outputs, references),
             "exact_match": ExactMatch().score(outputs, references),
@@ -172,43 +160,43 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": decode.beam,
             "length_penalty": decode.length_penalty,
-            "samples": [dict(zip(names, row, strict=True)) for row in [*shown][:_SAMPLES]],
+            "samples": samples,
         }
 
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             image = to_color_image(given, f"input {first + owner}")
             prepared.add(owner, resize_and_pad(image, data.width, data.height)[0])
         return prepared
 
-    def answer(
+    def forward(
         self,
         inference: ActiveModel,
         rows: Sequence[NDArray[np.uint8]],
-        options: PairsPrediction,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        return self._search(inference, rows, options.decode, trace)
+        """Return the best hypotheses for each image."""
+        if not rows:
+            return []
+        decode, limit = self.config.decode, max_length_of(self.config.model.core)
+        if limit is not None:
+            decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
+        engine = inference.engine_for(len(rows), traced=trace is not None)
+        return engine.search_images(
+            stack_images(rows),
+            length=self.config.positions,
+            config=decode,
+            bos=BOS,
+            eos=EOS,
+            pad=PAD,
+            trace=trace,
+        )
 
-    def join(
-        self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
-    ) -> list[list[Output]]:
-        return [
-            [Output.of(h, self.tokenizer.decode(h.tokens)) for h in hypotheses]
-            for hypotheses in answers
-        ]
+    def postprocess(self, prepared: Prepared, outputs: Sequence[list[Hypothesis]]) -> list[Answer]:
+        return [outputs_answer(hypotheses, self.tokenizer.decode) for hypotheses in outputs]
 
-    def values(self, answers: list[list[Output]]) -> list[str]:
-        return [best.text for best, *_ in answers]
-
-    def rank_texts(self, answer: list[Output]) -> list[Ranked]:
-        return [Ranked(output.text, output.score) for output in answer]
-
-    def json(self, answer: list[Output]) -> OutputsAnswer:
-        return {"outputs": [output.to_json() for output in answer]}
-
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Any) -> Sample:
         return Sample(
             title=prepared.name_of(row),
             axes={"source": patch_axis(inference.model.reader)},
@@ -219,9 +207,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         )
 
     def log_prob(
-        self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+        self, model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
     ) -> Tensor:
-        source, target = self._teacher_inputs(model, prepared, row, answer)
+        source, target = self._teacher_inputs(model, prepared, row, output)
         log_probs = model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
@@ -230,12 +218,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         inference: ActiveModel,
         prepared: Prepared,
         row: int,
-        answer: list[Hypothesis],
+        output: list[Hypothesis],
         sample: Sample,
     ) -> SampleMaps | None:
         if not isinstance(inference.model.core, Transformer):
             return None
-        source, target = self._teacher_inputs(inference.model, prepared, row, answer)
+        source, target = self._teacher_inputs(inference.model, prepared, row, output)
         tokens = [step.token for step in sample.steps]
         return explain_tokens(
             inference.model, source, target, sample, tokens=tokens, row=row, notify=self.notify
@@ -243,38 +231,13 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
 
     @staticmethod
     def _teacher_inputs(
-        model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+        model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
     ) -> tuple[Tensor, Padded]:
         """Return the image and the best caption of a row, with EOS if it is finished, as inputs of
         the model."""
-        end = [EOS] if answer[0].finished else []
-        target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
+        end = [EOS] if output[0].finished else []
+        target = pad([[BOS, *output[0].tokens, *end]]).to(device_of(model))
         return stack_images([prepared.rows[row]]).to(device_of(model)), target
-
-    def _search(
-        self,
-        inference: ActiveModel,
-        images: Sequence[NDArray[np.uint8]],
-        decode: DecodeConfig,
-        trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each image."""
-        limit = max_length_of(self.config.model.core)
-        if limit is not None:
-            decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
-        engine = inference.engine_for(len(images), traced=trace is not None)
-        settings = {
-            "length": self.config.positions,
-            "config": decode,
-            "bos": BOS,
-            "eos": EOS,
-            "pad": PAD,
-        }
-        return (
-            engine.search_images(stack_images(images), **settings, trace=trace)
-            if len(images)
-            else []
-        )
 
     def _batches(self, images: DescribedImages) -> CaptionBatches:
         return CaptionBatches(
@@ -298,18 +261,13 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return read_training_captions(self.config.data, seed=self.run.seed)
 
 
-def _to_examples(images: DescribedImages, on_bad: str) -> Examples[DescribedImages]:
-    indices = images.epoch(0)
-    skipped, notices = (
-        (images.skipped, images.notices) if isinstance(images, CaptionedImages) else ((), ())
-    )
-    return Examples(
-        images,
-        images.origin,
-        len(indices),
-        input=lambda i: images.pixels(indices[i]),
-        name=lambda i: images.name(indices[i]),
-        reference=lambda i: images.captions(indices[i])[0],
-        on_bad=on_bad,
-        skipped=(*describe_skipped(images.origin, "lines or images", skipped), *notices),
-    )
+def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:
+    indices, notes = images.epoch(0), ()
+    if isinstance(images, CaptionedImages):
+        skipped = describe_skipped(images.origin, "lines or images", images.skipped)
+        notes = (*skipped, *images.notices)
+    count = len(indices)
+    inputs = View(count, lambda i: images.pixels(indices[i]))
+    references = View(count, lambda i: images.captions(indices[i])[0])
+    names = View(count, lambda i: images.name(indices[i]))
+    return Dataset(images, images.origin, inputs, references, names, notes)

@@ -8,16 +8,19 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import (
-    PairsEvaluation,
-    PairsPrediction,
-    PairsReading,
-    limit_input_length,
-)
+from regard.recipes.base.config import limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
 from regard.training.config import TrainConfig
+
+
+@settings
+class DatesData(DatesConfig):
+    """Dates and languages of the examples, and other test data."""
+
+    test: str | None = None
+    """Test pairs: FILE.tsv, FILE.csv, FILE.jsonl; generated ones if not given."""
 
 
 @settings
@@ -30,7 +33,7 @@ class DatesRunConfig:
     that of all of them."""
     max_length: Length = 128
     """Maximum input length in tokens."""
-    data: DatesConfig = field(default_factory=DatesConfig)
+    data: DatesData = field(default_factory=DatesData)
     """Dates and languages of the examples, generated on the fly from the Unicode CLDR."""
     source_tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(
@@ -89,8 +92,6 @@ ENTRY = Entry(
     name="dates",
     summary="dates written in many languages, to ISO 8601; the data is built in",
     config=DatesRunConfig,
-    options=PairsPrediction,
-    evaluation=PairsEvaluation,
-    reading=PairsReading,
+    answers=("decode",),
     recipe="regard.recipes.dates.recipe:DatesRecipe",
 )

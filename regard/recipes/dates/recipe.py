@@ -6,13 +6,13 @@ from typing import Any
 
 from regard.data.batches import EncodedPairs
 from regard.data.embedded import dates
+from regard.data.text.pairs import Pairs, read_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.recipes.base.config import PairsEvaluation
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.recipe import Examples
+from regard.recipes.base.recipe import Dataset
 from regard.recipes.base.run import Run
-from regard.recipes.base.text_pairs import Codec, Texts, read_other_pairs, to_examples
-from regard.recipes.base.text_to_text import TextToTextRecipe
+from regard.recipes.base.text_pairs import Codec
+from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.metrics.text import ExactMatch
 
@@ -26,34 +26,38 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         super().__init__(run, notify, entry)
         self._dates = dates.DatesDataset(self.config.data, seed=run.seed)
 
-    def read(self, split: Any, other: Any = None) -> Examples[Any]:
-        if other is not None:
-            return read_other_pairs(other)
-        return to_examples(self._texts(split, f"dates, {split}"))
+    def load(self, split: str) -> Dataset[Pairs]:
+        """Return examples of dates that occur in no other split, or the pairs of a file."""
+        if split == "test" and self.config.data.test is not None:
+            return to_dataset(read_pairs(self.config.data.test))
+        return to_dataset(self._generate(split, f"dates, {split}"))
 
     def check(self) -> None:
-        for split in ("train", "val", "test"):
+        for split in ("train", "val", "test"):  # unknown languages are reported
             self._dates.example(split, index=0)
 
-    def scorer(self, options: PairsEvaluation | None = None) -> ExactMatch:
+    def scorer(self) -> ExactMatch:
         return ExactMatch()
 
-    def train_codec(self) -> Codec:
-        texts = self._texts("train")
-        source = Tokenizer.train(texts.sources, self.config.source_tokenizer)
-        return Codec(source, Tokenizer.train(texts.targets, self.config.target_tokenizer))
+    def fit_codec(self, train: Dataset[Pairs]) -> Codec:
+        source = Tokenizer.train(train.data.sources, self.config.source_tokenizer)
+        return Codec(source, Tokenizer.train(train.data.targets, self.config.target_tokenizer))
 
     def training_origin(self) -> str:
-        return "dates"
+        return "dates"  # without reading `train`, which generates an epoch
 
     def training_pairs(self) -> Callable[[int], EncodedPairs]:
-        return lambda epoch: self.codec.encode(self._texts("train", epoch=epoch))
+        def generate(epoch: int) -> EncodedPairs:
+            pairs = self._generate("train", "dates", epoch=epoch)
+            return self.codec.encode(pairs.sources, pairs.targets)
+
+        return generate
 
     def upper_bound(self) -> float:
+        # Without the language, some months are ambiguous.
         return 100 * self._dates.compute_ceiling().accuracy
 
-    def _texts(self, split: Any, origin: str = "dates", **options: int) -> Texts:
-        examples = self._dates.examples(split, **options)
-        return Texts(
-            [example.text for example in examples], [example.iso for example in examples], origin
-        )
+    def _generate(self, split: Any, origin: str, **options: int) -> Pairs:
+        examples = [*self._dates.examples(split, **options)]
+        texts, targets = [one.text for one in examples], [one.iso for one in examples]
+        return Pairs(texts, targets, [*range(1, len(examples) + 1)], origin)

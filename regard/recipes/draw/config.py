@@ -1,15 +1,14 @@
 """Settings of the recipe `draw`: text-to-image generation. Importing them needs no torch."""
 
 from dataclasses import field
-from pathlib import Path
 from typing import Annotated, Literal
 
-from regard.data.config import OnBad, ScenesConfig, TokenizerConfig
+from regard.data.config import ScenesConfig, TokenizerConfig
 from regard.decode.config import DrawingConfig
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import NBest
 from regard.recipes.base.entry import NO_CLASS_WEIGHTS, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Count, FractionBelowOne, Range
@@ -82,6 +81,9 @@ class DrawRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
     """Sampling of images, in `evaluate`, `predict` and `look`."""
+    n_best: NBest = 1
+    """Number of images that `predict` draws for each text; their scores are mean log-probabilities
+    per code."""
 
     def __post_init__(self) -> None:
         if self.autoencoder.kind != "quantized":
@@ -94,50 +96,11 @@ class DrawRunConfig:
             )
 
 
-@settings
-class OtherScenes(OtherData):
-    """Other images to evaluate a text-to-image model on, in the format of its training data."""
-
-    test: tuple[str, ...] = ()
-    """A folder with one subfolder per class, or an IDX file, whose images are placed on canvases;
-    or FILE.tsv or FILE.jsonl of image files and captions. Several are evaluated one by one.
-    Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of bad lines and of files that are not images or have an unknown class: error stops;
-    skip leaves them out and counts them."""
-
-
-@settings
-class DrawEvaluation:
-    """Test data and sampling options."""
-
-    data: OtherScenes = field(default_factory=OtherScenes)
-    """Images to evaluate on instead of the run's own test data."""
-    decode: DrawingConfig = field(default_factory=DrawingConfig)
-    """Sampling of images; the defaults are the run's own."""
-
-
-@settings
-class DrawPrediction:
-    """Image generation options; the names of the files are printed."""
-
-    out: Path | None = None
-    """Image file to write, .png or another format; named after the text, with dashes for spaces, if
-    not given. Several images are numbered: FILE-1.png."""
-    force: bool = False
-    """Replace existing files."""
-    n_best: Annotated[int, Range(1, 1_000)] = 1
-    """Number of images for each text; their scores are mean log-probabilities per code."""
-    decode: DrawingConfig = field(default_factory=DrawingConfig)
-    """Sampling of images; the defaults are the run's own."""
-
-
 ENTRY = Entry(
     name="draw",
     summary="text-to-image generation, from labeled images or your own images with captions",
     config=DrawRunConfig,
-    options=DrawPrediction,
-    evaluation=DrawEvaluation,
+    answers=("n_best", "decode"),
     unused=NO_CLASS_WEIGHTS,
     recipe="regard.recipes.draw.recipe:DrawRecipe",
 )

@@ -10,7 +10,6 @@ Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes)
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +31,6 @@ from regard.data.embedded.scenes import (
 )
 from regard.data.text.labels import Labels
 from regard.data.tokenizer import BOS, EOS, SPECIALS, UNK, Tokenizer
-from regard.decode.config import DrawingConfig
 from regard.decode.guidance import sample_guided
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -41,13 +39,12 @@ from regard.models.build import build
 from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import ImagesAnswer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.pictures import to_picture
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
+from regard.recipes.base.recipe import Answer, Dataset, Prepared, Recipe, View, plan_by_count
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
-from regard.recipes.draw.config import DrawEvaluation, DrawPrediction, DrawRunConfig
+from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores, loss_scores
 from regard.recipes.draw.stages import (
     CellClassifier,
@@ -86,18 +83,18 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         self.metric = "nll" if is_caption_file(self.config.data.train) else "prompt_accuracy"
         self.higher_is_better = self.metric == "prompt_accuracy"
 
-    def read(self, split: str, other: Any = None) -> Examples[CanvasDataset]:
+    def load(self, split: str) -> Dataset[CanvasDataset]:
         data = self.config.data
-        if split != "test":
+        if split == "test":
+            canvases = load_test_canvases(
+                data.test, data, seed=self.run.seed, **self._canvas_settings
+            )
+        else:
             train, val, _ = self._splits
             canvases = val if split == "val" else train
-        else:
-            path = data.test if other is None else other.test[0]
-            config = data if other is None else replace(data, on_bad=other.on_bad)
-            canvases = load_test_canvases(path, config, seed=self.run.seed, **self._canvas_settings)
         indices = canvases.epoch(0)
-        own = {"input": lambda i: canvases.text(indices[i]), "skipped": tuple(canvases.left_out())}
-        return Examples(canvases, canvases.origin, len(indices), **own)
+        inputs = View(len(indices), lambda i: canvases.text(indices[i]))
+        return Dataset(canvases, canvases.origin, inputs, notes=tuple(canvases.left_out()))
 
     @property
     def _canvas_settings(self) -> dict[str, Any]:
@@ -107,28 +104,20 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             return {"labels": self.labels, "shape": self.autoencoder.shape}
         return {"labels": self._splits[2], "shape": self._splits[0].shape}
 
-    def check_examples(self, split: str, examples: Examples[CanvasDataset]) -> None:
-        train, own = self.train.data, examples.data
-        if own.shape != train.shape:
-            raise UserError(
-                f"{own.origin}: canvases have the shape {own.shape}, but those of {train.origin} "
-                f"have {train.shape}"
-            )
+    def fit(self, train: Dataset[CanvasDataset]) -> dict[str, Any]:
+        canvases, labels = train.data, self._splits[2]
         limit = max_length_of(self.config.model.core)
-        needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
+        needed = QuantizedAutoencoder(self.config.autoencoder, canvases.shape).numbers + 1
         if limit is not None and limit < needed:
             raise UserError(
                 f"model.core.positions.max_length must be at least {needed}, one more than the "
-                f"codes of a canvas, got "
-                f"{limit}; or raise autoencoder.downsampling_layers"
+                f"codes of a canvas, got {limit}; or raise autoencoder.downsampling_layers"
             )
-
-    def learn(self, folder: Path) -> None:
-        train, labels = self.train.data, self._splits[2]
-        texts = [train.text(i) for i in train.epoch(0)]
-        Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
-        if labels is not None:
-            labels.save(folder / _LABELS)
+        texts = [canvases.text(i) for i in canvases.epoch(0)]
+        artifacts: dict[str, Any] = {
+            _TOKENIZER: Tokenizer.train(texts, self.config.tokenizer, origin=train.origin)
+        }
+        return artifacts if labels is None else artifacts | {_LABELS: labels}
 
     def pretrain(self, folder: Path) -> None:
         train, val = self.train.data, self.val.data
@@ -147,14 +136,14 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def batches(self) -> TokenBatches:
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
         return TokenBatches(
-            lambda epoch: self.encode(
+            lambda epoch: self.encode_drawings(
                 self.train.data, epoch=epoch, caption_dropout=self.config.caption_dropout
             ),
             **limit,
             origin=self.train.origin,
         )
 
-    def encode(
+    def encode_drawings(
         self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0
     ) -> EncodedPairs:
         """Return the ids of an epoch's texts, a fraction `caption_dropout` of them empty, and of
@@ -182,42 +171,27 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         rows, columns = self.autoencoder.grid
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codebook_size}"
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[CanvasDataset], options: DrawEvaluation
-    ) -> dict[str, Any]:
-        model, drawings, decode = inference.model, examples.data, options.decode
-        scores: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encode)
+    def metrics(self, inference: ActiveModel, dataset: Dataset[CanvasDataset]) -> dict[str, Any]:
+        """Return all metrics of canvases with texts."""
+        model, drawings, decode = inference.model, dataset.data, self.config.decode
+        scores: dict[str, Any] = loss_scores(
+            model, self.autoencoder, drawings, self.encode_drawings
+        )
         rows, columns = self.autoencoder.grid
-        signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
-        scores |= {"signature": signature, "samples": []}
+        sampling = f"guidance {decode.guidance:g}, temperature {decode.temperature:g}"
+        scores |= {"signature": f"{rows} x {columns} codes, {sampling}", "samples": []}
         if self.classifier is None or not isinstance(drawings, SceneDataset):
             return scores
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
-        drawn, _ = self.draw(
-            model, texts, decode, seeds=[derive_seed(decode.seed, i) for i in range(len(texts))]
-        )
+        seeds = [derive_seed(decode.seed, i) for i in range(len(texts))]
+        codes, _ = self.sample_codes(model, texts, seeds=seeds)
+        drawn = reconstruct(self.autoencoder, codes)
         return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
-
-    def draw(
-        self,
-        model: Model,
-        texts: Sequence[Sequence[int]],
-        decode: DrawingConfig,
-        *,
-        seeds: Sequence[int],
-    ) -> tuple[NDArray[np.uint8], list[float]]:
-        """Generate canvases (texts, channels, height, width) for texts given as ids.
-
-        Returns also the mean log-probability of the codes of each.
-        """
-        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds)
-        return reconstruct(self.autoencoder, codes), scores
 
     def sample_codes(
         self,
         model: Model,
         texts: Sequence[Sequence[int]],
-        decode: DrawingConfig,
         *,
         seeds: Sequence[int],
         trace: Trace | None = None,
@@ -229,11 +203,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             if trace is not None:
                 trace.begin_segment(range(i, min(i + _ROWS, len(texts))))
             source = _pad(texts[i : i + _ROWS], device_of(model))
-            settings = {
-                "config": decode,
-                "length": self.autoencoder.numbers,
-                "seeds": seeds[i : i + _ROWS],
-            }
             sampled = sample_guided(
                 model,
                 source,
@@ -241,13 +210,15 @@ class DrawRecipe(Recipe[DrawRunConfig]):
                 bos=BOS,
                 banned=range(len(SPECIALS)),
                 trace=trace,
-                **settings,
+                config=self.config.decode,
+                length=self.autoencoder.numbers,
+                seeds=seeds[i : i + _ROWS],
             )
             parts.append(sampled.tokens.cpu() - len(SPECIALS))
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
-    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
         prepared, limit = Prepared(len(inputs)), max_length_of(self.config.model.core)
         for owner, text in enumerate(inputs):
             number, ids = first + owner, self.tokenizer.encode(text.strip())
@@ -268,84 +239,69 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _ROWS)
 
-    def answer(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[Any],
-        options: DrawPrediction,
-        trace: Trace | None = None,
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[tuple[list[Drawing], list[int]]]:
-        ranks = [
-            (rank, row) for rank in range(options.n_best) for row in rows
-        ]  # the first images come first in traces
-        seeds = [
-            derive_seed(options.decode.seed, number - 1, *([rank] if rank else []))
-            for rank, (_, number) in ranks
-        ]
-        codes, scores = self.sample_codes(
-            inference.model,
-            [ids for _, (ids, _) in ranks],
-            options.decode,
-            seeds=seeds,
-            trace=trace,
-        )
-        drawings = [
-            Drawing(*pair)
-            for pair in zip(reconstruct(self.autoencoder, codes), scores, strict=True)
-        ]
+        """Return images for each text, as many as asked for, and the codes of the first."""
+        texts, seeds = [], []
+        for rank in range(self.config.n_best):  # the first images come first in traces
+            for ids, number in rows:
+                texts.append(ids)
+                more = [rank] if rank else []
+                seeds.append(derive_seed(self.config.decode.seed, number - 1, *more))
+        codes, scores = self.sample_codes(inference.model, texts, seeds=seeds, trace=trace)
+        images = reconstruct(self.autoencoder, codes)
+        drawings = [Drawing(*pair) for pair in zip(images, scores, strict=True)]
         return [(drawings[i :: len(rows)], codes[i].tolist()) for i in range(len(rows))]
 
-    def join(
-        self, prepared: Prepared, answers: Sequence[Any], options: DrawPrediction
-    ) -> list[list[Drawing]]:
-        return [drawings for drawings, _ in answers]
+    def postprocess(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Answer]:
+        return [_to_answer(drawings) for drawings, _ in outputs]
 
-    def values(self, answers: list[list[Drawing]]) -> NDArray[np.uint8]:
-        return np.stack([first.image for first, *_ in answers])
+    def stack(self, values: list[Any]) -> NDArray[np.uint8]:
+        """Return a uint8 image for each text (texts, channels, height, width)."""
+        return np.stack(values)
 
-    def rank_texts(self, answer: list[Drawing]) -> list[Any]:
-        return answer
+    def files(
+        self, texts: Sequence[str], out: Path | None, first: int, *, force: bool
+    ) -> list[list[Path]]:
+        """Return the paths of the images; see `drawing_paths`.
 
-    def lines(self, answer: list[Drawing]) -> list[str]:
-        return [answer[0].image]
-
-    def json(self, answer: list[Drawing]) -> ImagesAnswer:
-        return {"images": [{"file": drawing.image, "score": drawing.score} for drawing in answer]}
-
-    def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
-        paths = drawing_paths(inputs, options.out, first=first, count=options.n_best)
+        Raises: UserError if a file exists, without force, or its folder does not.
+        """
+        paths = drawing_paths(texts, out, first=first, count=self.config.n_best)
         for path in (path for row in paths for path in row):
-            if path.exists() and not options.force:
-                raise FileExistsError(f"{path} exists; it is replaced only with --force")
+            if path.exists() and not force:
+                raise UserError(f"{path} exists; it is replaced only with --force")
             if path.parent != Path() and not path.parent.is_dir():
                 raise UserError(f"{path}: the folder {path.parent} does not exist")
         return paths
 
-    def save(self, answer: list[Drawing], files: list[Path]) -> list[Drawing]:
-        for drawing, path in zip(answer, files, strict=True):
-            _save(drawing.image, path)
-        return [
-            Drawing(str(path), drawing.score) for drawing, path in zip(answer, files, strict=True)
-        ]
+    def save(self, answer: Answer, files: list[Path]) -> Answer:
+        """Save the images, and return their paths in their place."""
+        drawings = []
+        for (image, score), path in zip(answer.ranked, files, strict=True):
+            _save(image, path)  # pyrefly: ignore[bad-argument-type]
+            drawings.append(Drawing(str(path), score))
+        return _to_answer(drawings)
 
     def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
+        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
     ) -> Sample:
         text = prepared.facts[row]
         words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
         return Sample(
             title=text,
             axes={"source": Axis(labels=words, kind="token")},
-            pictures={"drawn": to_picture(answers[row][0][0].image)},
+            pictures={"drawn": to_picture(outputs[row][0][0].image)},
             tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
             begin=SPECIALS[BOS],
             output=Axis.grid(*self.autoencoder.grid, picture="drawn", kind="code"),
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
         device = device_of(model)
         source = _pad([prepared.rows[row][0]], device)
-        target = pad([[BOS, *(len(SPECIALS) + code for code in answer[1])]]).to(device)
+        target = pad([[BOS, *(len(SPECIALS) + code for code in output[1])]]).to(device)
         logits = model(source, target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
@@ -353,6 +309,13 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     @cached_property
     def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
         return load_training_canvases(self.config.data, seed=self.run.seed)
+
+
+def _to_answer(drawings: list[Any]) -> Answer:
+    """Return images, or their paths once they are saved, with their scores."""
+    json = {"images": [{"file": one.image, "score": one.score} for one in drawings]}
+    first = drawings[0].image
+    return Answer(first, json, [str(first)], drawings)
 
 
 def drawing_paths(

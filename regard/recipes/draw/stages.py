@@ -9,28 +9,24 @@ The classifier is independent of the other models and their outputs: it is train
 images of the training split, with an additional class for empty cells (black, with a little noise).
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.artifact import Artifact
 from regard.data.batches import Batch, BatchesByCount
 from regard.data.embedded.scenes import NOTHING, CanvasDataset, SceneDataset, split_cells
 from regard.data.images.dataset import image_shape
 from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
-from regard.recipes.base.pictures import shape_in
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
-from regard.system.files import read_json
-from regard.system.writing import write_atomically
 from regard.training.config import TrainConfig
 from regard.training.loop import fit
 from regard.training.protocols import TrainingBatches
@@ -38,9 +34,16 @@ from regard.training.seeds import derive_seed
 from regard.training.tensors import load_weights
 
 _ROWS = 256
-_MOST_CLASSES = 1 << 20
 _AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
+
+
+class Stage(Artifact):
+    """Shape (channels, height, width) of the images of a stage, its metrics, and its classes."""
+
+    shape: tuple[int, int, int]
+    metrics: dict[str, float]
+    classes: int = 0
 
 
 class CanvasBatches(BatchesByCount):
@@ -133,14 +136,13 @@ def train_autoencoder(
         metric="mse",
         maximize=False,
     )
-    _write_stage(folder, _AUTOENCODER, {"shape": list(train.shape), **metrics})
+    _write_stage(folder, _AUTOENCODER, Stage(train.shape, metrics))
 
 
 def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
     """Load the autoencoder. Raises UserError naming the file."""
-    content = _read_stage(folder, _AUTOENCODER)
-    shape = shape_in(folder / f"{_AUTOENCODER}.json", content, of="the canvases")
-    model = QuantizedAutoencoder(config.autoencoder, shape)
+    stage = Stage.load(folder / f"{_AUTOENCODER}.json")
+    model = QuantizedAutoencoder(config.autoencoder, stage.shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
 
@@ -182,9 +184,7 @@ def train_classifier(
         metric="accuracy",
         maximize=True,
     )
-    _write_stage(
-        folder, _CLASSIFIER, {"shape": list(shape), "classes": len(train.names), **metrics}
-    )
+    _write_stage(folder, _CLASSIFIER, Stage(shape, metrics, len(train.names)))
 
 
 class CellClassifier:
@@ -197,13 +197,8 @@ class CellClassifier:
     @classmethod
     def load(cls, folder: Path, config: DrawRunConfig) -> "CellClassifier":
         """Load what `train_classifier` wrote."""
-        content = _read_stage(folder, _CLASSIFIER)
-        path, classes = folder / f"{_CLASSIFIER}.json", content.get("classes")
-        if type(classes) is not int or not 0 < classes <= _MOST_CLASSES:
-            raise UserError(
-                f"{path}: damaged: it must hold the shape of the images and their classes"
-            )
-        model = _build_classifier(shape_in(path, content, of="the images"), classes)
+        stage = Stage.load(folder / f"{_CLASSIFIER}.json")
+        model = _build_classifier(stage.shape, stage.classes)
         load_weights(folder / _CLASSIFIER / "model.safetensors", model)
         return cls(model.eval(), config)
 
@@ -298,17 +293,10 @@ def _train_stage(
     return result.metrics
 
 
-def _write_stage(folder: Path, name: str, values: dict[str, Any]) -> None:
-    content = {"format": f"regard-{name}", "version": 1, **values}
-    write_atomically(folder / f"{name}.json", json.dumps(content, indent=2) + "\n")
-
-
-def _read_stage(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / f"{name}.json"
-    content = read_json(path, dict[str, Any])
-    if content.get("version") != 1:
-        raise UserError(f"{path}: of another version")
-    return content
+def _write_stage(folder: Path, name: str, stage: Stage) -> None:
+    unfinished = folder / f".{name}.json.new"
+    stage.save(unfinished)
+    unfinished.replace(folder / f"{name}.json")
 
 
 def _to_tensor(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:

@@ -3,11 +3,10 @@
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import EventsConfig, OnBad
+from regard.data.config import EventsConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import OtherData, TableReading
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -64,44 +63,12 @@ class EventsRunConfig:
     sounds per step."""
 
 
-@settings
-class OtherSounds(TableReading, OtherData):
-    """Other sounds with events to evaluate a detector on."""
-
-    test: tuple[str, ...] = ()
-    """A CSV of sound files and their events, or an npz of recordings from which test scenes are
-    generated. Several are evaluated one by one. Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file: error stops; skip leaves them out
-    and counts them."""
-
-
-@settings
-class EventsEvaluation:
-    """Test data and threshold."""
-
-    data: OtherSounds = field(default_factory=OtherSounds)
-    """Sounds to evaluate on instead of the run's own test data."""
-    threshold: Fraction = 0.6
-    """Minimum score of the events that count as detected; the default is the run's own."""
-
-
-@settings
-class EventsPrediction:
-    """Detection options."""
-
-    threshold: Fraction = 0.6
-    """Minimum score of the events; the default is the run's own."""
-
-
 ENTRY = Entry(
     name="events",
     summary="sound event detection with onset and duration; synthetic scenes if not given",
     config=EventsRunConfig,
-    options=EventsPrediction,
-    evaluation=EventsEvaluation,
-    reading=TableReading,
+    answers=("threshold",),
     input="sound",
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.events.recipe:EventsRecipe",
 )

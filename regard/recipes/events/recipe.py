@@ -37,21 +37,20 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import EventsAnswer
-from regard.recipes.base.config import replace_shared
+from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import (
-    Examples,
+    Answer,
+    Dataset,
     File,
     Prepared,
     Recipe,
-    describe_labels,
+    View,
     describe_skipped,
     plan_by_count,
 )
 from regard.recipes.base.scoring import device_of
-from regard.recipes.events.config import EventsPrediction, EventsRunConfig
+from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
 from regard.system.compression import plain_name
 from regard.system.progress import track
@@ -79,13 +78,6 @@ class SoundSegment(NamedTuple):
     last: float
 
 
-class DetectedEvents(NamedTuple):
-    """Predictions of all queries for a segment, and those that it contributes."""
-
-    predictions: list[EventPrediction]
-    own: list[EventPrediction]
-
-
 class EventsRecipe(Recipe[EventsRunConfig]):
     """Recipe of sound event detection."""
 
@@ -96,36 +88,33 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     files_of_folder = ENDINGS
     labels: Labels
 
-    def read(self, split: str, other: Any = None) -> Examples[SoundDataset]:
-        data = self.config.data
-        path = getattr(data, split) if other is None else other.test[0]
+    def load(self, split: str) -> Dataset[SoundDataset]:
+        """Return the sounds of a table, or scenes from recordings, or else synthetic ones."""
+        data, notes = self.config.data, ()
+        path = getattr(data, split)
         if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
             path = data.train  # other scenes of the same recordings, or a part of the files
-        data = data if other is None else replace_shared(data, other)
-        count, notes = (
-            {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split],
-            (),
-        )
+        counts = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}
         if path is None:
-            sounds = make_sound_scenes(self._synthetic_sounds, split, count, data)
+            sounds = make_sound_scenes(self._synthetic_sounds, split, counts[split], data)
         elif _is_table(path):
-            is_held_out = other is None and split != "test" and self.config.data.val is None
-            sounds = (
-                self._held_out[split == "val"] if is_held_out else read_events(Path(path), data)
-            )
+            is_held_out = split != "test" and data.val is None
+            if is_held_out:
+                sounds = self._held_out[split == "val"]
+            else:
+                sounds = read_events(Path(path), data)
             notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notices)
         else:
             recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
-            sounds = make_sound_scenes(recordings, split, count, data)
-        return Examples(
+            sounds = make_sound_scenes(recordings, split, counts[split], data)
+        count = len(sounds)
+        return Dataset(
             sounds,
             sounds.origin,
-            len(sounds),
-            input=lambda i: np.array(sounds.load(i)[0]),
-            name=sounds.name,
-            reference=lambda i: _format_events(sounds.load(i)[1]),
-            reference_json=lambda i: [_to_json(event) for event in sounds.load(i)[1]],
-            skipped=notes,
+            View(count, lambda i: np.array(sounds.load(i)[0])),
+            View(count, lambda i: [_to_json(event) for event in sounds.load(i)[1]]),
+            View(count, sounds.name),
+            notes,
         )
 
     @cached_property
@@ -135,32 +124,26 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         assert data.train is not None
         return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
-    def usable(self, examples: Examples[SoundDataset]) -> Examples[SoundDataset]:
-        return replace(examples, targets=self.make_batches(examples.data, self.labels))
+    def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
+        return replace(dataset, targets=self.make_batches(dataset.data, self.labels))
 
     def has_test(self) -> bool:
         data = self.config.data
         return data.train is None or not _is_table(data.train) or data.test is not None
 
-    def check_examples(self, split: str, examples: Examples[SoundDataset]) -> None:
-        labels = Labels(self.train.data.labels)
-        if not labels.names:
-            raise UserError(f"{self.train.origin}: there are no events to learn from.")
-        self.make_batches(examples.data, labels)
-        if split == "train" and examples.data.segments:
-            segments = examples.data.segments
-            names = [event.label for segment in segments for event in segment.events]
-            self.notify(describe_labels(examples.origin, "events (by segment)", names))
-
-    def learn(self, folder: Path) -> None:
-        Labels(self.train.data.labels).save(folder / _LABELS)
+    def fit(self, train: Dataset[SoundDataset]) -> dict[str, Any]:
+        if not train.data.labels:
+            raise UserError(f"{train.origin}: there are no events to learn from")
+        return {_LABELS: Labels(train.data.labels)}
 
     def open(self, folder: Path) -> None:
         self.labels = Labels.load(folder / _LABELS)
 
     def batches(self) -> EventBatches:
-        settings = {"rows": self.config.batch, "is_fixed": False, "augment": self.config.augment}
-        return self.make_batches(self.train.data, self.labels, **settings)
+        config = self.config
+        return self.make_batches(
+            self.train.data, self.labels, rows=config.batch, is_fixed=False, augment=config.augment
+        )
 
     def make_batches(
         self,
@@ -201,21 +184,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         data = self.config.data
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {len(self.labels)} kinds of events"
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[SoundDataset], options: Any
-    ) -> dict[str, Any]:
-        batches: EventBatches = examples.targets
+    def metrics(self, inference: ActiveModel, dataset: Dataset[SoundDataset]) -> dict[str, Any]:
+        """Return F1 and timing errors."""
+        batches: EventBatches = dataset.targets
+        threshold, seconds = self.config.threshold, self.config.data.seconds
         predicted: list[list[SoundEvent]] = []
-        for rows in track(batches.plan(0), "sounds", len(examples)):
-            predictions = self.detect(inference.model, batches.collate(0, rows).source)
-            predicted += [
-                [p.event for p in row if p.score >= options.threshold] for row in predictions
-            ]
+        for rows in track(batches.plan(0), "sounds", len(dataset)):
+            for row in self.detect(inference.model, batches.collate(0, rows).source):
+                predicted.append([p.event for p in row if p.score >= threshold])
         references = [batches.sounds.load(i)[1] for i in range(len(batches.sounds))]
-        seconds = self.config.data.seconds
-        signature = (
-            f"onset within 50 ms, threshold {options.threshold:g}, segments of {seconds:g} s"
-        )
+        signature = f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s"
         return event_scores(predicted, references, seconds) | {"signature": signature}
 
     @torch.no_grad()
@@ -244,13 +222,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return rows
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        data = replace_shared(self.config.data, self.reading)
+        data = self.config.data
         data = replace(data, on_bad="skip") if skip_bad else data
         for name in list_sounds(path, data):
             file = str(path.parent / name)
             yield Input(file, file)
 
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, rate = Prepared(len(inputs)), self.config.data.sample_rate
         length = round(self.config.data.seconds * rate)
         for owner, given in enumerate(inputs):
@@ -275,73 +253,50 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _ROWS)
 
-    def answer(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[SoundSegment],
-        options: EventsPrediction,
-        trace: Trace | None = None,
-    ) -> list[DetectedEvents]:
-        answers = []
-        for row, predictions in zip(rows, self.detect(inference.model, _source(rows)), strict=True):
-            middles = [row.begin + p.event.onset + p.event.duration / 2 for p in predictions]
-            own = [
-                prediction
-                for prediction, middle in zip(predictions, middles, strict=True)
-                if prediction.score >= options.threshold and row.first <= middle < row.last
-            ]
-            answers.append(DetectedEvents(predictions, own))
-        return answers
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[SoundSegment], trace: Trace | None = None
+    ) -> list[list[EventPrediction]]:
+        return self.detect(inference.model, _source(rows))
 
-    def join(
-        self, prepared: Prepared, answers: Sequence[DetectedEvents], options: Any
-    ) -> list[list[tuple[SoundEvent, float]]]:
+    def shown(
+        self, segment: SoundSegment, predictions: Sequence[EventPrediction]
+    ) -> list[EventPrediction]:
+        """Return the predictions that a segment contributes: those with a score of at least the
+        threshold in its middle."""
+        own = []
+        for prediction in predictions:
+            event = prediction.event
+            middle = segment.begin + event.onset + event.duration / 2
+            is_own = segment.first <= middle < segment.last
+            if prediction.score >= self.config.threshold and is_own:
+                own.append(prediction)
+        return own
+
+    def postprocess(
+        self, prepared: Prepared, outputs: Sequence[list[EventPrediction]]
+    ) -> list[Answer]:
+        """Return the events of each sound with their scores, in order of onset, clipped to the
+        sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
-        seconds = {
-            owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)
-        }
-        for owner, row, answer in zip(prepared.owner, prepared.rows, answers, strict=True):
-            for event, score, _ in answer.own:
-                first, last = (
-                    max(0.0, row.begin + event.onset),
-                    min(seconds[owner], row.begin + event.offset),
-                )
+        seconds = dict.fromkeys(prepared.owner, 0.0)
+        for owner, row in zip(prepared.owner, prepared.rows, strict=True):
+            seconds[owner] = row.last
+        for owner, row, output in zip(prepared.owner, prepared.rows, outputs, strict=True):
+            for event, score, _ in self.shown(row, output):
+                first = max(0.0, row.begin + event.onset)
+                last = min(seconds[owner], row.begin + event.offset)
                 results[owner].append((SoundEvent(first, last - first, event.label), score))
-        return [sorted(events) for events in results]
-
-    def values(self, answers: list[list[tuple[SoundEvent, float]]]) -> list[list[SoundEvent]]:
-        return [[event for event, _ in events] for events in answers]
-
-    def lines(self, answer: list[tuple[SoundEvent, float]]) -> list[str]:
-        return [
-            f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}"
-            for event, score in answer
-        ]
-
-    def json(self, answer: list[tuple[SoundEvent, float]]) -> EventsAnswer:
-        return {
-            "events": [
-                {
-                    "label": event.label,
-                    "score": score,
-                    "onset": event.onset,
-                    "duration": event.duration,
-                }
-                for event, score in answer
-            ]
-        }
-
-    def title(self, answer: list[tuple[SoundEvent, float]]) -> str:
-        return _format_events([event for event, _ in answer])
+        return [_to_answer(sorted(events)) for events in results]
 
     def sample(
         self,
         inference: ActiveModel,
         prepared: Prepared,
         row: int,
-        answers: Sequence[DetectedEvents],
+        outputs: Sequence[list[EventPrediction]],
     ) -> Sample:
-        segment, (predictions, own) = prepared.rows[row], answers[row]
+        segment, predictions = prepared.rows[row], outputs[row]
+        own = self.shown(segment, predictions)
         seconds, reader, rate = (
             self.config.data.seconds,
             inference.model.reader,
@@ -402,9 +357,14 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             },
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: DetectedEvents) -> Tensor:
+    def log_prob(
+        self, model: Any, prepared: Prepared, row: int, output: list[EventPrediction]
+    ) -> Tensor:
         predictions = model(_source([prepared.rows[row]]).to(device_of(model)))
-        pairs = [(p.query, self.labels.names.index(p.event.label)) for p in answer.own]
+        pairs = [
+            (p.query, self.labels.names.index(p.event.label))
+            for p in self.shown(prepared.rows[row], output)
+        ]
         return set_log_prob(predictions, pairs, "event")
 
     @cached_property
@@ -442,6 +402,15 @@ def _cut_segment(samples: NDArray[np.int16], start: int, length: int) -> NDArray
     """Return a segment of `length` samples, padded with silence at the end."""
     segment = samples[start : start + length]
     return np.pad(segment, (0, length - len(segment)))
+
+
+def _to_answer(found: Sequence[tuple[SoundEvent, float]]) -> Answer:
+    events, lines = [], []
+    for event, score in found:
+        times = {"onset": event.onset, "duration": event.duration}
+        events.append({"label": event.label, "score": score, **times})
+        lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
+    return Answer([event for event, _ in found], {"events": events}, lines)
 
 
 def _to_json(event: SoundEvent) -> dict[str, Any]:

@@ -8,38 +8,11 @@ from regard.data.config import ImagesConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import OtherImages, RankedPrediction, TableReading
+from regard.recipes.base.config import NBest
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
 from regard.settings.declare import settings
-from regard.settings.ranges import Batch, Count, Range
+from regard.settings.ranges import Batch, Range
 from regard.training.config import TrainConfig
-
-
-@settings
-class ListReading(TableReading):
-    """Options for reading lists of images, with or without labels."""
-
-    file_column: Count | str | None = None
-    """Column of the image file in a list: number (from 1) or header name, field name in JSONL.
-    Default: as in training."""
-
-
-@settings
-class OtherLabeledImages(ListReading, OtherImages):
-    """Other images to evaluate a model on, in the format of its training data."""
-
-    label_column: tuple[Count | str, ...] = ()
-    """Column of the label in a list, or columns of the numbers. Default: as in training."""
-    separator: str = ","
-    """Separator of several labels or numbers in one cell. Default: as in training."""
-
-
-@settings
-class LabeledImagesEvaluation:
-    """Test data."""
-
-    data: OtherLabeledImages = field(default_factory=OtherLabeledImages)
-    """Images to evaluate on instead of the run's own test data."""
 
 
 @settings
@@ -68,6 +41,8 @@ class ImagesRunConfig:
     """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with
     probability 1/2. auto: none for numbers, which may depend on positions in the image, else
                            shift."""
+    n_best: NBest = 1
+    """Number of classes that `predict` prints for each input, most probable first."""
     batch: Batch = 128
     """Images per batch."""
     train: TrainConfig = field(
@@ -99,10 +74,8 @@ ENTRY = Entry(
     summary="image classification: a folder of images per class, or IDX files; built-in digits if "
     "not given",
     config=ImagesRunConfig,
-    options=RankedPrediction,
-    evaluation=LabeledImagesEvaluation,
-    reading=ListReading,
+    answers=("n_best",),
     input="image",
-    unused=NO_DECODER | BATCHES_BY_COUNT,
+    unused=(*NO_DECODER, *BATCHES_BY_COUNT),
     recipe="regard.recipes.images.recipe:ImagesRecipe",
 )

@@ -26,18 +26,16 @@ from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import (
+    ImageShape,
     ImageSplits,
     list_images,
     patch_axis,
     prepare_pixels,
-    read_shape,
-    save_shape,
     to_picture,
 )
-from regard.recipes.base.recipe import Examples, Prepared, plan_by_count
+from regard.recipes.base.recipe import Dataset, Prepared, plan_by_count
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.compression import plain_name
@@ -55,8 +53,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     tables = (*TABLES, "ubyte")
     files_of_folder = ENDINGS
 
-    def read(self, split: str, other: Any = None) -> Examples[ImageDataset]:
-        return self._splits.read(split, other)
+    def load(self, split: str) -> Dataset[ImageDataset]:
+        return self._splits.load(split, self.config.data)
 
     def label_texts(self, data: ImageDataset) -> Sequence[str]:
         return data.labels
@@ -64,19 +62,22 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def take(self, data: ImageDataset, keep: Sequence[int]) -> ImageDataset:
         return data.take(keep, data.origin)
 
-    def learn(self, folder: Path) -> None:
-        self.kind.fit(self.raw_targets(self.train), self.config.data).save(folder)
-        save_shape(folder, image_shape(self.train.data))
+    def fit(self, train: Dataset[ImageDataset]) -> dict[str, Any]:
+        target = self.kind.fit(self.raw_targets(train), self.config.data)
+        return {ImageShape.file: ImageShape(image_shape(train.data)), **target.artifacts()}
 
     def open(self, folder: Path) -> None:
-        self.target = self.kind.load(folder, self.config.data)
-        self.shape = self._splits.shape = read_shape(folder)
+        self.set_target(self.kind.load(folder, self.config.data))
+        self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
 
     def batches(self) -> ImageBatches:
-        train = self.load_usable(self.train)
-        sizes = {"size": self.config.batch, "seed": self.run.seed}
+        train = self.read_encoded(self.train)
         return ImageBatches(
-            train.data.pixels, train.targets, augment=self.config.used_augment, **sizes
+            train.data.pixels,
+            train.targets,
+            augment=self.config.used_augment,
+            size=self.config.batch,
+            seed=self.run.seed,
         )
 
     def model(self) -> Model:
@@ -91,19 +92,17 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def describe(self) -> str:
         return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
 
-    def evaluation_batches(self, examples: Examples[ImageDataset]) -> Iterator[ImageBatch]:
-        batches = ImageBatches(examples.data.pixels, examples.targets, size=_BATCH, seed=0)
-        return (
-            batches.collate(0, rows)
-            for rows in track(plan_by_count(examples.targets, _BATCH), "images", len(examples))
-        )
+    def evaluation_batches(self, dataset: Dataset[ImageDataset]) -> Iterator[ImageBatch]:
+        batches = ImageBatches(dataset.data.pixels, dataset.targets, size=_BATCH, seed=0)
+        for rows in track(plan_by_count(dataset.targets, _BATCH), "images", len(dataset)):
+            yield batches.collate(0, rows)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         if plain_name(path).endswith(TABLES):
-            return list_images(path, replace_shared(self.config.data, self.reading))
+            return list_images(path, self.config.data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         return prepare_pixels(inputs, first, self.config.data, self.shape)
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

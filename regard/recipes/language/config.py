@@ -7,7 +7,6 @@ from regard.decode.config import SampleConfig
 from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import max_length_of, slide_refusal
-from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
@@ -70,39 +69,11 @@ def check_sampling(sampling: SampleConfig, model: LanguageModelConfig) -> None:
         raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
 
 
-@settings
-class OtherText(OtherData):
-    """Another text to evaluate a language model on."""
-
-    test: tuple[str, ...] = ()
-    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test
-    text."""
-
-
-@settings
-class LanguageEvaluation:
-    """Test data."""
-
-    data: OtherText = field(default_factory=OtherText)
-    """Text to evaluate on instead of the run's own test data."""
-
-
-@settings
-class LanguagePrediction:
-    """Text generation options."""
-
-    sample: SampleConfig = field(default_factory=SampleConfig)
-    """Sampling of the continuation of a text; the defaults are the run's own."""
-
-
 ENTRY = Entry(
     name="language",
     summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
     config=LanguageRunConfig,
-    options=LanguagePrediction,
-    evaluation=LanguageEvaluation,
-    unused=BATCHES_BY_COUNT
-    | NO_SMOOTHING
-    | {"model.core.attention": "there is no source to attend to"},
+    answers=("sample",),
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, "model.core.attention"),
     recipe="regard.recipes.language.recipe:LanguageRecipe",
 )

@@ -38,17 +38,15 @@ from regard.models.cores.config import RecurrentConfig
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import ContinuationAnswer
-from regard.recipes.base.likelihood import explain_tokens
-from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
+from regard.recipes.base.answers import explain_tokens
+from regard.recipes.base.recipe import Answer, Dataset, Prepared, Ranked, Recipe, View, one_line
 from regard.recipes.base.scoring import device_of
-from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig, check_sampling
+from regard.recipes.language.config import LanguageRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
-_SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
 _MOST_CHARACTERS = 1000
 """Characters per token of the window beyond which the rest of a line is not tokenized to cut it."""
 _PART = 1 << 24
@@ -60,50 +58,48 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     metric = "nll"
     higher_is_better = False
+    monitored = ("nll", "perplexity", "bits_per_token", "unknown_tokens")
     least_val = 0  # its examples are lines, and windows of the text are validated
     decodes = True
     tokenizer: Tokenizer
 
-    def read(self, split: str, other: Any = None) -> Examples[Corpus]:
-        data, notes = self.config.data, ()
-        if other is not None:
-            text = read_corpus(other.test[0])
-        elif split == "test":
+    def load(self, split: str) -> Dataset[Corpus]:
+        data, notes, count = self.config.data, (), 0
+        if split == "test":
             text = _dates("test", self.run.seed) if data.test is None else read_corpus(data.test)
         else:
             text = self._texts[split == "val"]
             if split == "val" and data.val is None and data.train is not None:
-                count, names = (
-                    sum(map(len, self._texts)),
-                    {"origin": text.origin, "noun": "characters, the last ones,"},
+                whole = sum(map(len, self._texts))
+                noun = "characters, the last ones,"
+                notes = (
+                    describe_held_out(
+                        len(text), whole, data.val_share, origin=text.origin, noun=noun
+                    ),
                 )
-                notes = (describe_held_out(len(text), count, data.val_share, **names),)
-        count = (
-            0 if split == "train" else text.line_count
-        )  # training needs no lines, and counting reads the whole text
-        return Examples(
-            text, text.origin, count, input=lambda i: self._cut(text.line(i)), skipped=notes
-        )
+        if split != "train":  # training needs no lines, and counting reads the whole text
+            count = text.line_count
+        inputs = View(count, lambda i: self._cut(text.line(i)))
+        return Dataset(text, text.origin, inputs, notes=notes)
 
-    def usable(self, examples: Examples[Corpus]) -> Examples[Corpus]:
-        return replace(examples, targets=self.encode_corpus(examples.data))
+    def encode(self, dataset: Dataset[Corpus]) -> Dataset[Corpus]:
+        return replace(dataset, targets=self.encode_corpus(dataset.data))
 
-    def learn(self, folder: Path) -> None:
-        text = self._texts[0]
-        tokenizer = self.take_over(
-            lambda init: Tokenizer.load(init / _TOKENIZER),
-            lambda: Tokenizer.train(text, self.config.tokenizer, origin=text.origin),
-        )
-        tokenizer.save(folder / _TOKENIZER)
+    def fit(self, train: Dataset[Corpus]) -> dict[str, Any]:
+        text = train.data
+        return {_TOKENIZER: self.fit_tokenizer(text, self.config.tokenizer, origin=text.origin)}
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
-        sizes = {"context": self.config.context, "rows": self.config.batch}
         text = self._texts[0]
         return WindowBatches(
-            self.encode_corpus(text), seed=self.run.seed, origin=text.origin, **sizes
+            self.encode_corpus(text),
+            seed=self.run.seed,
+            origin=text.origin,
+            context=self.config.context,
+            rows=self.config.batch,
         )
 
     def model(self) -> Model:
@@ -113,43 +109,30 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     @torch.no_grad()
-    def score(
-        self, inference: ActiveModel, examples: Examples[Corpus], options: Any
-    ) -> dict[str, Any]:
-        model = cast("Model", inference.model)
-        ids = examples.targets
-        settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
-        batches = WindowBatches(ids, origin=examples.origin, **settings)
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Corpus]) -> dict[str, Any]:
+        """Return nll, perplexity and bits per token of a text, and the percentage of unknown
+        tokens."""
+        model, ids, context = cast("Model", inference.model), dataset.targets, self.config.context
+        batches = WindowBatches(
+            ids, origin=dataset.origin, context=context, rows=64, seed=0, is_fixed=True
+        )
         total, count = 0.0, 0
         for rows in track(batches.plan(0), "windows"):
             loss = model.loss(batches.collate(0, rows).to(device_of(model)))
             total, count = total + float(loss.nll), count + loss.count
+        unknown = sum(np.count_nonzero(part == UNK) for part in _parts(ids))
+        kind, size = self.config.tokenizer.kind, len(self.tokenizer)
         return {
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
             "bits_per_token": total / count / math.log(2),
-            "unknown_tokens": 100
-            * sum(np.count_nonzero(part == UNK) for part in _parts(ids))
-            / len(ids),
+            "unknown_tokens": 100 * unknown / len(ids),
+            "examples": len(ids) - 1,
+            "signature": f"windows of {context} tokens, {kind}, vocabulary of {size}",
+            "samples": [],
         }
 
-    def report(self, inference: ActiveModel, examples: Examples[Corpus]) -> dict[str, Any]:
-        text = examples.data
-        sampling = LanguagePrediction(sample=replace(self.config.sample, length=_SHOWN))
-        starts = [i * len(text) // _SAMPLES for i in range(_SAMPLES)]
-        prompts = [text.part(start, start + _PROMPT).text() for start in starts]
-        samples = []
-        for start, prompt in zip(starts, prompts, strict=True):
-            rows = self.prepare([prompt], 1).rows if prompt.strip() else []
-            output = self.answer(inference, rows, sampling)[0].text if rows else ""
-            reference = text.part(start + _PROMPT, start + _PROMPT + _SHOWN).text()
-            texts = zip(("source", "output", "reference"), (prompt, output, reference), strict=True)
-            samples.append({key: repr(value)[1:-1] for key, value in texts})
-        kind, size = self.config.tokenizer.kind, len(self.tokenizer)
-        signature = f"windows of {self.config.context} tokens, {kind}, vocabulary of {size}"
-        return {"examples": len(examples.targets) - 1, "signature": signature, "samples": samples}
-
-    def encode(self, text: str) -> NDArray[np.int32]:
+    def encode_text(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text."""
         return np.asarray(self.tokenizer.encode(self._with_ends(text)), np.int32)
 
@@ -160,89 +143,75 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             track(corpus, "characters to tokenize", len(corpus)),
         )
         for block in blocks:
-            store.append(self.encode(block))
+            store.append(self.encode_text(block))
         return store.array()
 
     def token_labels(self, text: str) -> list[str]:
         """Return the label of each token for figures."""
         return self.tokenizer.tokens(self._with_ends(text))
 
-    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
         prepared = Prepared(len(inputs))
         for owner, text in enumerate(inputs):
-            ids = self.encode(text).tolist()
+            ids = self.encode_text(text).tolist()
             if not ids:
                 raise UserError(f"input {first + owner} is empty: there is nothing to continue")
             prepared.add(owner, (ids, first + owner), text)
         return prepared
 
-    def answer(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[Any],
-        options: LanguagePrediction,
-        trace: Trace | None = None,
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[Ranked]:
-        prompts, sampling = [ids for ids, _ in rows], options.sample
-        check_sampling(sampling, self.config.model)
+        """Return a continuation of each text, and the mean log-probability of its tokens (before
+        top-k and top-p)."""
+        prompts, sampling = [ids for ids, _ in rows], self.config.sample
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window
-        settings = {"window": window, "banned": _BANNED}
         seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
         engine = inference.engine_for(len(rows), traced=trace is not None)
-        generated = engine.generate(prompts, sampling, seeds=seeds, trace=trace, **settings)
-        with (
-            nullcontext() if trace is None else trace.segment([])
-        ):  # the pass for the scores belongs to no sample
-            pairs = zip(prompts, generated, strict=True)
-            return [
-                Ranked(
-                    self._decode_continuation(ids, tokens),
-                    self._mean_log_p(inference.model, ids, tokens),
-                )
-                for ids, tokens in pairs
-            ]
+        generated = engine.generate(
+            prompts, sampling, seeds=seeds, trace=trace, window=window, banned=_BANNED
+        )
+        outputs = []
+        # The pass for the scores belongs to no sample.
+        with nullcontext() if trace is None else trace.segment([]):
+            for ids, tokens in zip(prompts, generated, strict=True):
+                text = self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
+                outputs.append(Ranked(text, self._mean_log_p(inference.model, ids, tokens)))
+        return outputs
 
-    def values(self, answers: list[Ranked]) -> list[str]:
-        return [answer.text for answer in answers]
-
-    def rank_texts(self, answer: Ranked) -> list[Ranked]:
-        return [answer]
-
-    def json(self, answer: Ranked) -> ContinuationAnswer:
-        return {"text": answer.text, "score": answer.score}
+    def postprocess(self, prepared: Prepared, outputs: Sequence[Ranked]) -> list[Answer]:
+        return [Answer(out.text, out._asdict(), [one_line(out.text)], [out]) for out in outputs]
 
     def follow(
-        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[None]:
-        for row, (ids, _) in enumerate(rows):
+        """Read each text, without continuing it; only the most likely token after the last one is
+        shown."""
+        for row, (ids, number) in enumerate(rows):
+            if len(ids) < 2:
+                raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
+            if self._window is not None and len(ids) > self._window:
+                size = f"{len(ids)} tokens, more than the context of {self._window}"
+                raise UserError(f"input {number} has {size}")
             if trace is not None:
                 trace.begin_segment([row])
             trace_tokens(inference.model, ids, banned=_BANNED, trace=trace)
         return [None] * len(rows)
 
-    def check_look(self, prepared: Prepared) -> None:
-        for ids, number in prepared.rows:
-            if len(ids) < 2:
-                raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
-            if self._window is not None and len(ids) > self._window:
-                raise UserError(
-                    f"input {number} has {len(ids)} tokens, more than the context of {self._window}"
-                )
-
     def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]
+        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
     ) -> Sample:
-        text, answer = prepared.facts[row], answers[row]
-        if answer is None:
+        text, output = prepared.facts[row], outputs[row]
+        if output is None:
             return Sample(
                 title=text.strip(),
                 tokens=self.tokenizer.tokens,
                 decoder_input=self.token_labels(text),
             )
-        return Sample(title=f"{text.strip()} -> {answer.text}", tokens=self.tokenizer.tokens)
+        return Sample(title=f"{text.strip()} -> {output.text}", tokens=self.tokenizer.tokens)
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
         # Of the last token of a target only the prediction counts: with one more, every token of
         # the text is read.
         target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
@@ -250,9 +219,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return log_p.gather(1, target.items[0, 1:-1, None]).sum()
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
+        self, inference: ActiveModel, prepared: Prepared, row: int, output: Any, sample: Sample
     ) -> SampleMaps | None:
-        if not isinstance(inference.model.core, Transformer) or answer is not None:
+        if not isinstance(inference.model.core, Transformer) or output is not None:
             return None
         target = pad([prepared.rows[row][0]]).to(device_of(inference.model))
         tokens = self.token_labels(prepared.facts[row])[1:]
@@ -263,7 +232,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
         text = text[: (self._window or len(text)) * _MOST_CHARACTERS]
-        while self._window is not None and (count := len(self.encode(text))) > self._window:
+        while self._window is not None and (count := len(self.encode_text(text))) > self._window:
             text = text[: min(len(text) - 1, len(text) * self._window // count)]
         return text
 
@@ -272,11 +241,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Maximum number of tokens the core can read; None for recurrent cores, whose state has a
         fixed size."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
-
-    def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
-        """Return the text that the tokens add to the prompt."""
-        before = self.tokenizer.decode(ids)
-        return self.tokenizer.decode([*ids, *tokens])[len(before) :]
 
     @torch.no_grad()
     def _mean_log_p(self, model: Any, ids: list[int], tokens: list[int]) -> float:

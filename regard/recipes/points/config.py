@@ -4,9 +4,8 @@ torch."""
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import OnBad, PointsConfig
+from regard.data.config import PointsConfig
 from regard.models.config import DetectorConfig
-from regard.recipes.base.config import DetectionOptions, OtherData
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -56,37 +55,13 @@ class PointsRunConfig:
     clouds per step."""
 
 
-@settings
-class OtherClouds(OtherData):
-    """Other clouds with boxes to evaluate a detector on."""
-
-    test: tuple[str, ...] = ()
-    """Boxes: FILE.csv, FILE.tsv or FILE.jsonl, beside their clouds. Several are evaluated one by
-    one. Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud:
-    error stops; skip leaves them out and counts them."""
-
-
-@settings
-class PointsEvaluation:
-    """Test data and threshold."""
-
-    data: OtherClouds = field(default_factory=OtherClouds)
-    """Clouds to evaluate on instead of the run's own test data."""
-    threshold: Fraction = 0.4
-    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for
-    --predictions; the default is the run's own."""
-
-
 ENTRY = Entry(
     name="points",
     summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if "
     "not given",
     config=PointsRunConfig,
-    options=DetectionOptions,
-    evaluation=PointsEvaluation,
+    answers=("threshold",),
     input="points",
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.points.recipe:PointsRecipe",
 )

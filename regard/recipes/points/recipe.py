@@ -8,7 +8,6 @@ Source: lectures, E.3 (set to set: point clouds to boxes); misra2021.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,15 +30,16 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.points import PointReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.detection import ROWS, Detected, DetectionRecipe, query_axis
-from regard.recipes.base.recipe import Examples, File, Prepared
+from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
+from regard.recipes.base.recipe import Dataset, File, Prepared
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections, average_precision_of_clouds
-from regard.recipes.points.config import OtherClouds, PointsRunConfig
+from regard.recipes.points.config import PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from regard.system.compression import plain_name
 
 Clouds = AnnotatedDataset[NDArray[np.float64]]
+_SCALE = "points.json"
 _PATCH = 0.02
 """Side of the place of a group on the top view, as a share of its sides."""
 
@@ -91,16 +91,12 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         assert path is not None
         return read_clouds(path, self.config.data)
 
-    def read_other(self, other: OtherClouds) -> Clouds:
-        return read_clouds(other.test[0], replace(self.config.data, on_bad=other.on_bad))
-
-    def learn(self, folder: Path) -> None:
-        super().learn(folder)
-        CloudScale.measure(self.train.data).save(folder)
+    def fit(self, train: Dataset[Clouds]) -> dict[str, Any]:
+        return super().fit(train) | {_SCALE: CloudScale.measure(train.data)}
 
     def open(self, folder: Path) -> None:
         super().open(folder)
-        self.scale = CloudScale.load(folder, len(self.config.data.features))
+        self.scale = CloudScale.load(folder / _SCALE)
 
     def make_batches(
         self,
@@ -111,8 +107,15 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         is_fixed: bool = True,
         augment: bool = False,
     ) -> CloudBatches:
-        settings = {"rows": rows, "seed": self.run.seed, "is_fixed": is_fixed, "augment": augment}
-        return CloudBatches(data, labels, self.scale, **settings)
+        return CloudBatches(
+            data,
+            labels,
+            self.scale,
+            rows=rows,
+            seed=self.run.seed,
+            is_fixed=is_fixed,
+            augment=augment,
+        )
 
     def model(self) -> Model:
         config = self.config
@@ -130,18 +133,19 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def describe(self) -> str:
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[Clouds], options: Any
-    ) -> dict[str, Any]:
-        batches: CloudBatches = examples.targets
-        boxes = [_from_corner(item.boxes) for item in batches.data.items]
-        detections = [
-            found._replace(boxes=_from_corner(found.boxes))
-            for found in self.detect_all(inference, batches)
-        ]
-        return average_precision_of_clouds(
-            detections, boxes, batches.classes, self.labels.names, threshold=options.threshold
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Clouds]) -> dict[str, Any]:
+        """Return AP25, AP50 and the metrics of each class."""
+        batches: CloudBatches = dataset.targets
+        names, boxes, detections = self.labels.names, [], []
+        for item in batches.data.items:
+            boxes.append(_from_corner(item.boxes))
+        for found in self.detect_all(inference, batches):
+            detections.append(found._replace(boxes=_from_corner(found.boxes)))
+        scores = average_precision_of_clouds(
+            detections, boxes, batches.classes, names, threshold=self.config.threshold
         )
+        metric = "AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes"
+        return scores | {"signature": f"{metric}, classes {', '.join(names)}"}
 
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
         return pad_clouds(arrays)
@@ -160,13 +164,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         parts = score.double().cpu().numpy(), label.cpu().numpy(), boxes, order.cpu().numpy()
         return [Detections(*row) for row in zip(*parts, strict=True)]
 
-    def report(self, inference: ActiveModel, examples: Examples[Clouds]) -> dict[str, Any]:
-        names = ", ".join(self.labels.names)
-        return {
-            "signature": f"AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes, classes {names}"
-        }
-
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, config = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             where = f"input {first + owner}"
@@ -186,9 +184,10 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return prepared
 
     def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]
+        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Detections]
     ) -> Sample:
-        cloud, (found, boxes) = prepared.rows[row], answers[row]
+        cloud, found = prepared.rows[row], outputs[row]
+        boxes = self.shown(found)
         extent = np.array(self.scale.extent)
         places = [
             place_on_top_view(
@@ -213,7 +212,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         )
         pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
         return Sample(
-            title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
+            title=f"{prepared.name_of(row)} -> {count_labels(box.label for box in boxes)}",
             axes={"source": groups, "queries": query_axis(regions)},
             pictures={
                 "image": Image(

@@ -4,19 +4,10 @@ from dataclasses import field
 
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.autoencoders.config import AutoencoderConfig
-from regard.recipes.base.config import ImagesEvaluation
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.training.config import TrainConfig
-
-
-@settings
-class RebuildPrediction:
-    """Prediction options."""
-
-    energy: bool = False
-    """Print the energy F(y) = C + R of each input in place of its code; with --json, beside it."""
 
 
 @settings
@@ -29,6 +20,9 @@ class RebuildRunConfig:
     """The model."""
     batch: Batch = 128
     """Images or vectors per batch."""
+    energy: bool = False
+    """Print the energy F(y) = C + R of each input in place of its code in `predict`; with --json,
+    beside it."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,
@@ -53,9 +47,8 @@ ENTRY = Entry(
     name="rebuild",
     summary="autoencoder of images or numbers; built-in digits if not given",
     config=RebuildRunConfig,
-    options=RebuildPrediction,
-    evaluation=ImagesEvaluation,
+    answers=("energy",),
     input="image",
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING | NO_CLASS_WEIGHTS,
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_CLASS_WEIGHTS),
     recipe="regard.recipes.rebuild.recipe:RebuildRecipe",
 )

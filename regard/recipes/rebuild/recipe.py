@@ -31,24 +31,21 @@ from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import CodeAnswer
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import (
+    ImageShape,
     ImageSplits,
     list_images,
     prepare_pixels,
-    read_shape,
-    save_shape,
 )
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
+from regard.recipes.base.recipe import Answer, Dataset, Prepared, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
 from regard.recipes.rebuild.vectors import (
     VectorBatches,
+    VectorSize,
     VectorSplits,
     prepare_vectors,
-    read_size,
-    save_size,
 )
 from regard.system.compression import plain_name
 from regard.system.progress import track
@@ -67,7 +64,7 @@ class Code(NamedTuple):
     code: Tensor
     """(code,), or integers (rows, columns) if it is quantized."""
     error: float
-    energy: float | None = None
+    energy: float | None
     """F(y), if it was asked for."""
 
 
@@ -100,27 +97,26 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     files_of_folder = ENDINGS
     shape: tuple[int, ...]
 
-    def read(self, split: str, other: Any = None) -> Examples[Any]:
-        return self._splits.read(split, other)
+    def load(self, split: str) -> Dataset[Any]:
+        data: Any = self.config.data
+        return self._splits.load(split, data)
 
-    def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        if split == "train":
-            build_autoencoder(self.config.model, _values_of(examples).shape[1:])
-        self._check_range(_values_of(examples), examples.origin)
+    def encode(self, dataset: Dataset[Any]) -> Dataset[Any]:
+        self._check_range(_values_of(dataset), dataset.origin)
+        return dataset
 
-    def learn(self, folder: Path) -> None:
-        data = self.train.data
-        if isinstance(data, VectorDataset):
-            save_size(folder, data.values.shape[1])
-        else:
-            save_shape(folder, image_shape(data))
+    def fit(self, train: Dataset[Any]) -> dict[str, Any]:
+        self._check_range(_values_of(train), train.origin)
+        if isinstance(train.data, VectorDataset):
+            return {VectorSize.file: VectorSize(train.data.values.shape[1])}
+        return {ImageShape.file: ImageShape(image_shape(train.data))}
 
     def open(self, folder: Path) -> None:
         if isinstance(self._splits, VectorSplits):
-            self._splits.size = read_size(folder)
+            self._splits.size = VectorSize.load(folder / VectorSize.file).size
             self.shape = (self._splits.size,)
         else:
-            self.shape = self._splits.shape = read_shape(folder)
+            self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
 
     def batches(self) -> ImageBatches | VectorBatches:
         values, order = _values_of(self.train), {"size": self.config.batch, "seed": self.run.seed}
@@ -149,24 +145,23 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        pixels = _values_of(self.usable_val)
+        pixels = _values_of(self.encoded_val)
         return {"mse": reconstruction_error(model, pixels), **_codebook_usage(model, pixels)}
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[Any], options: Any
-    ) -> dict[str, Any]:
-        model, pixels = inference.model, _values_of(examples)
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
+        """Return the error, that of PCA of the training data, and the codebook usage."""
+        model, pixels = inference.model, _values_of(dataset)
         size = min(self.numbers, int(np.prod(self.shape)))
-        scores = {"mse": reconstruction_error(model, pixels)}
-        scores["mse_pca"] = pca_error(_values_of(self.train), pixels, size)
-        return scores | _codebook_usage(model, pixels)
-
-    def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
         values = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
         signature = f"{values}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codebook_size} codes"
-        return {"signature": signature}
+        return {
+            "mse": reconstruction_error(model, pixels),
+            "mse_pca": pca_error(_values_of(self.train), pixels, size),
+            **_codebook_usage(model, pixels),
+            "signature": signature,
+        }
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         data = self.config.data
@@ -174,7 +169,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             return list_images(path, data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         if not isinstance(self.config.data, VectorsConfig):
             return prepare_pixels(inputs, first, self.config.data, self.shape)
         prepared = prepare_vectors(inputs, first, self.shape[0])
@@ -185,41 +180,36 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _BATCH)
 
-    def answer(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[Values],
-        options: Any,
-        trace: Trace | None = None,
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Values], trace: Trace | None = None
     ) -> list[Code]:
+        """Return the code of each image or vector, and the error of its reconstruction."""
         model, images = inference.model, _to_tensor(np.stack(rows))
-        codes = model.encode(images.to(device_of(model)))
+        on_device = images.to(device_of(model))
+        codes = model.encode(on_device)
         errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
-        energies = (
-            model.energy(images.to(device_of(model))).tolist()
-            if options.energy
-            else [None] * len(rows)
-        )
+        energies: list[Any] = [None] * len(rows)
+        if self.config.energy:
+            energies = model.energy(on_device).tolist()
         codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
-        return [Code(*answer) for answer in zip(codes, errors.tolist(), energies, strict=True)]
+        return [Code(*output) for output in zip(codes, errors.tolist(), energies, strict=True)]
 
-    def values(self, answers: list[Code]) -> Tensor | list[float]:
-        energies = [answer.energy for answer in answers if answer.energy is not None]
-        return energies or torch.stack([answer.code for answer in answers])
+    def postprocess(self, prepared: Prepared, outputs: Sequence[Code]) -> list[Answer]:
+        answers = []
+        for code, error, energy in outputs:
+            json = {"code": code.tolist(), "error": error}
+            if energy is not None:
+                answers.append(Answer(energy, json | {"energy": energy}, [f"{energy:.6g}"]))
+                continue
+            form = ".4g" if code.is_floating_point() else "d"
+            line = " ".join(format(number, form) for number in code.flatten().tolist())
+            answers.append(Answer(code, json, [line]))
+        return answers
 
-    def lines(self, answer: Code) -> list[str]:
-        if answer.energy is not None:
-            return [f"{answer.energy:.6g}"]
-        code, is_quantized = answer.code.flatten(), not answer.code.is_floating_point()
-        return [
-            " ".join(str(number) if is_quantized else f"{number:.4g}" for number in code.tolist())
-        ]
-
-    def json(self, answer: Code) -> CodeAnswer:
-        found: CodeAnswer = {"code": answer.code.tolist(), "error": answer.error}
-        if answer.energy is not None:
-            found["energy"] = answer.energy
-        return found
+    def stack(self, values: list[Any]) -> Tensor | list[float]:
+        """Return the codes (images, code), integers (images, rows, columns) if they are quantized;
+        or the energies."""
+        return values if self.config.energy else torch.stack(values)
 
     def plot_answer(
         self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
@@ -321,9 +311,9 @@ def _to_tensor(values: np.ndarray) -> Tensor:
     return tensor / 255 if values.dtype == np.uint8 else tensor
 
 
-def _values_of(examples: Examples[Any]) -> Any:
-    """Return the pixels or the vectors of examples."""
-    data = examples.data
+def _values_of(dataset: Dataset[Any]) -> Any:
+    """Return the pixels or the vectors of a dataset."""
+    data = dataset.data
     return data.values if isinstance(data, VectorDataset) else data.pixels
 
 

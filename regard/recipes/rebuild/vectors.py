@@ -1,29 +1,23 @@
 """Vectors of numbers as data and inputs: splits, batches, rows of inputs, the size of a run's
 vectors."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.artifact import Artifact
 from regard.data.batches import Batch, BatchesByCount
 from regard.data.config import VectorsConfig
 from regard.data.held_out import hold_out
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
-from regard.recipes.base.config import OtherImages
-from regard.recipes.base.recipe import Examples, Prepared
-from regard.system.files import read_json
-
-_FILE = "vectors.json"
-_MOST_NUMBERS = 1 << 24
+from regard.recipes.base.recipe import Dataset, Prepared, View
 
 
 class VectorSplits:
@@ -34,13 +28,8 @@ class VectorSplits:
         self.size: int | None = None
         """Size of all vectors, once it is known."""
 
-    def read(self, split: str, other: OtherImages | None) -> Examples[VectorDataset]:
-        """Return the vectors of a split, or of another file."""
-        data = (
-            self.data
-            if other is None
-            else replace(self.data, on_bad=other.on_bad, test=other.test[0])
-        )
+    def load(self, split: str, data: VectorsConfig) -> Dataset[VectorDataset]:
+        """Return the vectors of a split; `data` names those of the test."""
         if split != "test":
             vectors = self._training[split == "val"]
         elif data.test is None:
@@ -48,15 +37,9 @@ class VectorSplits:
         else:
             size = self.size or self._training[0].values.shape[1]
             vectors = read_vectors(data.test, size=size, header=data.header, on_bad=data.on_bad)
-        return Examples(
-            vectors,
-            vectors.origin,
-            len(vectors),
-            input=vectors.values.__getitem__,
-            name=lambda i: " ".join(f"{number:.4g}" for number in vectors.values[i]),
-            on_bad=data.on_bad,
-            skipped=vectors.skipped,
-        )
+        values: Any = vectors.values
+        names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
+        return Dataset(vectors, vectors.origin, values, names=names, notes=vectors.skipped)
 
     @cached_property
     def _training(self) -> tuple[VectorDataset, VectorDataset]:
@@ -106,19 +89,8 @@ def prepare_vectors(inputs: Sequence[Any], first: int, size: int) -> Prepared:
     return prepared
 
 
-def save_size(folder: Path, size: int) -> None:
-    """Write the size of a run's vectors."""
-    content = {"format": "regard-vectors", "version": 1, "size": size}
-    (folder / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+class VectorSize(Artifact):
+    """Size of a run's vectors."""
 
-
-def read_size(folder: Path) -> int:
-    """Read the file of `save_size`. Raises UserError naming the file."""
-    path = folder / _FILE
-    if not path.exists():
-        raise UserError(f"{path} is missing: the run is not complete")
-    content = read_json(path)
-    size = content.get("size") if isinstance(content, dict) else None
-    if type(size) is not int or not 0 < size <= _MOST_NUMBERS:
-        raise UserError(f"{path}: damaged: it must hold the size of the vectors")
-    return size
+    size: int
+    file: ClassVar[str] = "vectors.json"

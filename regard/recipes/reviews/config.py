@@ -4,13 +4,13 @@ torch."""
 from dataclasses import field
 from typing import Literal
 
-from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
+from regard.data.config import LabeledConfig, TokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
-from regard.recipes.base.config import OtherData, RankedPrediction, TextsReading
+from regard.recipes.base.config import NBest
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
-from regard.settings.ranges import Count, FractionBelowOne
+from regard.settings.ranges import FractionBelowOne
 from regard.training.config import TrainConfig
 
 
@@ -40,6 +40,8 @@ class ReviewsRunConfig:
     tokenizer's tokens); bigrams: also bigrams; prefixes: words, prefixes of five letters, and
     bigrams of both. For classes only. (wang2012)
     """
+    n_best: NBest = 1
+    """Number of classes that `predict` prints for each input, most probable first."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,
@@ -71,49 +73,12 @@ class ReviewsRunConfig:
             )
 
 
-@settings
-class LabeledReading(TextsReading):
-    """Options for reading files of texts, with or without labels."""
-
-    text_column: Count | str | None = None
-    """Column of the text: number (from 1) or header name in TSV and CSV, else field name. Default:
-    as in training."""
-
-
-@settings
-class OtherLabeled(LabeledReading, OtherData):
-    """Other texts to evaluate a classifier on, in the format of its training data."""
-
-    test: tuple[str, ...] = ()
-    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; also with .gz. Several are evaluated one by
-    one. Default: the run's test data."""
-    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
-    """File format. auto: by the file suffix or `hf:`."""
-    label_column: tuple[Count | str, ...] = ()
-    """Column of the label, or columns of labels or numbers. Default: as in training."""
-    separator: str = ","
-    """Separator of several labels or numbers in one cell. Default: as in training."""
-    on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops;
-    skip leaves them out and counts them."""
-
-
-@settings
-class ReviewsEvaluation:
-    """Test data."""
-
-    data: OtherLabeled = field(default_factory=OtherLabeled)
-    """Texts to evaluate on instead of the run's own test data."""
-
-
 ENTRY = Entry(
     name="reviews",
     summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if "
     "not given",
     config=ReviewsRunConfig,
-    options=RankedPrediction,
-    evaluation=ReviewsEvaluation,
-    reading=LabeledReading,
+    answers=("n_best",),
     unused=NO_DECODER,
     recipe="regard.recipes.reviews.recipe:ReviewsRecipe",
 )

@@ -28,9 +28,8 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, Prepared, describe_too_long, plan_by_length
+from regard.recipes.base.recipe import Dataset, Prepared, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import (
@@ -41,7 +40,6 @@ from regard.recipes.reviews.naive_bayes import (
 )
 from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
-from regard.system.files import file_limit
 from regard.system.progress import track
 
 _TOKENIZER = "tokenizer.json"
@@ -57,33 +55,22 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     nouns = ("label", "text")
     unit = "texts"
 
-    def read(self, split: str, other: Any = None) -> Examples[Pairs]:
+    def load(self, split: str) -> Dataset[Pairs]:
         data = self.config.data
-        path, held_out = getattr(data, split) if other is None else other.test[0], ()
-        if other is not None:
-            data = replace(replace_shared(data, other), train=path, val=path)
+        path, notes = getattr(data, split), ()
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
-        elif path is None and split == "test":
-            raise UserError(
-                "--data.test must name a file, a folder or a data set (hf:NAME) if --data.train is "
-                "given"
-            )
         elif data.val is None and split != "test":
             train, val, notice = self._held_out
-            pairs, held_out = (train, ()) if split == "train" else (val, (notice,))
+            pairs, notes = (train, ()) if split == "train" else (val, (notice,))
         else:
             pairs = read_labeled(data, path, split)
-        notes = (
-            *(
-                [f"{pairs.origin}: skipped {len(pairs.skipped):,} texts; first: {pairs.skipped[0]}"]
-                if pairs.skipped
-                else []
-            ),
-            *held_out,
-        )
-        own = {"input": pairs.sources.__getitem__, "on_bad": data.on_bad, "skipped": notes}
-        return Examples(pairs, pairs.origin, len(pairs), **own)
+        if pairs.skipped:
+            notes = (
+                f"{pairs.origin}: skipped {len(pairs.skipped):,} texts; first: {pairs.skipped[0]}",
+                *notes,
+            )
+        return Dataset(pairs, pairs.origin, pairs.sources, notes=notes)
 
     @cached_property
     def _held_out(self) -> tuple[Pairs, Pairs, str]:
@@ -94,80 +81,44 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         labels = [(target,) for target in pairs.targets] if data.target == "class" else None
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
-    def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
-        super().check_examples(split, examples)
-        pairs = examples.data
-        if split != "train" and getattr(self.config.data, split) is not None:
-            known = set(self.train.data.sources)
-            both = [i for i, text in enumerate(pairs.sources) if text in known]
-            if both:
-                self.notify(
-                    f"{pairs.origin}: {len(both):,} of {len(pairs):,} texts also occur in "
-                    f"training; first: "
-                    f"{pairs.where(both[0])}"
-                )
-        if split == "train" and self.config.data.target == "class":
-            first: dict[str, int] = {}
-            for i, text in enumerate(pairs.sources):
-                first.setdefault(text, i)
-            other = [
-                i for i, (text, label) in enumerate(pairs) if pairs.targets[first[text]] != label
-            ]
-            if other:
-                before = first[pairs.sources[other[0]]]
-                self.notify(
-                    f"{pairs.origin}: {len(other):,} texts have another label than an equal text "
-                    f"before; first: "
-                    f"{pairs.where(other[0])} ({pairs.targets[other[0]]!r}) and line "
-                    f"{pairs.lines[before]} "
-                    f"({pairs.targets[before]!r})"
-                )
-
     def label_texts(self, data: Pairs) -> Sequence[str]:
         return data.targets
 
     def take(self, data: Pairs, keep: Sequence[int]) -> list[str]:
         return [data.sources[i] for i in keep]
 
-    def usable(self, examples: Examples[Pairs]) -> Examples[list[str]]:
-        usable = super().usable(examples)
-        whole, texts = usable.data, [self.shorten(text) for text in usable.data]
-        cut = [
-            i
-            for i, (before, text) in enumerate(zip(whole, texts, strict=True))
-            if len(text) < len(before)
-        ]
-        limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
-        note = f"{examples.origin}: {len(cut):,} of {len(whole):,} texts are longer than {limit}, and cut there"
-        notes = (*usable.skipped, *([note] if cut else []))
-        return replace(
-            usable, data=texts, input=texts.__getitem__, name=whole.__getitem__, skipped=notes
-        )
+    def encode(self, dataset: Dataset[Pairs]) -> Dataset[list[str]]:
+        """Return the texts with a valid target, cut to data.max_length tokens."""
+        encoded = super().encode(dataset)
+        whole, texts = encoded.data, [self.shorten(text) for text in encoded.data]
+        num_cut = sum(map(len, texts)) < sum(map(len, whole))
+        notes = encoded.notes
+        if num_cut:
+            limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
+            notes = (*notes, f"{dataset.origin}: texts longer than {limit} are cut there")
+        return replace(encoded, data=texts, inputs=texts, names=whole, notes=notes)
 
-    def learn(self, folder: Path) -> None:
-        pairs, raw = self.train.data, self.raw_targets(self.train)
-        tokenizer = self.take_over(
-            lambda init: Tokenizer.load(init / _TOKENIZER),
-            lambda: Tokenizer.train(pairs.sources, self.config.tokenizer, origin=pairs.origin),
-        )
-        tokenizer.save(folder / _TOKENIZER)
+    def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
+        pairs, raw = train.data, self.raw_targets(train)
         target = self.kind.fit(raw, self.config.data)
-        target.save(folder)
+        self.tokenizer = self.fit_tokenizer(
+            pairs.sources, self.config.tokenizer, origin=pairs.origin
+        )
+        artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
         if self.feature_kinds is not None:
             assert isinstance(target, ClassTarget)
-            self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
             keep, classes = target.encode(raw)
-            texts = (self._segment(self.shorten(pairs.sources[i])) for i in keep)
-            try:
-                sizes = {"num_classes": len(target.names), "kinds": self.feature_kinds}
-                ratios = LogCountRatios.from_texts(texts, classes, **sizes)
-            except UserError as error:
-                raise UserError(f"{pairs.origin}: {error}") from error
-            ratios.save(folder / _COUNTS)
+            artifacts[_COUNTS] = LogCountRatios.from_texts(
+                (self._segment(self.shorten(pairs.sources[i])) for i in keep),
+                classes,
+                num_classes=len(target.names),
+                kinds=self.feature_kinds,
+            )
+        return artifacts
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
-        self.target = self.kind.load(folder, self.config.data)
+        self.set_target(self.kind.load(folder, self.config.data))
         if self.feature_kinds is not None:
             assert isinstance(self.target, ClassTarget)
             self.ratios = LogCountRatios.load(
@@ -180,9 +131,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return None if self.config.naive_bayes == "none" else self.config.naive_bayes
 
     def batches(self) -> LabeledBatches:
-        train = self.load_usable(self.train)
+        train = self.read_encoded(self.train)
         return LabeledBatches(
-            self.encode(train.data),
+            self.encode_texts(train.data),
             train.targets,
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
@@ -219,43 +170,40 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def describe(self) -> str:
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"
 
-    def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
-        texts = self.encode(examples.data)
+    def evaluation_batches(self, dataset: Dataset[list[str]]) -> Iterator[Any]:
+        texts = self.encode_texts(dataset.data)
         budget, extend = (
             max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))),
-            self._compute_ratios(examples),
+            self._compute_ratios(dataset),
         )
-        batches = LabeledBatches(
-            texts, examples.targets, batch_tokens=budget, seed=0, extend=extend
-        )
-        return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(examples)))
+        batches = LabeledBatches(texts, dataset.targets, batch_tokens=budget, seed=0, extend=extend)
+        return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(dataset)))
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        given = self.reading
+        data: Any = self.config.data
         texts = read_sources(
             path,
             "text",
-            column=given.text_column,
-            most=1 + max(1, len(self.config.data.label_column)),
-            header=given.header,
-            format=given.format,
+            column=data.text_column,
+            most=1 + max(1, len(data.label_column)),
+            header=data.header,
+            format=data.format,
         )
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
         return self.tokenizer.shorten(value, self.config.data.max_length)
 
-    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
         prepared, most = Prepared(len(inputs)), self.config.data.max_length
         for owner, given in enumerate(inputs):
             text = given.strip()
             if not text:
                 raise UserError(f"input {first + owner} is empty: it has no words to classify")
-            ids = self.encode([text])[0].tolist()
+            ids = self.encode_texts([text])[0].tolist()
             if len(ids) > most:
-                raise UserError(
-                    describe_too_long(first + owner, len(ids), self.tokenizer.noun, most)
-                )
+                size = f"{len(ids)} {self.tokenizer.noun}"
+                raise UserError(f"input {first + owner} has {size}, more than {most}")
             ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
             prepared.add(owner, (ids, ratios), text)
         return prepared
@@ -274,7 +222,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")}
         )
 
-    def encode(self, texts: Sequence[str]) -> Ragged:
+    def encode_texts(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts."""
         return Ragged.from_sequences(ids or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
@@ -282,7 +230,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return self.tokenizer.segment(text) or [""]
 
     def _compute_ratios(
-        self, examples: Examples[list[str]], own: NDArray[Any] | None = None
+        self, dataset: Dataset[list[str]], own: NDArray[Any] | None = None
     ) -> Callable[[Padded, Sequence[int]], RatioTexts] | None:
         """Return a function that attaches the log-count ratios of these texts to a batch; None:
         without ratios.
@@ -291,16 +239,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """
         if self.ratios is None:
             return None
-        texts = examples.data
+        texts = dataset.data
         classes = [None] * len(texts) if own is None else own.tolist()
-        ratios, size = [], 0
+        ratios = []
         for text, label in zip(texts, classes, strict=True):
             ratios.append(self.ratios.compute(self._segment(text), label))
-            size += ratios[-1].nbytes
-            if size > file_limit():
-                raise UserError(
-                    f"{examples.origin}: the log-count ratios of {len(texts):,} texts and their "
-                    f"classes take more "
-                    f"than {file_limit():,} bytes: set --naive-bayes none."
-                )
         return lambda source, indices: attach_ratios(source, [ratios[i] for i in indices])

@@ -1,15 +1,13 @@
 """Settings of the recipe `tags`: token tagging. Importing them needs no torch."""
 
 from dataclasses import field
-from typing import Literal
 
-from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
+from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import OtherData, TableReading
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
-from regard.settings.ranges import Count, FractionBelowOne
+from regard.settings.ranges import FractionBelowOne
 from regard.training.config import TrainConfig
 
 
@@ -63,46 +61,11 @@ class TagsRunConfig:
             )
 
 
-@settings
-class TaggedReading(TableReading):
-    """Options for reading files of sentences, with or without tags."""
-
-    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
-    """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""
-    token_column: Count | str | None = None
-    """Column of the tokens: number (from 1) or header name, else field name. Default: as in
-    training."""
-
-
-@settings
-class OtherTagged(TaggedReading, OtherData):
-    """Other sentences to evaluate a tagger on."""
-
-    test: tuple[str, ...] = ()
-    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one.
-    Default: the run's test data."""
-    tag_column: Count | str | None = None
-    """Column of the tags, as `token_column`. Default: as in training."""
-    on_bad: OnBad = "error"
-    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error
-    stops; skip leaves them out and counts them."""
-
-
-@settings
-class TagsEvaluation:
-    """Test data."""
-
-    data: OtherTagged = field(default_factory=OtherTagged)
-    """Sentences to evaluate on instead of the run's own test data."""
-
-
 ENTRY = Entry(
     name="tags",
     summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not "
     "given",
     config=TagsRunConfig,
-    evaluation=TagsEvaluation,
-    reading=TaggedReading,
     unused=NO_DECODER,
     recipe="regard.recipes.tags.recipe:TagsRecipe",
 )

@@ -7,7 +7,6 @@ from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ForecasterConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
@@ -63,29 +62,11 @@ class TracksRunConfig:
             )
 
 
-@settings
-class OtherTracks(OtherData):
-    """Other recordings to evaluate a forecaster on."""
-
-    test: tuple[str, ...] = ()
-    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test
-    data, as a whole."""
-
-
-@settings
-class TracksEvaluation:
-    """Test data."""
-
-    data: OtherTracks = field(default_factory=OtherTracks)
-    """Recordings to evaluate on instead of the run's own test data."""
-
-
 ENTRY = Entry(
     name="tracks",
     summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
     config=TracksRunConfig,
-    evaluation=TracksEvaluation,
     input="tracks",
-    unused=NO_DECODER | BATCHES_BY_COUNT | NO_SMOOTHING,
+    unused=(*NO_DECODER, *BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.tracks.recipe:TracksRecipe",
 )

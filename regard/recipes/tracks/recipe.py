@@ -40,12 +40,13 @@ from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import TracksAnswer
 from regard.recipes.base.recipe import (
-    Examples,
+    Answer,
+    Dataset,
     File,
     Prepared,
     Recipe,
+    View,
     describe_skipped,
     plan_by_count,
 )
@@ -84,13 +85,6 @@ class Scene(NamedTuple):
     origin: NDArray[np.float64]
 
 
-class Forecast(NamedTuple):
-    """Predicted trajectories (people, predicted, 2) of a group."""
-
-    group: TrackGroup
-    paths: NDArray[np.float64]
-
-
 def displacement_errors(paths: Tensor, target: Tensor) -> tuple[float, float]:
     """Return ADE and FDE of trajectories (people, predicted, 2)."""
     distance = (paths - target).norm(dim=-1)
@@ -107,57 +101,51 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     monitored = ("ade", "fde")
     higher_is_better = False
 
-    def read(self, split: str, other: Any = None) -> Examples[TrackWindows]:
+    def load(self, split: str) -> Dataset[TrackWindows]:
         data = self.config.data
-        paths = getattr(data, split) if other is None else list(other.test)
-        held_out: tuple[str, ...] = ()
+        paths, notes = getattr(data, split), ()
         if not paths and not data.train:
             windows = make_tracks(split, self.run.seed, data)
         elif not data.val and split != "test":
             train, val, notice = self._held_out
-            windows, held_out = (train, ()) if split == "train" else (val, (notice,))
+            windows, notes = (train, ()) if split == "train" else (val, (notice,))
         else:
             windows = read_windows(paths, data)
 
         def read_input(i: int) -> NDArray[np.float64]:
-            return windows.positions[
-                windows.offsets[i] : windows.offsets[i + 1], : data.observed
-            ].copy()
+            first, end = windows.offsets[i : i + 2]
+            return windows.positions[first:end, : data.observed].copy()
 
-        notes = describe_skipped(windows.origin, "lines", windows.skipped)
-        notes = (*notes, *held_out)
-        return Examples(
-            windows, windows.origin, len(windows.offsets) - 1, input=read_input, skipped=notes
-        )
+        inputs = View(len(windows.offsets) - 1, read_input)
+        skipped = describe_skipped(windows.origin, "lines", windows.skipped)
+        return Dataset(windows, windows.origin, inputs, notes=(*skipped, *notes))
 
     @cached_property
     def _held_out(self) -> tuple[TrackWindows, TrackWindows, str]:
         """Training and validation windows of the training recordings."""
         return read_training_windows(self.config.data)
 
-    def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
+    def encode(self, dataset: Dataset[TrackWindows]) -> Dataset[TrackWindows]:
         kind = SceneBatches if self.config.model.joint else TrackBatches
-        return replace(examples, targets=kind(examples.data, self.config.data, rows=_ROWS, seed=0))
+        return replace(dataset, targets=kind(dataset.data, self.config.data, rows=_ROWS, seed=0))
 
-    def learn(self, folder: Path) -> None:
-        pass
+    def fit(self, train: Dataset[TrackWindows]) -> dict[str, Any]:
+        return {}  # positions are not scaled
 
     def open(self, folder: Path) -> None:
         pass
 
     def batches(self) -> TrackBatches | SceneBatches:
-        settings = {"rows": self.config.batch, "seed": self.run.seed}
-        kind = SceneBatches if self.config.model.joint else TrackBatches
-        return kind(self.train.data, self.config.data, augment=True, **settings)
+        kind, rows = SceneBatches if self.config.model.joint else TrackBatches, self.config.batch
+        return kind(self.train.data, self.config.data, augment=True, rows=rows, seed=self.run.seed)
 
     def model(self) -> Model:
         data = self.config.data
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
 
-    def score(
-        self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any
-    ) -> dict[str, Any]:
-        batches: TrackBatches | SceneBatches = examples.targets
+    def metrics(self, inference: ActiveModel, dataset: Dataset[TrackWindows]) -> dict[str, Any]:
+        """Return ADE and FDE of the model and of the constant-velocity baseline."""
+        batches: TrackBatches | SceneBatches = dataset.targets
         paths, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
             batch = batches.collate(0, rows)
@@ -179,20 +167,19 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         target = torch.cat(targets)
         ade, fde = displacement_errors(torch.cat(paths), target)
         baseline_ade, baseline_fde = displacement_errors(torch.cat(baselines), target)
+        data = self.config.data
+        sizes = f"{data.observed} positions to {data.predicted}, at least {data.min_agents} people"
+        kind = "all people of a window at once" if self.config.model.joint else "one at a time"
         return {
             "ade": ade,
             "fde": fde,
             "ade_constant_velocity": baseline_ade,
             "fde_constant_velocity": baseline_fde,
+            "examples": len(dataset.data),
+            "signature": f"{sizes}, {kind}",
         }
 
-    def report(self, inference: ActiveModel, examples: Examples[TrackWindows]) -> dict[str, Any]:
-        data = self.config.data
-        sizes = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people"
-        kind = "all people of a window at once" if self.config.model.joint else "one prediction"
-        return {"examples": len(examples.data), "signature": f"{sizes}, {kind}"}
-
-    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             group = self._to_group(given, f"input {first + owner}", prepared.notes)
@@ -217,72 +204,54 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             return plan_scenes([len(scene.history) for scene in rows], _ROWS)
         return plan_by_count(rows, _ROWS)
 
-    def answer(
-        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[NDArray[np.float64]]:
+        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of
+        each scene."""
+        model = inference.model
         if self.config.model.joint:
-            paths = (
-                _predict_paths(inference.model, pad_scenes([scene.history for scene in rows]))
-                .double()
-                .numpy()
-            )
-            return [
-                scene.origin + path[: len(scene.history)]
-                for scene, path in zip(rows, paths, strict=True)
-            ]
+            source = pad_scenes([scene.history for scene in rows])
+            paths = _predict_paths(model, source).double().numpy()
+            pairs = zip(rows, paths, strict=True)
+            return [scene.origin + path[: len(scene.history)] for scene, path in pairs]
         history, counts, rotations, last = (np.stack(column) for column in zip(*rows, strict=True))
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
-        return list(last + _predict_paths(inference.model, source).double().numpy() @ rotations)
+        return list(last + _predict_paths(model, source).double().numpy() @ rotations)
 
-    def join(
-        self, prepared: Prepared, answers: Sequence[NDArray[np.float64]], options: Any
-    ) -> list[Forecast]:
-        people: list[list[int]] = [[] for _ in range(prepared.count)]
-        for row, owner in enumerate(prepared.owner):
-            people[owner].append(row)
-        if self.config.model.joint:
-            return [Forecast(prepared.facts[row][0], answers[row]) for (row,) in people]
-        return [
-            Forecast(prepared.facts[rows[0]][0], np.stack([answers[row] for row in rows]))
-            for rows in people
-        ]
-
-    def values(self, answers: list[Forecast]) -> list[NDArray[np.float64]]:
-        return [answer.paths for answer in answers]
-
-    def lines(self, answer: Forecast) -> list[str]:
-        names, paths = answer.group.names, answer.paths
-        return [
-            f"{format_number(frame)}\t{name}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
-            for t, frame in enumerate(self._frames(answer))
-            for i, name in enumerate(names)
-        ]
-
-    def json(self, answer: Forecast) -> TracksAnswer:
-        rows = zip(answer.group.names, answer.paths.tolist(), strict=True)
-        return {
-            "frames": [*self._frames(answer)],
-            "tracks": [{"id": name, "positions": positions} for name, positions in rows],
-        }
+    def postprocess(
+        self, prepared: Prepared, outputs: Sequence[NDArray[np.float64]]
+    ) -> list[Answer]:
+        answers: list[Answer] = []
+        row = 0
+        while row < len(outputs):  # the rows of an input follow each other
+            group: TrackGroup = prepared.facts[row][0]
+            if self.config.model.joint:
+                paths, row = outputs[row], row + 1
+            else:
+                end = row + len(group.names)
+                paths, row = np.stack(outputs[row:end]), end
+            answers.append(_to_answer(group, paths))
+        return answers
 
     def sample(
         self,
         inference: ActiveModel,
         prepared: Prepared,
         row: int,
-        answers: Sequence[NDArray[np.float64]],
+        outputs: Sequence[NDArray[np.float64]],
     ) -> Sample | None:
         if self.config.model.joint:
-            group, count = prepared.facts[row][0], len(answers[row])
+            group, count = prepared.facts[row][0], len(outputs[row])
             places = tuple((float(i),) for i in range(count))
             people = Axis(labels=tuple(group.names), kind="person", picture="plane", places=places)
             title = f"{prepared.name_of(row)}: {count} {'people' if count > 1 else 'person'}"
             return Sample(
                 title=title,
                 axes={"source": people},
-                pictures={"plane": _plane(group, answers[row])},
+                pictures={"plane": _plane(group, outputs[row])},
             )
-        (group, person, shared), (x, y) = prepared.facts[row], answers[row][-1]
+        (group, person, shared), (x, y) = prepared.facts[row], outputs[row][-1]
         if person >= _SHOWN:
             return None
         shown = [person, *_nearest(group.tracks, person, self.config.data.neighbors)]
@@ -290,21 +259,12 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         places = tuple((float(i),) for i in shown)
         if not shared:  # one picture for all people
             first = row - person
-            shared["plane"] = _plane(group, answers[first : first + len(group.names)])
+            shared["plane"] = _plane(group, outputs[first : first + len(group.names)])
         return Sample(
             title=f"{prepared.name_of(row)}: {group.names[person]} -> ({x:.2f}, {y:.2f})",
             axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)},
             pictures=dict(shared),
         )
-
-    def check_log_prob(self) -> None:
-        raise UserError(self.no_probability_message("positions"))
-
-    @staticmethod
-    def _frames(answer: Forecast) -> list[float]:
-        """Return the predicted frames."""
-        *_, before, last = answer.group.frames
-        return [last + (t + 1) * (last - before) for t in range(answer.paths.shape[1])]
 
     def _to_group(self, given: Any, where: str, notes: list[str]) -> TrackGroup:
         """Return ids, positions and frames of the tracks; ids and frames of arrays are their
@@ -353,6 +313,19 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return TrackGroup(
             ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last
         )
+
+
+def _to_answer(group: TrackGroup, paths: NDArray[np.float64]) -> Answer:
+    """Return the predicted paths (people, predicted, 2) of a group."""
+    *_, before, last = group.frames
+    frames = [last + (t + 1) * (last - before) for t in range(paths.shape[1])]
+    lines, tracks = [], []
+    for t, frame in enumerate(frames):
+        for name, (x, y) in zip(group.names, paths[:, t], strict=True):
+            lines.append(f"{format_number(frame)}\t{name}\t{x:.3f}\t{y:.3f}")
+    for name, positions in zip(group.names, paths.tolist(), strict=True):
+        tracks.append({"id": name, "positions": positions})
+    return Answer(paths, {"frames": frames, "tracks": tracks}, lines)
 
 
 @torch.no_grad()

@@ -6,12 +6,7 @@ from typing import Annotated
 from regard.data.config import PairsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.recipes.base.config import (
-    PairsEvaluation,
-    PairsPrediction,
-    PairsReading,
-    limit_input_length,
-)
+from regard.recipes.base.config import limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -65,21 +60,12 @@ class TranslateRunConfig:
         return limit_input_length(self.data.max_length, self.model)
 
 
-@settings
-class TranslateEvaluation(PairsEvaluation):
-    """Test data, decoding options and the settings of BLEU."""
-
-    bleu: BleuConfig = field(default_factory=BleuConfig)
-    """Settings of BLEU; the defaults are the run's own."""
-
-
 ENTRY = Entry(
     name="translate",
     summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
     config=TranslateRunConfig,
-    options=PairsPrediction,
-    evaluation=TranslateEvaluation,
-    reading=PairsReading,
+    answers=("decode",),
+    scores=("bleu",),
     needs_data=True,
     recipe="regard.recipes.translate.recipe:TranslateRecipe",
 )

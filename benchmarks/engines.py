@@ -2,7 +2,7 @@
 outputs.
 
     python -m benchmarks.engines RUN [--count 1000] [--threads 2] [--beams 1 5] [--rounds 3] [--one]
-        [--contestants torch:::1 torch ctranslate2 ctranslate2:int8:1:2]
+        [--contestants torch:::1 torch compiled compiled:int8:1:2]
     python -m benchmarks.engines RUN --data FOLDER ...      # Multi30k's test_2016_flickr in place
     of the run's test
 
@@ -94,9 +94,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--one", action="store_true")
-    parser.add_argument(
-        "--contestants", nargs="+", default=["torch", "ctranslate2", "ctranslate2:int8"]
-    )
+    parser.add_argument("--contestants", nargs="+", default=["torch", "compiled", "compiled:int8"])
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []

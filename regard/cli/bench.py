@@ -41,8 +41,8 @@ class BenchOptions(UseOptions):
     """File or folder of inputs for inference, read as for `predict`; the run's test data if not
     given."""
     engine: tuple[str, ...] = ("auto",)
-    """Inference engines to measure: auto, torch, compiled, ctranslate2; one or several (--engine
-    torch compiled)."""
+    """Inference engines to measure: auto, torch, compiled; one or several (--engine torch
+    compiled)."""
     json: bool = False
     """Print one JSON object instead of tables."""
 

@@ -1,12 +1,9 @@
 """Names and settings of engines. Imports no torch, so that the command line shows its help quickly.
 
-    torch         the model itself, step by step: runs every model, and its attention can be
-    recorded
-    compiled      Transformers that generate text (encoder-decoder or language model): the whole
-                  search in compiled loops over packed weights
-    ctranslate2   the model converted to CTranslate2, a decoder in C++ (pip install
-    "regard[ctranslate2]")
-    auto          compiled if it supports the model and is optimized for the processor, else torch
+    torch       the model itself, step by step: runs every model, and its attention can be recorded
+    compiled    Transformers that generate text (encoder-decoder or language model): the whole
+                search in compiled loops over packed weights
+    auto        compiled if it supports the model and is optimized for the processor, else torch
 
 The outputs of all engines are equal up to rounding.
 """
@@ -16,13 +13,7 @@ from typing import Literal
 from regard.settings.declare import settings
 from regard.settings.ranges import Threads
 
-ENGINES = {
-    "torch": "regard.engines.torch",
-    "compiled": "regard.engines.compiled.engine",
-    "ctranslate2": "regard.engines.ctranslate2.engine",
-}
-"""Module of each engine (see `regard.engines.registry.EngineModule`), imported when the engine is
-first used."""
+ENGINES = ("torch", "compiled")
 
 
 @settings
@@ -32,13 +23,12 @@ class EngineConfig:
     Raises: ValueError naming the setting that is out of range.
     """
 
-    engine: Literal["auto", "torch", "compiled", "ctranslate2"] = "auto"
+    engine: Literal["auto", "torch", "compiled"] = "auto"
     """Engine that decodes with a trained model: torch, the reference; compiled, loops over packed
-    weights; ctranslate2, a converted copy in C++; all with the same outputs. auto: compiled if it
-    supports the model, else torch."""
+    weights with the same outputs. auto: compiled if it supports the model, else torch."""
     compute_type: str | None = None
     """Data type of the computation, such as float32 or int8; float32 if not given. The supported
-    types depend on the engine and the machine."""
+    types depend on the engine."""
     workers: Threads | None = None
     """Number of batches that are decoded in parallel and share the threads; chosen by the engine if
     not given."""

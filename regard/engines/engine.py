@@ -28,6 +28,9 @@ from regard.decode.hypothesis import Hypothesis, Rules
 from regard.layers.forms import TextForm
 from regard.trace import Trace
 
+Ids = Sequence[Sequence[int]]
+"""Sentences or prompts, as ids."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,19 +44,16 @@ class Limits:
     """Size of the target vocabulary."""
     positions: int | None = None
     """Number of learned positions."""
-    slide_refusal: str | None = None
-    """Reason why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a
+    unsupported_slide_reason: str | None = None
+    """Why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a
     clause."""
 
 
 def limits_of(form: TextForm) -> Limits:
     """Return the limits of a form."""
-    is_added = form.core.positions is not None
-    reason = (
-        "its positions are added to the items, and would run beyond the context"
-        if is_added
-        else None
-    )
+    reason = None
+    if form.core.positions is not None:
+        reason = "its positions are added to the items, and would run beyond the context"
     target_ids = len(form.writer.output.weight)
     source_ids = target_ids if form.source is None else len(form.source.weight)
     return Limits(form.source is not None, source_ids, target_ids, form.max_positions, reason)
@@ -62,8 +62,7 @@ def limits_of(form: TextForm) -> Limits:
 class Engine(ABC):
     """Trained model, ready to decode; created by `regard.engines.registry.prepare`.
 
-    Engines other than torch are snapshots, like exports: they decode with a copy of the model from
-    when they were created, and later changes of the model have no effect.
+    Except for the torch engine it owns a copy of the model: later changes have no effect.
     """
 
     name: str
@@ -83,21 +82,14 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(
-        self,
-        sentences: Sequence[Sequence[int]],
-        *,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None,
+        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
         """Implement `search` for inputs within the limits."""
 
     @abstractmethod
     def _generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Ids,
         config: SampleConfig,
         *,
         window: int | None,
@@ -109,7 +101,7 @@ class Engine(ABC):
 
     def search(
         self,
-        sentences: Sequence[Sequence[int]],
+        sentences: Ids,
         *,
         config: DecodeConfig,
         bos: int,
@@ -117,26 +109,21 @@ class Engine(ABC):
         pad: int,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence (ids as the model reads them), best first, in the
-        given order.
+        """Return the hypotheses of each sentence of ids, best first.
 
         PAD and BOS are never generated.
-        trace:  receives the steps and the outputs (regard.trace); only with an engine that
-        `traces`.
-        Raises: ValueError if a sentence holds no ids, or an id outside the vocabulary, or for a
-                trace with an engine that does not trace; TypeError if the model is not an
-                encoder-decoder.
+        trace:  receives the steps and the outputs; only with an engine that `traces`.
+        Raises: ValueError for a sentence without ids, an id outside the vocabulary, or a trace that
+                the engine does not support; TypeError if the model is not an encoder-decoder.
         """
         self._check_trace(trace)
         limits = self.limits
         if not limits.is_encoder_decoder:
-            raise TypeError(
-                "`search` needs an encoder-decoder, got a language model: use `generate`"
-            )
+            raise TypeError("`search` needs an encoder-decoder, got a language model")
         check_sentences(sentences, limits.source_ids)
         check_specials(bos=bos, eos=eos, pad=pad, vocab=limits.target_ids)
         check_positions(max(map(len, sentences), default=0), limits.positions)
-        return self._search(sentences, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
+        return self._search(sentences, config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def search_images(
         self,
@@ -153,13 +140,11 @@ class Engine(ABC):
 
         Raises: TypeError, except in the torch engine: no other reads images.
         """
-        raise TypeError(
-            f"`search_images` needs engine 'torch', got {self.name!r}, which reads token ids"
-        )
+        raise TypeError(f"engine {self.name!r} reads token ids, not images")
 
     def generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Ids,
         config: SampleConfig,
         *,
         window: int | None,
@@ -170,42 +155,35 @@ class Engine(ABC):
         """Return config.length tokens that continue each prompt.
 
         window: maximum context length, and then config.context applies (regard.decode.sample);
-        None: unlimited.
+                None: unlimited.
         seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in
                 another one, except at temperature 0.
         banned: ids that are never drawn.
         trace:  as in `search`; row i of its samples is prompt i.
-        Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary, or for a
-                trace with an engine that does not trace, or for a context that slides with a model
-                or an engine that cannot drop keys and values; TypeError if the model is not a
-                language model.
+        Raises: ValueError for an empty prompt, an id outside the vocabulary, a trace that the
+                engine does not support, or a context that slides if the model cannot drop keys and
+                values; TypeError if the model is not a language model.
         """
         self._check_trace(trace)
         limits = self.limits
         if limits.is_encoder_decoder:
-            raise TypeError(
-                "`generate` needs a language model, got an encoder-decoder: use `search`"
-            )
+            raise TypeError("`generate` needs a language model, got an encoder-decoder")
         check_prompts(prompts, seeds=seeds, banned=banned, window=window, vocab=limits.target_ids)
-        if config.context == "slide" and window is not None and limits.slide_refusal is not None:
-            raise ValueError(
-                f"context must be restart or last, since {limits.slide_refusal}, got slide"
-            )
+        reason = limits.unsupported_slide_reason
+        if config.context == "slide" and window is not None and reason is not None:
+            raise ValueError(f"context must be restart or last, since {reason}, got slide")
         if not prompts:
             return []
-        check_positions(
-            num_positions(max(map(len, prompts)), config.length, window), limits.positions
-        )
+        # The last new token is not read.
+        longest = max(map(len, prompts)) + config.length - 1
+        check_positions(longest if window is None else min(window, longest), limits.positions)
         return self._generate(
             prompts, config, window=window, seeds=seeds, banned=banned, trace=trace
         )
 
     def _check_trace(self, trace: Trace | None) -> None:
         if trace is not None and not self.traces:
-            raise ValueError(
-                f"trace must be None with engine {self.name!r}, which records nothing; use engine "
-                f"'torch'"
-            )
+            raise ValueError(f"engine {self.name!r} records no trace; use engine 'torch'")
 
 
 def _check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
@@ -215,7 +193,7 @@ def _check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
         raise ValueError(f"ids must be from 0 to {vocab - 1}, got {outside} in {where}")
 
 
-def check_sentences(sentences: Sequence[Sequence[int]], vocab: int | None) -> None:
+def check_sentences(sentences: Ids, vocab: int | None) -> None:
     """Raise ValueError for a sentence without ids, or with an id outside the source vocabulary."""
     for number, sentence in enumerate(sentences):
         if not len(sentence):
@@ -232,7 +210,7 @@ def check_specials(*, bos: int, eos: int, pad: int, vocab: int | None) -> None:
 
 
 def check_prompts(
-    prompts: Sequence[Sequence[int]],
+    prompts: Ids,
     *,
     seeds: Sequence[int],
     banned: Sequence[int],
@@ -262,13 +240,6 @@ def check_positions(count: int, limit: int | None) -> None:
         raise ValueError(
             f"position must be at most {limit}, the number of learned positions, got {count}"
         )
-
-
-def num_positions(longest: int, length: int, window: int | None) -> int:
-    """Return the number of positions that a prompt and `length` new tokens need; the last new token
-    is not read."""
-    longest += length - 1
-    return longest if window is None else min(window, longest)
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:

@@ -47,15 +47,12 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def logits(
-    form: TextForm, source: Tensor | None, target: Tensor, *, largest: float = math.inf
-) -> Tensor:
-    """Return the logits (target, vocab) of the token after each of `target`; source is None for a
-    language model.
+def logits(form: TextForm, source: Tensor | None, target: Tensor) -> Tensor:
+    """Return the logits (target, vocab) of the token after each of `target`.
 
-    form:   a form without unsupported features (regard.engines.lowering.unsupported_features).
-    Raises: ValueError or RuntimeError if sizes of the form do not match, or an item exceeds
-            `largest`.
+    form:   a form that `regard.engines.lowering.lower` returned.
+    source: None for a language model.
+    Raises: ValueError or RuntimeError if sizes of the form do not match.
     """
     core, writer = form.core, form.writer
     _require(
@@ -71,28 +68,21 @@ def logits(
     items = _add_positions(form, _embed(writer.inputs, target))
     for block in core.decoder:
         items = _block(block, items, memory, causal=True)
-    is_in_range = math.isinf(largest) or bool((items.abs() <= largest).all())  # False for NaN
-    _require(is_in_range, f"its items exceed {largest:g}, whose squares may overflow float32")
     return _scores(writer.output, _normalize_last(core.decoder_norm, items))
 
 
-def probe(form: TextForm, model: Any, *, largest: float) -> None:
+def probe(form: TextForm, model: Any) -> None:
     """Run the model for a few steps and compare its logits with those of the form.
-
-    largest: limit of items before the last norm, for engines that do not report when their squares
-             overflow.
 
     Raises: NoFormError with the reason if they differ or cannot be computed.
     """
-    max_length = form.max_positions or max(_LENGTHS)
-    lengths = [min(length, max_length) for length in _LENGTHS]
-    steps = min(_STEPS, max_length)
-    targets = torch.stack(
-        [_ids(len(form.writer.output.weight), steps, row) for row in range(len(lengths))]
-    )
+    limit = form.max_positions or max(_LENGTHS)
+    steps, rows = min(_STEPS, limit), range(len(_LENGTHS))
+    targets = torch.stack([_ids(len(form.writer.output.weight), steps, row) for row in rows])
     sources = None
     if form.source is not None:
-        sources = [_ids(len(form.source.weight), length, row) for row, length in enumerate(lengths)]
+        ids = len(form.source.weight)
+        sources = [_ids(ids, min(_LENGTHS[row], limit), row) for row in rows]
     try:
         # Weights created in inference mode are only read here.
         with (
@@ -102,28 +92,21 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
         ):
             expected = _steps_of(model, sources, targets)
             actual = torch.stack(
-                [
-                    logits(form, None if sources is None else sources[row], target, largest=largest)
-                    for row, target in enumerate(targets)
-                ]
+                [logits(form, None if sources is None else sources[r], targets[r]) for r in rows]
             )
     except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
-        raise NoFormError(
-            model, f"cannot be computed: {str(error).splitlines()[0][:200]}"
-        ) from error
+        reason = str(error).splitlines()[0][:200]
+        raise NoFormError(model, f"cannot be computed: {reason}") from error
     if actual.shape != expected.shape:
-        raise NoFormError(
-            model,
-            f"gives logits of shape {tuple(expected.shape)}, but its modules give "
-            f"{tuple(actual.shape)}",
-        )
+        shapes = f"{tuple(expected.shape)}, but its modules give {tuple(actual.shape)}"
+        raise NoFormError(model, f"gives logits of shape {shapes}")
     finite = expected.isfinite()  # logits that are not finite are an error in every engine
-    difference = (actual - expected)[finite].abs().amax().item() if finite.any() else 0.0
-    largest = expected[finite].abs().amax().item() if finite.any() else 0.0
-    if not difference <= _TOLERANCE * max(1.0, largest):
-        raise NoFormError(
-            model, f"gives other logits than its modules: they differ by {difference:.3g} in a test"
-        )
+    if not finite.any():
+        return
+    difference = (actual - expected)[finite].abs().amax().item()
+    if not difference <= _TOLERANCE * max(1.0, expected[finite].abs().amax().item()):
+        reason = f"they differ by {difference:.3g} in a test"
+        raise NoFormError(model, f"gives other logits than its modules: {reason}")
 
 
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:

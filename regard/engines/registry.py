@@ -1,8 +1,8 @@
-"""Engines by name; the module of an engine is imported when it is first used."""
+"""Engines by name; compiled code is imported when it is first used."""
 
 import importlib
 import warnings
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -11,47 +11,9 @@ from regard.engines.engine import Engine, on_device
 from regard.engines.lowering import UnsupportedModelError, lower
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
-from regard.layers.forms import TextForm
 from regard.models.cores.transformer import Transformer
 from regard.models.readers.tokens import TokenReader
 from regard.ops.dispatch import absence
-
-_REFERENCE, _FASTEST = "torch", "compiled"
-
-
-class NotCachedError(Exception):
-    """Compiled code cannot be cached here, so each process compiles it; the message names a
-    remedy."""
-
-
-@runtime_checkable
-class EngineModule(Protocol):
-    """Interface of the module of an engine."""
-
-    LARGEST_ITEM: float
-    """Largest item that the engine computes without an overflow that it does not report."""
-
-    def unsupported_reason(self, form: TextForm) -> str | None:
-        """Return why the engine cannot compute a form, as the end of a sentence, or None if it can.
-
-        Does not import optional packages.
-        """
-        ...
-
-    def create(
-        self, form: TextForm, *, compute_type: str | None, threads: int, workers: int | None
-    ) -> Engine:
-        """Return an engine for a supported form, which the engine then owns.
-
-        compute_type: None selects the default of the engine, whose outputs equal those of torch to
-        rounding.
-        threads:      total number of threads.
-        workers:      number of batches decoded in parallel, which share the threads; None is chosen
-        by the engine.
-        Raises: UserError if a package is missing, or for an unsupported compute type, with the
-                supported ones.
-        """
-        ...
 
 
 def prepare(
@@ -61,7 +23,7 @@ def prepare(
     compute_type: str | None = None,
     threads: int = 1,
     workers: int | None = None,
-    cached_only: bool = False,
+    is_probed: bool = True,
 ) -> Engine:
     """Return an engine for a trained model in eval mode.
 
@@ -70,97 +32,55 @@ def prepare(
 
     name: one of `regard.engines.config.ENGINES`, or auto: compiled if it supports the model, else
           torch, with a warning if compiled usually supports models of this kind.
-    cached_only: with auto, raise NotCachedError where this process would compile loops for about 20
-                 seconds, because
-          they cannot be cached.
-    Raises: UserError if there is no such engine, or if it does not support this model, with the
-            reason and the engines that do; see also `EngineModule.create`.
+    threads:   total number of threads.
+    workers:   number of batches decoded in parallel; one per thread by default.
+    is_probed: see `regard.engines.lowering.lower`.
+    Raises: UserError if there is no such engine, or if it does not support this model or the
+            compute type.
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"engine must be one of auto, {', '.join(ENGINES)}, got {name!r}")
     EngineConfig(workers=workers)  # checks the number
-    options = {"compute_type": compute_type, "workers": workers}
-    if name == "auto":
-        engine = _fastest(model, cached_only=cached_only, threads=threads, **options)
-        return engine or TorchEngine(model, **options)
-    if name == _REFERENCE:
-        return TorchEngine(model, **options)
+    is_auto = name == "auto"
+    if name == "torch" or (is_auto and not _prefers_compiled(model)):
+        return TorchEngine(model, compute_type=compute_type, workers=workers)
     try:
-        return _snapshot(name, model, threads=threads, **options)
+        if (reason := absence()) is not None:
+            raise UnsupportedModelError(f"it needs compiled code, but {reason}")
+        with on_device(torch.device("cpu")):
+            form = lower(model, is_probed=is_probed)
+            return importlib.import_module("regard.engines.compiled.engine").create(
+                form, compute_type=compute_type, threads=threads, workers=workers
+            )
     except UnsupportedModelError as error:
-        others = " or ".join(repr(other) for other in supporting_engines(model))
-        raise UserError(
-            f"engine {name!r} does not support this model: {error}. Use engine {others}."
-        ) from error
+        reason = f"engine 'compiled' does not support this model: {error}"
+        if not is_auto:
+            raise UserError(f"{reason}. Use engine 'torch'.") from error
+        warnings.warn(f"engine 'torch' is used, which is slower: {reason}", stacklevel=3)
+        return TorchEngine(model, compute_type=compute_type, workers=workers)
 
 
-def prefers_compiled(model: Any) -> bool:
-    """Return True if auto chooses the compiled engine for models of this kind on this machine."""
-    if not _is_usual(model) or absence() is not None:
-        return False
-    return bool(importlib.import_module(ENGINES[_FASTEST]).is_optimized_cpu())
-
-
-def _is_usual(model: Any) -> bool:
-    """Return True for models of a kind that the compiled engine usually supports, on a CPU."""
-    core, reader = getattr(model, "core", None), getattr(model, "reader", None)
-    if not isinstance(reader, TokenReader | None):
-        return False
-    return isinstance(core, Transformer) and all(
-        weight.device.type == "cpu" for weight in core.parameters()
-    )
-
-
-def refusal_reason(name: str, model: Any) -> str | None:
+def unsupported_reason(name: str, model: Any) -> str | None:
     """Return why an engine does not support a model, as the end of a sentence; None if it does."""
-    if name == _REFERENCE:
+    if name == "torch":
         return None
-    if name == _FASTEST and (reason := absence()):
+    if (reason := absence()) is not None:
         return f"it needs compiled code, but {reason}"
-    module = _engine_module(name)
     try:
         with on_device(torch.device("cpu")):
-            lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
+            lower(model)
     except UnsupportedModelError as error:
         return str(error)
     return None
 
 
-def supporting_engines(model: Any) -> list[str]:
-    """Return the names of the engines that support a model."""
-    return [name for name in ENGINES if refusal_reason(name, model) is None]
-
-
-def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None:
-    """Return the compiled engine, the fastest with the outputs of torch; None if it does not
-    support the model."""
-    if _is_usual(model) and (reason := absence()):
-        warnings.warn(f"engine 'torch' is used, which is slower, because {reason}", stacklevel=4)
-    if not prefers_compiled(model):
-        return None
-    if cached_only and (reason := importlib.import_module(ENGINES[_FASTEST]).recompile_reason()):
-        raise NotCachedError(reason)
-    try:
-        return _snapshot(_FASTEST, model, **settings)
-    except UnsupportedModelError as error:
-        warnings.warn(
-            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this "
-            f"model: {error}",
-            stacklevel=4,
-        )
-        return None
-
-
-def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
-    if name == _FASTEST and (reason := absence()):
-        raise UserError(
-            f"engine {name!r} needs compiled code, but {reason}. Use engine {_REFERENCE!r}."
-        )
-    module = _engine_module(name)
-    with on_device(torch.device("cpu")):
-        form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
-        return module.create(form, **settings)
-
-
-def _engine_module(name: str) -> EngineModule:
-    return cast("EngineModule", importlib.import_module(ENGINES[name]))
+def _prefers_compiled(model: Any) -> bool:
+    """Return True for text Transformers on a CPU for which the compiled engine is optimized."""
+    core, reader = getattr(model, "core", None), getattr(model, "reader", None)
+    if not isinstance(reader, TokenReader | None) or not isinstance(core, Transformer):
+        return False
+    if any(weight.device.type != "cpu" for weight in core.parameters()):
+        return False
+    if absence() is not None:
+        return True  # for the warning
+    return importlib.import_module("regard.engines.compiled.engine").is_optimized_cpu()

@@ -12,7 +12,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
 from regard.decode.search import search, search_images
-from regard.engines.engine import Engine, Limits, on_device
+from regard.engines.engine import Engine, Ids, Limits, on_device
 from regard.errors import UserError
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
@@ -35,16 +35,10 @@ class TorchEngine(Engine):
     ):
         self._model = model
         if compute_type not in (None, self.compute_type):
-            raise UserError(
-                f"compute type of engine 'torch' must be the dtype of the weights "
-                f"({self.compute_type}), got "
-                f"{compute_type!r}"
-            )
+            known = f"the dtype of the weights ({self.compute_type})"
+            raise UserError(f"compute type of engine 'torch' must be {known}, got {compute_type!r}")
         if workers not in (None, 1):
-            raise UserError(
-                f"number of workers of engine 'torch' must be 1 (it uses all threads), got "
-                f"{workers}"
-            )
+            raise UserError(f"engine 'torch' has 1 worker, which uses all threads, got {workers}")
 
     @property
     def compute_type(self) -> str:  # type: ignore[override]
@@ -57,32 +51,16 @@ class TorchEngine(Engine):
         reader, writer = self._model.reader, self._model.writer
         target_ids = _vocab_size(writer.inputs if isinstance(writer, TokenWriter) else None)
         source_ids = target_ids if reader is None else _vocab_size(reader)
-        return Limits(
-            reader is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal
-        )
+        reason = self._model.core.slide_refusal
+        return Limits(reader is not None, source_ids, target_ids, unsupported_slide_reason=reason)
 
     def _search(
-        self,
-        sentences: Sequence[Sequence[int]],
-        *,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None,
+        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
+        specials = {"bos": bos, "eos": eos, "pad": pad}
         with torch.no_grad(), _default_numerics(device):
-            return search(
-                self._model,
-                sentences,
-                config=config,
-                bos=bos,
-                eos=eos,
-                pad=pad,
-                device=device,
-                trace=trace,
-            )
+            return search(self._model, ids, config=config, device=device, trace=trace, **specials)
 
     def search_images(
         self,
@@ -95,16 +73,21 @@ class TorchEngine(Engine):
         pad: int,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each image, best first; see
-        regard.decode.search.search_images."""
         device = next(self._model.parameters()).device
-        settings = {"config": config, "bos": bos, "eos": eos, "pad": pad, "trace": trace}
+        specials = {"bos": bos, "eos": eos, "pad": pad}
         with torch.no_grad(), _default_numerics(device):
-            return search_images(self._model, images.to(device), length=length, **settings)
+            return search_images(
+                self._model,
+                images.to(device),
+                length=length,
+                config=config,
+                trace=trace,
+                **specials,
+            )
 
     def _generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Ids,
         config: SampleConfig,
         *,
         window: int | None,
@@ -119,9 +102,8 @@ class TorchEngine(Engine):
             for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
-                results.append(
-                    list(sample(self._model, list(prompt), config, seed=seed, **settings))
-                )
+                tokens = sample(self._model, list(prompt), config, seed=seed, **settings)
+                results.append(list(tokens))
         return results
 
 

@@ -40,7 +40,7 @@ def load(
     recipe:  the recipe of the run; the Entry of a recipe of your own must be given
     (docs/howto/write-your-own.md).
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
-    engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as
+    engine:  the engine that decodes: torch, compiled, or auto; compute_type (such as
              int8) and workers as in `TrainedRun.compile`.
     notify:  called with a message where data is left out, or an input is unusual; warns by default.
     run:     content of run.json, if it was read before.

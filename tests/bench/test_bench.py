@@ -126,8 +126,7 @@ BAD = {
     "bench": "RUN is missing",
     "bench nowhere": "nowhere does not exist",
     "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, got 0",
-    "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, ctranslate2, got "
-    "'torhc'",
+    "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, got 'torhc'",
     "bench {run} text": "'text' is an unexpected argument",
 }
 

@@ -1,15 +1,12 @@
-"""Random small models decoded by torch, compiled code and CTranslate2: outputs, scores and errors.
+"""Random small models decoded by torch and by compiled code: outputs, scores and errors.
 
 An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the
 engine's output the engine's score, and either scores both answers alike within the rounding of
 float32, or also finds the other answer when its scores are perturbed by as little (a hypothesis may
-have left the beam by a rounding error). For CTranslate2, log p may be off by the rounding of its
-norms (see `_shift_by_norms`). A request that torch refuses must be refused by every engine with an
-error of the same kind, and a model or a request that only one engine refuses must be refused with a
-documented message.
+have left the beam by a rounding error). A request that torch refuses must be refused with an error of the
+same kind, and nothing else.
 """
 
-import itertools
 import math
 import random
 import re
@@ -19,7 +16,6 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from regard.attention.masks import Padded
 from regard.data.tokenizer import BOS, EOS, PAD
@@ -27,7 +23,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Stepper, score
 from regard.engines.engine import Engine
-from regard.engines.registry import prepare, refusal_reason
+from regard.engines.registry import prepare, unsupported_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.positions.config import (
@@ -43,17 +39,11 @@ from tests.campaigns.campaign import Campaign, Outcome
 
 __all__ = ["CAMPAIGN"]
 
-ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
 POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 """Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each;
 relative above one."""
-MAY_ALONE = {
-    "ctranslate2": r"must hold no PAD|learned positions|cannot drop keys and values",
-    "compiled": r"$^",
-}
-"""Requests that only this engine refuses, as documented in docs/engines.md."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +108,7 @@ def make_case(seed: int, number: int) -> EngineCase:
 
 def _core(draw: random.Random) -> TransformerConfig:
     options: dict[str, Any] = {}
-    is_eager = draw.random() < 0.5  # of those that CTranslate2 runs, too
+    is_eager = draw.random() < 0.5  # of the usual ones
     for name, hint in get_type_hints(TransformerConfig).items():
         if (
             get_origin(hint) is Literal
@@ -213,48 +203,20 @@ def get_answer(engine: Engine, case: EngineCase) -> Answer:
         return error
 
 
-class BannedTokens(torch.nn.Module):
-    """Model that excludes banned ids from the softmax, as CTranslate2 does."""
-
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model, self.reader, self.core, self.writer = (
-            model,
-            model.reader,
-            model.core,
-            model.writer,
-        )
-
-    def start(self, source: Padded) -> Any:
-        """Start the model."""
-        return self.model.start(source)
-
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Step the model and mask banned ids."""
-        logits, state = self.model.step(tokens, state)
-        return logits.index_fill(1, torch.tensor(BANNED), -1e30), state
-
-
 def run(seed: int, number: int) -> Outcome:
-    """Run one model with every engine."""
+    """Run one model with both engines."""
     case = make_case(seed, number)
-    exact, kinds = get_answer(TorchEngine(case.model), case), []
-    for name in ENGINES:
-        if refusal_reason(name, case.model) is not None:
-            kinds.append("refused")
-            continue
-        model, expected = case.model, exact
-        if name == "ctranslate2" and case.decode is not None and isinstance(exact, list):
-            model = BannedTokens(case.model)
-            expected = get_answer(TorchEngine(model), case)
-        answer = get_answer(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
-        kind, detail = compare(model, case, answer, expected, alone=MAY_ALONE[name])
-        if kind in ("different", "refusal"):
-            return Outcome(kind, case.text, f"{name}: {detail}")
-        kinds.append(kind)
-    if kinds[0] != "refused" and (problem := check_lower_precision(case, exact)) is not None:
+    if unsupported_reason("compiled", case.model) is not None:
+        return Outcome("refused", case.text)
+    expected = get_answer(TorchEngine(case.model), case)
+    answer = get_answer(prepare("compiled", case.model, threads=2, workers=number % 2 + 1), case)
+    kind, detail = compare(case, answer, expected)
+    if kind not in _FINE:
+        return Outcome(kind, case.text, detail)
+    problem = check_lower_precision(case, expected)
+    if problem is not None:
         return Outcome("different", case.text, problem)
-    return Outcome(_kind(kinds), case.text)
+    return Outcome(kind, case.text)
 
 
 def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
@@ -275,26 +237,17 @@ def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
     return None
 
 
-def compare(
-    model: Any, case: EngineCase, answer: Answer, expected: Answer, *, alone: str
-) -> tuple[str, str]:
-    """Return equal, tie, error, alone, or a problem (refusal or different), with the detail."""
+def compare(case: EngineCase, answer: Answer, expected: Answer) -> tuple[str, str]:
+    """Return equal, tie, error, or a problem (refusal or different), with the detail."""
     if isinstance(answer, Exception) or isinstance(expected, Exception):
         if type(answer) is type(expected) and _sense(answer) == _sense(expected):
             return "error", ""
-        if isinstance(answer, Exception) and re.search(alone, str(answer)):
-            return "alone", ""
         return "refusal", f"{_sense(answer)} for {_sense(expected)}"
     if case.decode is None:
-        return compare_texts(
-            case, cast("list[list[int]]", answer), cast("list[list[int]]", expected)
-        )
-    return compare_outputs(
-        model,
-        case,
-        cast("list[list[Hypothesis]]", answer),
-        cast("list[list[Hypothesis]]", expected),
-    )
+        texts = cast("list[list[int]]", answer), cast("list[list[int]]", expected)
+        return compare_texts(case, *texts)
+    outputs = cast("list[list[Hypothesis]]", answer), cast("list[list[Hypothesis]]", expected)
+    return compare_outputs(case, *outputs)
 
 
 def _sense(answer: Answer) -> str:
@@ -305,7 +258,7 @@ def _sense(answer: Answer) -> str:
 
 
 def compare_outputs(
-    model: Any, case: EngineCase, actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]
+    case: EngineCase, actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 ) -> tuple[str, str]:
     """Compare hypotheses."""
     assert case.decode is not None
@@ -325,20 +278,15 @@ def compare_outputs(
             ):
                 continue
             is_tie = True
-            exact = [_exact(model, source, output) for output in (hypothesis, reference)]
-            off = abs(hypothesis.log_prob - exact[0])
-            is_off = not _close(hypothesis.log_prob, exact[0], among=exact)
-            if is_off and not (
-                isinstance(model, BannedTokens)
-                and off <= _shift_by_norms(model, source, hypothesis)
-            ):
+            exact = [_exact(case.model, source, output) for output in (hypothesis, reference)]
+            if not _close(hypothesis.log_prob, exact[0], among=exact):
                 return "different", f"log p off by {hypothesis.log_prob - exact[0]:.1e}"
             lengths = (hypothesis.length, reference.length)
             scores = [
                 total / length**case.decode.length_penalty
                 for total, length in zip(exact, lengths, strict=True)
             ]
-            if not _close(*scores) and not _is_numerical_tie(model, case, source, outputs):
+            if not _close(*scores) and not _is_numerical_tie(case, source, outputs):
                 return "different", f"score off by {scores[0] - scores[1]:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
 
@@ -361,14 +309,12 @@ class PerturbedModel(torch.nn.Module):
         return logits + self.share * largest.clamp(min=1) * (2 * torch.rand_like(logits) - 1), state
 
 
-def _is_numerical_tie(
-    model: Any, case: EngineCase, source: list[int], outputs: list[Hypothesis]
-) -> bool:
+def _is_numerical_tie(case: EngineCase, source: list[int], outputs: list[Hypothesis]) -> bool:
     """Return True if torch finds these outputs when scores are perturbed by the rounding of
     float32."""
     expected = [hypothesis.tokens for hypothesis in outputs]
     for attempt in range(150):
-        perturbed = TorchEngine(PerturbedModel(model, 3e-7 * 10 ** (attempt / 100)))
+        perturbed = TorchEngine(PerturbedModel(case.model, 3e-7 * 10 ** (attempt / 100)))
         assert case.decode is not None
         (hypotheses,) = perturbed.search([source], config=case.decode, bos=BOS, eos=EOS, pad=PAD)
         if [hypothesis.tokens for hypothesis in hypotheses] == expected:
@@ -387,27 +333,6 @@ def _exact(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
         model,
         lambda: float(score(cast("Stepper[Any]", model), _pad(source), targets=targets, bos=BOS)),
     )
-
-
-def _shift_by_norms(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
-    """Return the change of log p if norms round E[x^2] and E[x]^2 to float32, as CTranslate2's
-    variance does.
-
-    It is tiny unless the numbers of a vector lie much closer to each other than to zero.
-    """
-
-    def noisy_layer_norm(x: Tensor, _: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        mean, squares = x.mean(-1, keepdim=True), x.square().mean(-1, keepdim=True)
-        noise = 2**-22 * (2 * torch.rand(squares.shape, generator=draw, dtype=x.dtype) - 1)
-        variance = (squares * (1 + noise) - mean.square()).clamp(min=0)
-        return (x - mean) / (variance + eps).sqrt() * weight + bias
-
-    exact, draw = _exact(model, source, hypothesis), torch.Generator().manual_seed(1)
-    original, functional.layer_norm = functional.layer_norm, noisy_layer_norm
-    try:
-        return max(abs(_exact(model, source, hypothesis) - exact) for _ in range(30))
-    finally:
-        functional.layer_norm = original
 
 
 def _pad(source: Sequence[int]) -> Padded:
@@ -472,20 +397,14 @@ def _gap(model: Any, context: list[int], first: int, second: int) -> float:
     return math.fabs(float(logits[0, first] - logits[0, second])) / largest
 
 
-_FINE = ("equal", "tie", "error", "alone", "refused")
-"""Same answer as torch; a tie; an error of both; a request, or a model, that only this engine
-refuses."""
-
-
-def _kind(kinds: Sequence[str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in zip(ENGINES, kinds, strict=True))
-
+_FINE = ("equal", "tie", "error", "refused")
+"""Same answer as torch; a tie; an error of both; a model that compiled code refuses."""
 
 CAMPAIGN = Campaign(
     name="engines",
-    about="random small models by torch, compiled code and CTranslate2",
+    about="random small models by torch and by compiled code",
     cases=1000,
     run=run,
-    fine=frozenset(_kind(pair) for pair in itertools.product(_FINE, repeat=len(ENGINES))),
+    fine=frozenset(_FINE),
     seconds=240.0,
 )

@@ -29,7 +29,7 @@ CASES = {
     "train translate --model.core = rec": ["recurrent"],
     "train translate --model.core recurrent --model.core.dec": ["--model.core.decoder-layers"],
     "train translate --data.train tr": [],
-    "predict run --engine ct": ["ctranslate2"],
+    "predict run --engine com": ["compiled"],
     "predict run --ou": ["--out"],
     "look run --ou": ["--out"],
     "look run --view pos": ["positions"],

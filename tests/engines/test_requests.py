@@ -13,7 +13,6 @@ from regard.engines.registry import prepare
 from regard.layers.positions.config import LearnedConfig
 from tests.engines.small import (
     DECODE,
-    ENGINES,
     SENTENCES,
     SMALL,
     VOCAB,
@@ -25,14 +24,13 @@ pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 POSITIONS = 14
 LEARNED = dataclasses.replace(SMALL, layers=1, positions=LearnedConfig(max_length=POSITIONS))
-MAKERS: dict[str, Any] = {name: partial(prepare, name) for name in ("torch", *ENGINES)}
 OUTSIDE = f"ids must be from 0 to {VOCAB - 1}, got"
 TOO_FEW = f"position must be at most {POSITIONS}, the number of learned positions, got"
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=["torch", "compiled"])
 def make(request: pytest.FixtureRequest) -> Any:
-    return MAKERS[request.param]
+    return partial(prepare, request.param)
 
 
 def search(engine: Any, *, sentences: Any = SENTENCES, **changes: Any) -> Any:

@@ -3,8 +3,8 @@ module."""
 
 import copy
 import pickle
-import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-import regard
 from regard.cli.main import main
 from regard.engines.compiled import engine as compiled
 from regard.errors import UserError
+from regard.layers.multihead import MultiHead
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from tests.recipes.toy import SOURCES, toy_arguments
@@ -37,9 +37,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainedRun:
 
 
 def scores(run: Any) -> list[tuple[str, float]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [(best.text, best.score) for best, *_ in run.predict(TEXTS, beam=2, n_best=1)]
+    return [(best.text, best.score) for best, *_ in run.predict(TEXTS, beam=2, n_best=1)]
 
 
 def are_close(actual: list[tuple[str, float]], expected: list[tuple[str, float]]) -> bool:
@@ -144,36 +142,22 @@ def test_a_changed_module_gives_the_answers_of_the_torch_engine(run, change) -> 
     assert run.engine.name == "torch"
     assert are_close(changed, torch_scores(run))
     assert are_close(changed, expected) != differs
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with (
+        nullcontext()
+        if engine == "compiled"
+        else pytest.warns(UserWarning, match="'torch' is used")
+    ):
         run.compile()
     assert run.engine.name == engine
-    assert any("engine 'torch' is used" in str(warning.message) for warning in caught) == (
-        engine == "torch"
-    )
     assert are_close(scores(run), changed)
 
 
-def test_one_warning_names_the_torch_engine_and_the_solution(run) -> None:
-    assert run.model is run.model
-    with pytest.warns(UserWarning, match=r"using the torch engine.*run\.compile\(\)") as caught:
-        run.predict(TEXTS, beam=1)
-    assert len(caught) == 1
-    run.predict(TEXTS, beam=1)
-
-
-def test_no_warning_if_torch_was_requested_or_the_package_itself_reads_the_module(
-    run, folder
-) -> None:
+def test_the_package_itself_keeps_the_engine(run) -> None:
     run.predict(TEXTS[:1], beam=1)
     run.evaluate()
     run.look(TEXTS[:1])
     repr(run)
     assert run.engine.name == "compiled"
-    run.predict(TEXTS[:1], beam=1)
-    torch_run = load(folder, engine="torch")
-    assert torch_run.model is not None
-    torch_run.predict(TEXTS[:1], beam=1)
 
 
 def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
@@ -186,8 +170,6 @@ def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     )
     zero_weights(module)
     module.writer.output_table.weight.data.mul_(0.5)
-    with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
-        run.predict(TEXTS)
     assert scores(run) == expected
     assert run.evaluate()["nll"] == nll
     assert torch.equal(run.look(TEXTS[:1])[0].maps[0].weights, maps)
@@ -195,49 +177,6 @@ def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     assert not are_close(scores(run), expected)
     run.compile()
     assert not are_close(scores(run), expected)
-
-
-def window_reads(module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, regard.Read):
-            part.mask = regard.window(2)
-
-
-REPORTED: dict[str, Callable[[Any], Any]] = {
-    "mask": window_reads,
-    "attribute of a norm": lambda module: setattr(
-        next(m for m in module.modules() if hasattr(m, "eps")), "eps", 0.1
-    ),
-    "hook": lambda module: module.writer.register_forward_hook(lambda *_: None),
-    "hook before": lambda module: module.core.register_forward_pre_hook(lambda *_: None),
-    "forward of one module": lambda module: setattr(
-        module.reader, "forward", module.reader.forward
-    ),
-    "a buffer": lambda module: module.register_buffer("other", torch.zeros(1)),
-    "a module": lambda module: setattr(module, "probe", nn.Linear(1, 1)),
-    "a parameter in place": lambda module: nn.init.zeros_(next(module.parameters())),
-}
-
-
-@pytest.mark.parametrize("change", REPORTED)
-def test_any_change_of_a_compiled_model_is_reported(run, change) -> None:
-    module = run.model
-    run.compile()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run.predict(TEXTS[:1])
-        run.look(TEXTS[:1])
-        module.zero_grad()
-        module.eval()
-        run.predict(TEXTS[:1])
-    REPORTED[change](module)
-    with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
-        run.predict(TEXTS[:1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiled engine does not support some of these models
-        warnings.filterwarnings("error", message=".*has changed since")
-        run.compile()
-        run.predict(TEXTS[:1])
 
 
 def test_compile_keeps_the_engine_that_the_run_was_loaded_with(folder) -> None:
@@ -315,8 +254,6 @@ def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
     run.compile()
     expected = scores(run)
     zero_weights(module)
-    with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
-        run.predict(TEXTS)
     assert scores(run) == expected
     twin = copy.deepcopy(run)
     assert scores(twin) == expected
@@ -324,30 +261,9 @@ def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
     assert are_close(torch_scores(twin), expected)
 
 
-def test_attributes_that_others_add_to_modules_change_nothing(run, folder, monkeypatch) -> None:
-    expected = scores(run)
-    monkeypatch.setattr(nn.Module, "smart_apply", lambda self, function: self, raising=False)
-    monkeypatch.setattr(nn.Module, "num_parameters", lambda self: 0, raising=False)
-    other = load(folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        other.predict(TEXTS, beam=1)
-    assert other.engine.name == "compiled"
-    assert scores(other) == expected == scores(run)
-
-
-def test_a_module_that_cannot_be_copied_is_named(run) -> None:
-    model = run.model
-    model.note = (weight for weight in model.parameters())
-    with pytest.raises(UserError, match="the model cannot be copied"):
-        run.compile()
-
-
-def test_few_texts_use_torch_if_compiled_code_cannot_be_cached(run, folder, monkeypatch) -> None:
-    monkeypatch.setattr(compiled, "is_cached", lambda function: False)
-    monkeypatch.setattr(compiled, "_loops", lambda: ())
-    with pytest.warns(UserWarning, match="using the torch engine.*NUMBA_CACHE_DIR"):
-        run.predict(TEXTS, beam=1)
-    assert run._active.engine_for(len(TEXTS), traced=False).name == "torch"
-    assert run._active.engine_for(5000, traced=False).name == "compiled"
-    assert load(folder, engine="compiled")._active.engine_for(1, traced=False).name == "compiled"
+def test_patched_class_is_refused(folder, monkeypatch) -> None:
+    """A loaded run is not probed: functions of its classes are compared with their modules."""
+    monkeypatch.setattr(compiled, "is_optimized_cpu", lambda: True)
+    monkeypatch.setattr(MultiHead, "forward", lambda self, *inputs, **masks: inputs[0])
+    with pytest.warns(UserWarning, match="a replaced method forward of MultiHead"):
+        assert load(folder).engine.name == "torch"

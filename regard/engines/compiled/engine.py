@@ -10,12 +10,11 @@ Outputs equal those of the torch engine up to rounding: if two continuations are
 seven digits, their order may differ.
 """
 
-import math
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,11 +24,9 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import PackedTransformer, Workspace
-from regard.engines.compiled.program import unsupported_reason as unsupported_reason
-from regard.engines.engine import Engine, Limits, check_positions
+from regard.engines.engine import Engine, Ids, Limits, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-from regard.native.cache import REMEDY, is_cached
 from regard.native.decoder import entries
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
 from regard.native.decoder.packed_weights import KINDS
@@ -46,8 +43,6 @@ from regard.native.processor import IS_SUPPORTED_CPU
 from regard.system.progress import track
 from regard.trace import Trace
 
-LARGEST_ITEM = math.inf
-"""No limit: overflow is detected where it happens."""
 _BATCH_SIZE = 64
 """Sentences searched together: larger batches are no faster per sentence."""
 _ENCODER_TOKENS = 512
@@ -79,25 +74,17 @@ class CompiledEngine(Engine):
         return self._packed.limits
 
     def _search(
-        self,
-        sentences: Sequence[Sequence[int]],
-        *,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None,
+        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar lengths."""
-        options = {"config": config, "bos": bos, "eos": eos, "pad": pad}
-        lengths = [len(sentence) for sentence in sentences]
-        results: list[list[Hypothesis]] = [[] for _ in sentences]
+
+        def search_batch(rows: list[int], workspace: Workspace) -> list[list[Hypothesis]]:
+            return _search_batch(ids, rows, workspace, config, bos=bos, eos=eos, pad=pad)
+
+        lengths = [len(sentence) for sentence in ids]
+        results: list[list[Hypothesis]] = [[] for _ in ids]
         batches = self._batches(lengths, config)
-        batch_results = self._run_parallel(
-            lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options),
-            batches,
-        )
-        pairs = zip(batches, batch_results, strict=True)
+        pairs = zip(batches, self._run_parallel(search_batch, batches), strict=True)
         for rows, batch in track(pairs, "outputs", len(lengths), size=lambda pair: len(pair[0])):
             for row, hypotheses in zip(rows, batch, strict=True):
                 results[row] = hypotheses
@@ -131,63 +118,9 @@ class CompiledEngine(Engine):
 
         return [run(task) for task in tasks] if len(tasks) == 1 else self._pool.map(run, tasks)
 
-    def _search_batch(
-        self,
-        sentences: Sequence[Sequence[int]],
-        rows: list[int],
-        workspace: Workspace,
-        *,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of some of the sentences."""
-        lengths = [len(sentences[row]) for row in rows]
-        starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
-        limits = np.array([config.limit(length) for length in lengths])
-        ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
-        steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
-        powers = (
-            (torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty)
-            .float()
-            .numpy()
-        )
-        batch = SearchBatch(ids, starts, np.array(groups), limits)
-        rules = SearchRules(config.beam, powers, bos, eos, _mask(workspace.model, (pad, bos)))
-        scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-        outputs = SearchResults(
-            scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32)
-        )
-        encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
-        context = workspace.context(
-            rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
-        )
-        outcome = entries.search()(
-            context, batch, rules, *workspace.memory(steps * most), outputs, location
-        )
-        _check_overflow(context)
-        if outcome != FINISHED:
-            if outcome == IS_PAST:
-                check_positions(int(location[0]), workspace.model.limits.positions)
-            raise ValueError(
-                _error_message(outcome, step=int(location[0]), sentence=rows[int(location[1])])
-            )
-        results = []
-        for row in range(len(rows)):
-            ranks = [rank for rank in range(config.n_best) if scores[row, rank] > -np.inf]
-            if not ranks:
-                raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
-            tokens = (outputs.tokens[row, rank, : outputs.lengths[row, rank]] for rank in ranks)
-            entries_of_row = zip(tokens, log_probs[row, ranks], strict=True)
-            results.append(
-                [_hypothesis(*entry, eos=eos, config=config) for entry in entries_of_row]
-            )
-        return results
-
     def _generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Ids,
         config: SampleConfig,
         *,
         window: int | None,
@@ -202,10 +135,65 @@ class CompiledEngine(Engine):
         ]
 
         def generate(rows: range, workspace: Workspace) -> list[list[int]]:
-            inputs = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            return _Generation(workspace, *inputs, config, window=window, banned=banned).run()
+            texts, text_seeds = [prompts[row] for row in rows], [seeds[row] for row in rows]
+            return _Generation(
+                workspace, texts, text_seeds, config, window=window, banned=banned
+            ).run()
 
-        return [tokens for batch in self._run_parallel(generate, tasks) for tokens in batch]
+        results = []
+        for batch in self._run_parallel(generate, tasks):
+            results += batch
+        return results
+
+
+def _search_batch(
+    sentences: Ids,
+    rows: list[int],
+    workspace: Workspace,
+    config: DecodeConfig,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of some of the sentences."""
+    lengths = [len(sentences[row]) for row in rows]
+    starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
+    limits = np.array([config.limit(length) for length in lengths])
+    ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
+    steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
+    powers = torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty
+    batch = SearchBatch(ids, starts, np.array(groups), limits)
+    banned = _mask(workspace.model, (pad, bos))
+    rules = SearchRules(config.beam, powers.float().numpy(), bos, eos, banned)
+    scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
+    outputs = SearchResults(
+        scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32)
+    )
+    encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
+    context = workspace.context(
+        rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
+    )
+    memory = workspace.memory(steps * most)
+    outcome = entries.search()(context, batch, rules, *memory, outputs, location)
+    _check_overflow(context)
+    step, row = location.tolist()
+    if outcome == IS_PAST:
+        check_positions(step, workspace.model.limits.positions)
+    if outcome != FINISHED:
+        raise ValueError(_error_message(outcome, step=step, sentence=rows[row]))
+    results = []
+    for row in range(len(rows)):
+        hypotheses = []
+        for rank in range(config.n_best):
+            if scores[row, rank] > -np.inf:
+                tokens = outputs.tokens[row, rank, : outputs.lengths[row, rank]].tolist()
+                log_prob = float(log_probs[row, rank])
+                hypotheses.append(_hypothesis(tokens, log_prob, eos=eos, config=config))
+        if not hypotheses:
+            raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
+        results.append(hypotheses)
+    return results
 
 
 class _Generation:
@@ -227,15 +215,15 @@ class _Generation:
     ):
         self.texts = [list(prompt) for prompt in prompts]
         self.window, self.config, self.vocab = window, config, len(workspace.model.target)
-        longest = max(map(len, prompts))
-        slides = window is not None and config.context == "slide"
+        longest, slides = max(map(len, prompts)), window is not None and config.context == "slide"
         if window is None:
             self.capacity = longest + config.length
+        elif slides:
+            self.capacity = min(longest, window) + config.length
         else:
-            self.capacity = min(longest, window) + config.length if slides else window
-        kept = (
-            self.capacity if window is None else min(window, self.capacity)
-        )  # keys and values of each text
+            self.capacity = window
+        # Keys and values of each text.
+        kept = self.capacity if window is None else min(window, self.capacity)
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
         if slides:
             self.context = self.context.copy()
@@ -243,10 +231,8 @@ class _Generation:
         self.keys, self.values = workspace.memory(len(prompts) * kept)
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
-        self.tokens, self.lengths = (
-            np.zeros(len(prompts), np.int64),
-            np.zeros(len(prompts), np.int64),
-        )
+        self.tokens = np.zeros(len(prompts), np.int64)
+        self.lengths = np.zeros(len(prompts), np.int64)
         self.banned = _mask(workspace.model, banned)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
@@ -286,9 +272,8 @@ class _Generation:
             if outcome != FINISHED:
                 raise ValueError(_error_message(outcome))
         else:
-            out = np.stack(
-                [self.sample(positions + index, memory) for index in range(count)], axis=1
-            )
+            columns = [self.sample(positions + index, memory) for index in range(count)]
+            out = np.stack(columns, axis=1)
         for text, tokens in zip(self.texts, out.tolist(), strict=True):
             text.extend(tokens)
         self.lengths += count
@@ -302,25 +287,21 @@ class _Generation:
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
-        for row, (row_probabilities, generator) in enumerate(
-            zip(probabilities, self.generators, strict=True)
-        ):
-            self.tokens[row] = int(torch.multinomial(row_probabilities, 1, generator=generator))
+        for row, generator in enumerate(self.generators):
+            self.tokens[row] = int(torch.multinomial(probabilities[row], 1, generator=generator))
         return self.tokens.copy()
 
 
 def create(
     form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
 ) -> CompiledEngine:
-    """Return the engine of a supported form, with one worker per thread by default.
+    """Return the engine of a lowered form, with one worker per thread by default.
 
     Raises: UserError for an unknown compute type.
     """
     if compute_type is not None and compute_type not in KINDS:
-        raise UserError(
-            f"compute type of engine 'compiled' must be one of {', '.join(KINDS)}, got "
-            f"{compute_type!r}"
-        )
+        known = ", ".join(KINDS)
+        raise UserError(f"compute type must be one of {known}, got {compute_type!r}")
     return CompiledEngine(form, compute_type=compute_type or "float32", workers=workers or threads)
 
 
@@ -328,18 +309,6 @@ def is_optimized_cpu() -> bool:
     """Return True on processors for which the loops are optimized: x86-64 with AVX2; others are not
     benchmarked."""
     return platform.machine().lower() in ("x86_64", "amd64") and IS_SUPPORTED_CPU
-
-
-def recompile_reason() -> str | None:
-    """Return why each process would recompile, and the remedy; None if the code is cached or
-    already compiled."""
-    if any(loop.signatures for loop in _loops()) or is_cached(entries.search()):
-        return None
-    return f"compiled code cannot be cached here, so each process compiles for about 20 seconds; {REMEDY}"
-
-
-def _loops() -> tuple[Any, ...]:
-    return entries.search(), entries.generate()
 
 
 def _groups(lengths: list[int]) -> list[int]:
@@ -360,16 +329,12 @@ def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
 
 
 def _hypothesis(
-    tokens: np.ndarray, log_prob: float, *, eos: int, config: DecodeConfig
+    tokens: list[int], log_prob: float, *, eos: int, config: DecodeConfig
 ) -> Hypothesis:
-    ids = tokens.tolist()
-    finished, score = ids[-1] == eos, log_prob / len(ids) ** config.length_penalty
-    return Hypothesis(
-        tokens=ids[:-1] if finished else ids,
-        score=float(score),
-        log_prob=float(log_prob),
-        finished=finished,
-    )
+    finished, score = tokens[-1] == eos, log_prob / len(tokens) ** config.length_penalty
+    if finished:
+        tokens = tokens[:-1]
+    return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
 
 
 def _check_overflow(context: np.ndarray) -> None:
@@ -381,14 +346,9 @@ def _check_overflow(context: np.ndarray) -> None:
 
 def _error_message(outcome: int, *, step: int | None = None, sentence: int | None = None) -> str:
     """Return the error message of an outcome."""
-    where = "".join(
-        f" {label} {value}"
-        for label, value in (
-            ("at step", step),
-            ("of sentence" if step else "in sentence", sentence),
-        )
-        if value is not None
-    )
+    where = "" if step is None else f" at step {step}"
+    if sentence is not None:
+        where += f" of sentence {sentence}" if step else f" in sentence {sentence}"
     if outcome == IS_NAN:
         return f"logits must not hold NaN or infinity, got one{where}"
     return f"some allowed token must have a probability above 0, got none{where}"

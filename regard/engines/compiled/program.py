@@ -1,4 +1,4 @@
-"""Packed Transformers for compiled code, workspaces, and the reasons why a form is not supported.
+"""Packed Transformers for compiled code, and workspaces.
 
 Each worker has a workspace, whose buffers are reused between batches and grow on demand: fresh
 memory costs more than the computation in it, as the operating system zeroes each page.
@@ -7,8 +7,7 @@ Source: vaswani2017, section 3.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import limits_of
-from regard.engines.lowering import attention_forms, block_forms
+from regard.engines.lowering import block_forms, head_sizes
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -93,24 +92,6 @@ _LOGIT_ROWS = 48
 weights."""
 
 
-def unsupported_reason(form: TextForm) -> str | None:
-    """Return why compiled code cannot compute a form, as the end of a sentence; None if it can."""
-    core, attentions = form.core, attention_forms(form)
-    properties: dict[str, Iterable[Any]] = {
-        "numbers of heads of keys": (attention.key_heads for attention in attentions),
-        "sizes of heads": (_head_sizes(attention) for attention in attentions),
-        "windows": (block.window for block in core.decoder),
-        "positions in the encoder": (id(block.attention.read.bias) for block in core.encoder),
-        "positions in the decoder": (id(block.attention.read.bias) for block in core.decoder),
-    }
-    reasons = (
-        f"its blocks have different {name}"
-        for name, values in properties.items()
-        if len(set(values)) > 1
-    )
-    return next(reasons, None)
-
-
 class PackedTransformer:
     """Sizes, products, norms and embeddings of a supported form."""
 
@@ -128,7 +109,7 @@ class PackedTransformer:
         if form.source is not None and not _is_same(form.source, form.writer.inputs):
             self.source = _embeddings(form.source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
-        size, value_size = _head_sizes(attention)
+        size, value_size = head_sizes(attention)
         self.heads, self.key_heads = (
             Heads(attention.num_heads, size),
             Heads(attention.key_heads, size),
@@ -387,10 +368,3 @@ def _pair_halves(linear: LinearForm, rotary: RotaryForm | None, heads: Heads) ->
     )
     rows = (torch.arange(heads.count)[:, None] * heads.size + order).flatten()
     return LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
-
-
-def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
-    """Return the sizes of query and key heads, and of value heads."""
-    return len(attention.query.weight) // attention.num_heads, len(
-        attention.value.weight
-    ) // attention.key_heads

@@ -207,7 +207,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         decode, limit = self.settings.decode, max_length_of(self.settings.model.core)
         if limit is not None:  # learned positions
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
-        engine = inference.engine_for(len(rows), traced=trace is not None)
+        engine = inference.engine_for(traced=trace is not None)
         sources = [[*ids, EOS] for ids in rows]
         return engine.search(sources, config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
 

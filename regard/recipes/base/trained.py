@@ -21,13 +21,14 @@ from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Sample
 from regard.models.outline import Outline, outline
-from regard.recipes.base.active import MANY, Turns
 from regard.recipes.base.recipe import Answer, Dataset, EmptyAnswerError, File, Prepared, Recipe
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes, read_json, read_unpacked
 from regard.trace import Trace
 
 _SAMPLES = 5
+_CHUNK = 1000
+"""Number of predictions written at a time."""
 
 
 @final
@@ -41,7 +42,6 @@ class TrainedRun:
         self.entry = recipe.entry
         self._active = recipe.inference(model)
         self._own_test: Dataset[Any] | None = None
-        self.turns = Turns()
         self.trace: Trace | None = None
         """Trace that receives what the run computes; None unless its attention is recorded
         (regard.look.record)."""
@@ -76,8 +76,8 @@ class TrainedRun:
 
     @property
     def model(self) -> Any:
-        """The module. The caller may change it, so the torch engine runs it from now on, until
-        `compile` is called."""
+        """The module. The caller may change it, so torch computes with it from now on, until
+        `compile` is called. Predictions set it to eval mode."""
         return self._active.hand_out()
 
     @property
@@ -88,7 +88,7 @@ class TrainedRun:
     @property
     def engine(self) -> Engine:
         """The engine that decodes; always torch while attention is recorded."""
-        return self._active.engine_for(MANY, traced=self.trace is not None)
+        return self._active.engine_for(traced=self.trace is not None)
 
     @property
     def _model(self) -> Any:
@@ -106,9 +106,7 @@ class TrainedRun:
         """Freeze a copy of the model in its present state, which computes all answers from now on.
 
         It uses as many threads as torch has now. Later changes of the module that `model` returned
-        do not reach the copy, until `compile` is called again or `model` is accessed; a warning
-        says so once, except for changes through `.data` and of attributes that are not tensors,
-        which torch does not count.
+        do not reach the copy: call `compile` again.
 
         engine:  a name in regard.engines.config.ENGINES, or auto. Without arguments, those of the
                  last call of `compile`, or else of `load`, are used again.
@@ -189,7 +187,7 @@ class TrainedRun:
             recipe = copy.copy(recipe)
             recipe.notify = notify
         dataset = self._read_test(recipe)
-        with self.turns.predict(), torch.no_grad():
+        with torch.no_grad():
             scores = recipe.metrics(self._active, dataset)
         samples = {} if "samples" in scores else {"samples": self._samples(recipe, dataset)}
         if predictions is not None:
@@ -361,7 +359,7 @@ class TrainedRun:
         is recorded."""
         outputs: list[Any] = []
         traced: list[tuple[list[Sample | None], range]] = []
-        with self.turns.predict(), torch.no_grad():
+        with torch.no_grad():
             for rows in recipe.plan(prepared.rows):
                 part = prepared.rows[rows.start : rows.stop]
                 if self.trace is None:
@@ -378,8 +376,8 @@ class TrainedRun:
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         """Write the answer to each example as a line of JSON."""
         kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
-        for first in range(0, len(dataset), MANY):
-            indices = range(first, min(first + MANY, len(dataset)))
+        for first in range(0, len(dataset), _CHUNK):
+            indices = range(first, min(first + _CHUNK, len(dataset)))
             values = [dataset.inputs[i] for i in indices]
             answers = self.compute_answers(values, recipe, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):

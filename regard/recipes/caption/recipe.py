@@ -182,7 +182,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         decode, limit = self.config.decode, max_length_of(self.config.model.core)
         if limit is not None:
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
-        engine = inference.engine_for(len(rows), traced=trace is not None)
+        engine = inference.engine_for(traced=trace is not None)
         return engine.search_images(
             stack_images(rows),
             length=self.config.positions,

@@ -168,7 +168,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window
         seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
-        engine = inference.engine_for(len(rows), traced=trace is not None)
+        engine = inference.engine_for(traced=trace is not None)
         generated = engine.generate(
             prompts, sampling, seeds=seeds, trace=trace, window=window, banned=_BANNED
         )

@@ -10,7 +10,7 @@ import torch
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.engines.engine import Engine
-from regard.engines.registry import prepare, refusal_reason
+from regard.engines.registry import prepare, unsupported_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.positions.config import (
@@ -286,4 +286,4 @@ REFUSED = {
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED.values(), ids=REFUSED)
 def test_unsupported_models_are_refused_with_the_reason(config, reason):
-    assert reason in refusal_reason("compiled", make_model(config))
+    assert reason in unsupported_reason("compiled", make_model(config))

@@ -1,19 +1,20 @@
-"""Conversion of a model's form to a CTranslate2 specification.
+"""Conversion of a text Transformer to CTranslate2, a decoder in C++.
 
     queries, keys, values of self-attention      one matrix [W_q; W_k; W_v]
     of cross-attention                           W_q, and [W_k; W_v]
     positions                                    a table of the vectors that are added: sinusoidal,
-    learned, or zeros the score <q, k>                             a scale of 1 in place of 1 /
-    sqrt(d)
+                                                 learned, or zeros
+    the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
 
-`unsupported_reason` returns why CTranslate2 cannot express a form. The vocabularies are the ids
-written as numbers, so tokenization is left to the caller.
+The vocabularies are the ids written as numbers, so tokenization is left to the caller. CTranslate2
+masks PAD and BOS before the softmax and not after it, so that a score is higher by the
+-log(1 - p(banned)) of its tokens.
 """
 
 import importlib
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from torch import Tensor
 from regard.attention.biases import Alibi
 from regard.attention.scores import InnerProduct
 from regard.data.tokenizer import BOS, EOS, PAD, UNK
-from regard.engines.lowering import attention_forms, norm_forms
+from regard.engines.engine import on_device
+from regard.engines.lowering import UnsupportedModelError, attention_forms, lower, norm_forms
 from regard.layers.forms import (
     AttentionForm,
     BlockForm,
@@ -41,13 +43,18 @@ from regard.layers.positions.sinusoidal import sinusoids
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
 
 
-def unsupported_reason(form: TextForm) -> str | None:
-    """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
-    attentions, width = attention_forms(form), form.writer.output.matrix.shape[1]
-    in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
-    return next(
-        chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions)), None
-    )
+def convert(model: Any, folder: str | Path, *, num_positions: int = 1024) -> None:
+    """Write a model to an empty folder that `ctranslate2.Translator` or `Generator` opens.
+
+    num_positions: number of positions to store, for positional encodings without a limit.
+    Raises: UnsupportedModelError with the reason.
+    """
+    with on_device(torch.device("cpu")):
+        form = lower(model)
+        reason = next(_unsupported_features(form), None)
+        if reason is not None:
+            raise UnsupportedModelError(reason)
+        _build_specification(form, num_positions=num_positions).save(str(folder))
 
 
 def source_tokens(ids: Iterable[int]) -> list[str]:
@@ -60,11 +67,7 @@ def source_tokens(ids: Iterable[int]) -> list[str]:
     return [str(swapped.get(i, i)) for i in ids]
 
 
-def build_specification(form: TextForm, *, num_positions: int) -> Any:
-    """Return the CTranslate2 specification of a supported form; its method save(folder) writes it.
-
-    num_positions: number of positions to store, for positional encodings without a limit.
-    """
+def _build_specification(form: TextForm, *, num_positions: int) -> Any:
     specs = importlib.import_module("ctranslate2.specs.transformer_spec")
     kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
     core, block = form.core, form.core.decoder[0]
@@ -108,38 +111,31 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
     return spec
 
 
-def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm]) -> Iterator[str]:
+def _unsupported_features(form: TextForm) -> Iterator[str]:
+    """Yield the features of a lowered form that CTranslate2 cannot express."""
+    width, rotary = form.writer.output.matrix.shape[1], form.core.decoder[0].attention.rotary
+    for attention in attention_forms(form):
+        bias, heads = attention.read.bias, attention.num_heads
+        if bias is not None and type(bias) is not Alibi:
+            yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
+        if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
+            yield "its alibi bias has other slopes than those of its number of heads"
+        if {len(attention.query.weight), len(attention.output.weight[0])} != {width}:
+            yield "its heads together are not as wide as the model"
+        if form.source is None:
+            continue
+        if bias is not None:
+            yield "it has a positional bias, which CTranslate2 supports for language models only"
+        if attention.key_heads != heads:
+            yield "it has grouped-query attention, which CTranslate2 supports for language models only"
     if len({norm.eps for norm in norm_forms(form)}) > 1:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
-    windows = [block.window for block in form.core.decoder if block.window is not None]
-    if windows:
-        yield f"its decoder attends to a window of {windows[0]} targets"
-    has_bias = {attention.read.bias is not None for attention in attentions}
-    if form.source is not None and has_bias != {False}:
-        yield "it has a positional bias (alibi), which CTranslate2 supports for language models only"
-    rotary = form.core.decoder[0].attention.rotary
+    if form.core.decoder[0].window is not None:
+        yield f"its decoder attends to a window of {form.core.decoder[0].window} targets"
     if rotary is not None and form.source is not None:
         yield "its positions are rotary, which CTranslate2 supports for language models only"
     if rotary is not None and _base_of(rotary) is None:
         yield "its rotary positions are scaled"
-    if form.source is not None and any(
-        attention.key_heads != attention.num_heads for attention in attentions
-    ):
-        yield "it has grouped-query attention, which CTranslate2 supports for language models only"
-    if len({attention.key_heads for attention in attentions}) > 1:
-        yield "its blocks have different numbers of heads of keys"
-    if len(has_bias) > 1:
-        yield "its blocks have different positional biases"
-
-
-def _unsupported_in_attention(attention: AttentionForm, width: int) -> Iterator[str]:
-    bias, heads = attention.read.bias, attention.num_heads
-    if bias is not None and type(bias) is not Alibi:
-        yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
-    if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
-        yield "its alibi bias has other slopes than those of its number of heads"
-    if {len(attention.query.weight), len(attention.output.weight[0])} != {width}:
-        yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
 
 
 def _base_of(rotary: RotaryForm) -> float | None:

@@ -1,1 +1,0 @@
-"""Engine `ctranslate2`: conversion to CTranslate2, and decoding with it."""

@@ -3,18 +3,12 @@ line."""
 
 import difflib
 import sys
-import sysconfig
-import traceback
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 
 DONE = 0
 UNUSABLE = 2
 """Invalid option, input or file; one line on stderr says why."""
-DEFECT = 70
-"""Unexpected error, a defect of regard: REGARD_TRACEBACK=1 shows the traceback. EX_SOFTWARE of
-sysexits."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, SIGTERM or SIGHUP."""
 BROKEN_PIPE = 141
@@ -42,18 +36,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     texts = ("can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc")
     is_torch = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     return isinstance(error, MemoryError) or is_torch
-
-
-def is_from_own_code(error: BaseException) -> bool:
-    """Return True if code of a user's own, in a file outside this package and the libraries of
-    Python, took part."""
-    names = "stdlib", "platstdlib", "purelib", "platlib"
-    libraries = {Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in names)}
-    files = (Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
-    return any(
-        file.is_file() and libraries.isdisjoint(file.parents) and "site-packages" not in file.parts
-        for file in files
-    )
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +25,6 @@ ABOUT = (
     "Takes about a minute for a small run; the run folder is only read. Other load on the machine "
     "slows the measurements."
 )
-_MAX_INPUTS = 64
 
 
 @settings
@@ -60,7 +58,7 @@ def run(argv: list[str]) -> int:
     if options.input is not None:
         trained = load_trained(folder, options, record)
         blocks = read_inputs([str(options.input)], trained)
-        inputs = [given.value for block in islice(blocks, _MAX_INPUTS) for given in block]
+        inputs = [given.value for block in blocks for given in block if not given.problem]
     keep_freed_memory()  # as in training
     with say_if_slow("loading PyTorch"):
         module = importlib.import_module("regard.bench.bench")

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from regard.cli.inputs import expand_words, read_inputs
+from regard.cli.inputs import check_words, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import (
     UseOptions,
@@ -146,7 +146,7 @@ def run(argv: list[str]) -> int:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     _check(options, _pages_folder(folder), is_capture=is_capture)
     if record is not None:
-        words = expand_words(words, get_entry(record.recipe).input_of(record.config), may_mix=True)
+        check_words(words, get_entry(record.recipe).input_of(record.config))
     others = () if options.compare is None else (options.compare,)
     runs = [(folder, record), *((path, None) for path in others)]
     models = [
@@ -341,6 +341,9 @@ def _inputs(words: Sequence[str], trained: Any, limit: int) -> list[Input]:
         if len(own) > limit:
             print_notice(f"{word}: only the first {limit:,} inputs are shown; --limit N shows more")
         inputs += own[:limit]
+    for given in inputs:
+        if given.problem:
+            raise UserError(given.problem)
     if words and not inputs:
         raise UserError(f"{shlex.join(words)}: is empty, expected one input per line")
     return inputs

@@ -1,5 +1,4 @@
-"""`regard COMMAND ...`: dispatch to a command, and conversion of errors into one line and an exit
-code.
+"""`regard COMMAND ...`: dispatch to a command, and errors as one line with an exit code.
 
 The module of a command parses its options; the code that loads torch is imported only after that.
 """
@@ -14,16 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from regard import __version__
-from regard.errors import (
-    BROKEN_PIPE,
-    DEFECT,
-    DONE,
-    INTERRUPTED,
-    UNUSABLE,
-    UserError,
-    is_from_own_code,
-    is_out_of_memory,
-)
+from regard.errors import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
 from regard.settings.help import two_columns
 from regard.system.interrupt import interrupted_by_signals
 from regard.system.terminal import one_line, usable_streams
@@ -53,53 +43,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     # numba's colors, which nothing here shows, would write a control sequence to standard output at
     # exit.
     os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
-    with usable_streams(), interrupted_by_signals():
+    with usable_streams(), interrupted_by_signals(), warnings.catch_warnings():
+        warnings.showwarning = partial(_show_warning, set())
         try:
-            with warnings.catch_warnings():
-                warnings.showwarning = partial(_show_warning, set())
-                with set_verbosity(level):
-                    code = _dispatch(words)
-                sys.stdout.flush()
-                return code
-        except (KeyboardInterrupt, BrokenPipeError) as error:
-            return _handle_stop(error)
-        except SystemExit:
-            raise
-        except BaseException as error:
-            # Not only Exception: panics of libraries in Rust derive from BaseException.
-            message, code = _describe(error)
-            if code == DEFECT and is_from_own_code(error):
-                raise
-            if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
-                traceback.print_exc()
-            else:
-                print(f"regard: {one_line(message)}", file=sys.stderr)
+            with set_verbosity(level):
+                code = _dispatch(words)
+            sys.stdout.flush()
             return code
-
-
-def _handle_stop(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        print("regard: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    with contextlib.suppress(OSError):  # no descriptor if it was closed from the beginning
-        # Python flushes stdout again at exit, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
-
-
-def _describe(error: BaseException) -> tuple[str, int]:
-    """Return the message of an error and the exit code."""
-    if is_out_of_memory(error):
-        return f"not enough memory: {str(error) or 'an allocation failed'}", UNUSABLE
-    if isinstance(error, ValueError | OSError):
-        return _message(error), UNUSABLE
-    name = type(error).__name__
-    return (
-        f"{name}: {one_line(str(error), longest=400)} -- this is a defect of regard: please report "
-        f"it, with the "
-        "traceback that the option -v shows in place of this line",
-        DEFECT,
-    )
+        except KeyboardInterrupt:
+            print("regard: interrupted", file=sys.stderr)
+            return INTERRUPTED
+        except BrokenPipeError:
+            with contextlib.suppress(OSError):  # no descriptor if it was closed from the beginning
+                # Python flushes stdout again at exit, which would fail again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            if level == "verbose":
+                traceback.print_exc()
+            print(f"regard: {one_line(_describe(error))}", file=sys.stderr)
+            return UNUSABLE
 
 
 def _dispatch(words: list[str]) -> int:
@@ -118,27 +83,22 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _overview() -> str:
-    return "\n".join(
-        [
-            "usage: regard COMMAND ...",
-            "",
-            "Train attention models, use them, and look at their attention weights.",
-            "",
-            two_columns(list(COMMANDS.items())),
-            "",
-            "`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of "
-            "a recipe.",
-            "",
-            "-q, --quiet hides notices and progress bars, but not warnings and errors. -v, "
-            "--verbose prints what is",
-            "done, with times. An error prints one line to standard error and exits with code 2; "
-            "with -v, or with",
-            "REGARD_TRACEBACK=1 in the environment, it prints the traceback instead.",
-        ]
-    )
+    return f"""usage: regard COMMAND ...
+
+Train attention models, use them, and look at their attention weights.
+
+{two_columns(list(COMMANDS.items()))}
+
+`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of a recipe.
+
+-q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints what is
+done, with times. A wrong option, input or file prints one line to standard error and exits with code
+2; with -v, the traceback, too."""
 
 
-def _message(error: Exception) -> str:
+def _describe(error: Exception) -> str:
+    if is_out_of_memory(error):
+        return f"not enough memory: {str(error) or 'an allocation failed'}"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from regard.cli.inputs import expand_words, is_file, is_single_input, is_text_file, read_inputs
+from regard.cli.inputs import check_words, exists, is_single_input, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import (
     DecodingOptions,
@@ -94,9 +94,9 @@ def run(argv: list[str]) -> int:
         config = replace(config, threshold=0.0)
     parsed = parse(argv, PredictOptions(), config, allowed=allowed, max_positionals=1 + _MOST)
     is_drawing = record is not None and record.recipe == "draw"
-    words = typed = parsed.positionals[1:] or ["-"]
+    words = parsed.positionals[1:] or ["-"]
     if record is not None:
-        words = expand_words(typed, get_entry(record.recipe).input_of(record.config))
+        check_words(words, get_entry(record.recipe).input_of(record.config))
     out = None if is_drawing or parsed.own.out == Path("-") else parsed.own.out
     if out is not None and out.exists() and not parsed.own.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
@@ -116,15 +116,13 @@ def run(argv: list[str]) -> int:
         trained,
         parsed.own,
         form,
-        is_named=_are_named(typed, words, trained),
+        is_named=_are_named(words, trained),
         ids=ids,
     )
     # Answers on a terminal show how far it is.
     with show_progress(is_enabled=out is not None or not sys.stdout.isatty()), _open_output(out):
         for inputs in track(
-            read_inputs(words, trained, on_bad=parsed.own.on_bad),
-            "inputs",
-            _count_inputs(words, trained),
+            read_inputs(words, trained, skip_bad=parsed.own.on_bad != "error"), "inputs"
         ):
             if inputs:
                 printer.answer(inputs)
@@ -135,24 +133,6 @@ def run(argv: list[str]) -> int:
             f"skipped {printer.skipped} of {printer.count} inputs, whose outputs are empty"
         )
     return DONE
-
-
-def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
-    """Return the number of inputs for the progress bar: files, or lines of a file; None if it is
-    not known.
-
-    It is not known of tables with a header or several rows for an input, and of JSON that is not in
-    lines.
-    """
-    if all(is_single_input(word, trained) for word in words):
-        return len(words)
-    has_lines = words[0].endswith((".jsonl", ".ndjson")) or not trained.recipe.is_table(
-        Path(words[0])
-    )
-    if len(words) == 1 and has_lines and is_text_file(words[0]):
-        with Path(words[0]).open("rb") as file:
-            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-    return None
 
 
 class CocoIds(NamedTuple):
@@ -203,15 +183,11 @@ def _open_output(out: Path | None) -> Iterator[None]:
         yield
 
 
-def _are_named(typed: Sequence[str], words: Sequence[str], trained: Any) -> bool:
-    """Return True if outputs need the name of their file: inputs are files, and the words typed are
-    not one of them.
-
-    words: those typed, with patterns expanded.
-    """
+def _are_named(words: Sequence[str], trained: Any) -> bool:
+    """Return True if outputs need the name of their file."""
     if trained.input in ("text", "vector"):
-        return (len(words) > 1 or words != typed) and any(map(is_file, words))
-    return not (len(typed) == 1 and is_single_input(typed[0], trained))
+        return len(words) > 1 and any(map(exists, words))
+    return not (len(words) == 1 and is_single_input(words[0], trained))
 
 
 def _check_options(argv: Sequence[str], record: Run | None, known: Iterable[str]) -> None:

@@ -4,13 +4,11 @@ import importlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from regard.cli.notices import announce_compiling, print_notice
 from regard.errors import DONE, INTERRUPTED, UserError
-from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
@@ -47,7 +45,7 @@ ABOUT = (
 
 @settings
 class TrainOptions:
-    """Options of the command."""
+    """Options of `regard train`."""
 
     run: Path | None = None
     """Run folder; runs/RECIPE if not given."""
@@ -71,67 +69,54 @@ class TrainOptions:
 
 def run(argv: list[str]) -> int:
     """Parse the options, train and print the test scores."""
-    before, options = None, TrainOptions()
-    if argv and not argv[0].startswith("-"):
-        recipe, *rest = argv
-        chosen = get_entry(recipe)
-        config = chosen.config()
-    else:
-        if wants_help(argv):
-            print(_help_without_recipe())
-            return DONE
-        folder = peek_option(argv, "run")
-        if folder is None:
-            raise UserError(_describe_missing_recipe(argv))
-        before, rest = read_run(folder), argv
-        recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
-        options = replace(options, seed=before.seed)
-    preset, file = peek_option(rest, "preset"), peek_option(rest, "config")
-    init, start = peek_option(rest, "init"), None if before is None else before.init
-    if init is not None:
-        if before is not None or preset is not None:
-            raise UserError(
-                "--init starts a new run of a RECIPE with the settings of that run: leave out "
-                "--preset"
-            )
-        start, config = read_init(Path(init), recipe)
-    if preset is not None:
-        if before is not None:
-            raise UserError(
-                f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings"
-            )
-        config = apply_preset(preset, recipe, config)
-    if file is not None:
-        config = apply_changes(
-            config, read_settings(Path(file)), called=lambda name: f"{file}: {name}"
-        )
-    if wants_help(rest):
-        print(_help(chosen, apply_variants(config, rest)))
+    if wants_help(argv) and argv[0].startswith("-"):
+        print(_help_without_recipe())
         return DONE
-    parsed = parse(rest, options, config)
+    options, init = TrainOptions(), peek_option(argv, "init")
+    preset, file = peek_option(argv, "preset"), peek_option(argv, "config")
+    if argv and not argv[0].startswith("-"):
+        recipe, *words = argv
+        entry = get_entry(recipe)
+        config, start = entry.config(), None
+        if init is not None and preset is not None:
+            raise UserError("--init has the settings of that run: leave out --preset")
+        if init is not None:
+            start, config = read_init(Path(init), recipe)
+        if preset is not None:
+            config = apply_preset(preset, recipe, config)
+    else:
+        folder, words = peek_option(argv, "run"), argv
+        if folder is None:
+            names = ", ".join(RECIPES)
+            raise UserError(
+                f"RECIPE is missing: {USAGE}; the recipes are {names}. --run RUN continues a run"
+            )
+        if init is not None or preset is not None:
+            raise UserError(f"--init and --preset need a RECIPE: {folder} has its own settings")
+        before = read_run(folder)
+        recipe, config, start = before.recipe, before.config, before.init
+        entry, options = get_entry(recipe), replace(options, seed=before.seed)
+    if file is not None:
+        changes = read_settings(Path(file))
+        config = apply_changes(config, changes, called=lambda name: f"{file}: {name}")
+    if wants_help(words):
+        shown = entry.hide_unused(collect_groups(apply_variants(config, words)))
+        usage = USAGE.replace("RECIPE", recipe)
+        print(page(usage, ABOUT, [*collect_groups(TrainOptions()), *shown]))
+        return DONE
+    parsed = parse(words, options, config)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE
-    folder = parsed.own.run or Path("runs") / recipe
-    return _train(
-        folder,
-        Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start),
-        parsed.own.threads,
-    )
+    run = Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start)
+    return _train(parsed.own.run or Path("runs") / recipe, run, parsed.own.threads)
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
-    entry = get_entry(run.recipe)
-    try:
-        entry.check(run.config)
-    except UserError as error:
-        if entry.needs_data and run.config.data.train is None and (folder / "run.json").exists():
-            raise UserError(
-                f"{error}. To continue the run in {folder}: regard train --run {folder}"
-            ) from error
-        raise
+    exists = (folder / "run.json").exists()
+    get_entry(run.recipe).check(run.config)
     check_run_folder(folder, run)
-    if not (folder / "run.json").exists():
+    if not exists:
         check_data_files(run.recipe, run.config.data)
     keep_freed_memory()
     announce_compiling()
@@ -144,37 +129,13 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         return DONE
     if result.was_finished:
         reason = result.report["training"]["stop_reason"]
-        print(f"The run in {folder} is finished: it stopped by {reason}.")
-        if any((folder / "checkpoints").glob("step-*")):
-            print(
-                f"To train it longer, raise that limit, as in regard train --run {folder} "
-                f"--train.steps N."
-            )
-        else:
-            print(
-                "It kept no checkpoints (--train.keep-finished model), so that it cannot be "
-                "trained longer; a new run"
-            )
-            print(
-                f"can start from its parameters: regard train {run.recipe} --init {folder} --run "
-                f"OTHER, and options of "
-                "its data."
-            )
+        print(f"The run in {folder} is finished: it stopped by {reason}. A higher limit")
+        print(f"continues it, such as  regard train --run {folder} --train.steps N")
     test = result.report["test"]
-    print(
-        score_table(test)
-        if test
-        else "No test data was given (--data.test), so there is no test score."
-    )
+    print(score_table(test) if test else "No test data was given (--data.test).")
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
-
-
-def _describe_missing_recipe(argv: list[str]) -> str:
-    if late := next((word for word in argv if word in RECIPES), None):
-        return f"RECIPE must come first: {USAGE.replace('RECIPE', late)}"
-    return f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
 
 
 def _help_without_recipe() -> str:
@@ -182,11 +143,4 @@ def _help_without_recipe() -> str:
     ending = "`regard train RECIPE --help` explains the settings of a recipe."
     return (
         f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n\n{ending}"
-    )
-
-
-def _help(chosen: Entry, config: Any) -> str:
-    usage = USAGE.replace("RECIPE", chosen.name)
-    return page(
-        usage, ABOUT, [*collect_groups(TrainOptions()), *chosen.hide_unused(collect_groups(config))]
     )

@@ -1,6 +1,5 @@
 """The command line as a whole: commands, exit codes, messages."""
 
-import gzip
 import io
 import json
 import re
@@ -10,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import regard
-from regard.cli.inputs import decode_argument
 from regard.cli.main import main
 from regard.look.capture import Capture
-from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.load import load
-from regard.settings.tree import to_plain
 from tests.look.pages import page_of
 
 ROOT = Path(__file__).parents[2]
@@ -96,28 +91,6 @@ def test_empty_text_has_an_empty_output(run: Path, capsys: pytest.CaptureFixture
     assert "input 4 is empty, and so is its output" in err
 
 
-def test_config_is_printed_and_read_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--model.core", "recurrent", "--model.core.cell=lstm", "--train.betas", "0.8", "0.9"]
-    assert main(["train", "dates", *options, "--print-config"]) == 0
-    printed = capsys.readouterr().out
-    content = yaml.safe_load(printed)
-    assert content["model"]["core"]["cell"] == "lstm"
-    assert content.keys() == to_plain(DatesRunConfig()).keys()
-    file = tmp_path / "run.yaml"
-    file.write_text(printed, encoding="utf-8")
-    assert main(["train", "dates", "--config", str(file), "--print-config"]) == 0
-    assert capsys.readouterr().out == printed
-    assert (
-        main(
-            ["train", "dates", "--config", str(file), "--model.core.cell", "rnn", "--print-config"]
-        )
-        == 0
-    )
-    assert yaml.safe_load(capsys.readouterr().out)["model"]["core"]["cell"] == "rnn"
-
-
 def test_evaluate_prints_a_table_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run)]) == 0
     table = capsys.readouterr().out
@@ -151,28 +124,6 @@ def test_predict_takes_its_input_from_anywhere(
     assert capsys.readouterr().out.splitlines() == load(run).predict(lines)
 
 
-def test_predict_answers_the_lines_of_several_files(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.txt").write_text("stop\nlive\n", encoding="utf-8")
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"pots\n"))
-    assert (
-        main(["predict", str(run), str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz"), "--json"])
-        == 0
-    )
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["input"] for row in rows] == [1, 2, 3]
-    assert [row["outputs"][0]["text"] for row in rows] == load(run).predict(
-        ["stop", "live", "pots"]
-    )
-
-
-def test_text_of_a_locale_that_is_ascii_is_read_as_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsencode", lambda word: word.encode("ascii", "surrogateescape"))
-    assert decode_argument("\udcc3\udcbcber") == "\u00fcber"
-    assert decode_argument("\u00fcber \udcff") == "\u00fcber \udcff"
-
-
 def test_look_reports_before_loading_that_the_run_is_not_writable(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,14 +134,6 @@ def test_look_reports_before_loading_that_the_run_is_not_writable(
         r"looks: the folder .* is not writable: choose another file with --out",
         capsys.readouterr().err,
     )
-
-
-def test_predict_of_empty_input_prints_nothing(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    type_in(monkeypatch, b"")
-    assert main(["predict", str(run)]) == 0
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.filterwarnings("default")

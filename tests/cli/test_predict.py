@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from regard.cli.main import main
-from regard.cli.predict import CocoIds, _coco_ids, _count_inputs
+from regard.cli.predict import CocoIds, _coco_ids
 from regard.errors import UserError
 from regard.recipes.base.inputs import list_files
 from regard.recipes.base.run import Run
@@ -148,31 +148,12 @@ def test_folder_of_images_of_a_coco_file_is_an_option(
     }
 
 
-def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:
-    expected = load(run).predict(WORDS)
-    named = [f"pairs.{kind}\t{text}" for kind in ("csv", "tsv") for text in expected]
-    assert predict(run, "pairs.*sv", capsys=capsys) == named
-    assert main(["predict", str(run), "*.nothing"]) == 0  # a text, as it has no match
-
-
 def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path, capsys) -> None:
     (files / "more.txt").write_text("live\n", encoding="utf-8")
     alone = predict(run, "lines.txt", capsys=capsys)
     named = [f"lines.txt\t{line}" for line in alone] + [f"more.txt\t{alone[1]}"]
     assert predict(run, "lines.txt", "more.txt", capsys=capsys) == named
-    assert predict(run, "*[es].txt", capsys=capsys) == named
-    assert predict(run, "more*.txt", capsys=capsys) == named[-1:]
     assert predict(run, "more.txt", "lines.txt", capsys=capsys)[0] == named[-1]
-
-
-@pytest.mark.filterwarnings("ignore:never seen in training")
-def test_text_that_resembles_the_name_of_a_file_is_reported(run: Path, files: Path, capsys) -> None:
-    (files / "live").touch()
-    for text, is_reported in (("pairs.tvs", True), ("lives", False), ("e.g", False)):
-        assert main(["predict", str(run), text]) == 0
-        assert (
-            "so that it is read as a text. Did you mean pairs.tsv?" in capsys.readouterr().err
-        ) == is_reported
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
@@ -193,15 +174,6 @@ def test_lines_of_standard_input_among_files_are_named(
     assert Path("out.txt").read_text(encoding="utf-8").splitlines() == predict_all()
 
 
-@pytest.mark.filterwarnings("ignore:never seen in training")
-def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
-    assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(
-        ["stop it", "live on"]
-    )
-    assert main(["predict", str(run), "stop", "live"]) == 2
-    assert "texts of several words in quotes" in capsys.readouterr().err
-
-
 def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> None:
     reader, writer = os.pipe()
     os.write(writer, "".join(f"{word}\tx\n" for word in WORDS).encode())
@@ -216,68 +188,10 @@ def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> 
         os.close(reader)
 
 
-@pytest.mark.parametrize(("start", "name"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")])
-def test_other_compressions_are_named(
-    start: bytes, name: str, run: Path, files: Path, capsys
-) -> None:
-    (files / "texts").write_bytes(start + bytes(range(100, 250)))
-    assert main(["predict", str(run), "texts"]) == 2
-    assert f"texts: is compressed by {name}: decompress it first" in capsys.readouterr().err
-
-
 def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:
     assert "--coco" not in "\n".join(predict(run, "--help", capsys=capsys))
     assert main(["predict", "--help"]) == 0
     assert "--coco" in capsys.readouterr().out
-
-
-def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> None:
-    assert main(["look", str(run), "stop", "--gradients", "--out", "a.png"]) == 2
-    assert "--gradients has no effect on a figure" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["predict", "look"])
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["pears.tsv"],
-            "pears.tsv: no such file. Did you mean pairs.tsv? As a text, give it on standard "
-            "input: echo pears.tsv |",
-        ),
-        (
-            ["folder/typo"],
-            "folder/typo: no such file. As a text, give it on standard input: echo folder/typo |",
-        ),
-        (["./typo"], "./typo: no such file."),
-        (["~/typo"], "echo '~/typo' | regard"),
-        (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
-        (["."], r"\.: is a folder, expected a text or a file"),
-    ],
-)
-@pytest.mark.usefixtures("files")
-def test_words_that_are_no_inputs_are_named(
-    command: str, words, message: str, run: Path, capsys
-) -> None:
-    assert (
-        main([command, str(run), *words, *(["--out", "a.html"] if command == "look" else [])]) == 2
-    )
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert message.replace("\\", "") in err
-
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.filterwarnings("ignore:never seen in training")
-@pytest.mark.parametrize("text", ["12/05/98", "3/4", "and/or", "in ./a"])
-def test_texts_with_slashes_are_inputs(text: str, run: Path, capsys) -> None:
-    assert predict(run, text, capsys=capsys) == load(run).predict([text])
-
-
-def test_lines_with_tabs_are_reported_once(run: Path, files: Path, capsys) -> None:
-    (files / "columns.txt").write_text("stop\tpots\nlive\tevil\n", encoding="utf-8")
-    assert main(["predict", str(run), "columns.txt", "--on-bad", "skip"]) == 0
-    assert capsys.readouterr().err.count("has a tab, and is read as one text") == 1
 
 
 def test_outputs_have_the_scores_of_the_search(run: Path, capsys) -> None:
@@ -371,12 +285,6 @@ def test_out_is_written_whole_and_never_over_another_file(run: Path, files: Path
     assert main(["predict", str(run), "stop", "--out", str(run / "run.json"), "--force"]) == 2
 
 
-def test_look_shows_the_rows_of_a_table(run: Path, files: Path, capsys) -> None:
-    assert main(["look", str(run), "pairs.tsv", "--out", "a.html"]) == 0
-    titles = capsys.readouterr().out.splitlines()[:-1]
-    assert [title.partition(" -> ")[0] for title in titles] == WORDS
-
-
 SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --train.steps 2 "
 SMALL += "--train.tensorboard false --train.warmup 1"
 
@@ -409,9 +317,6 @@ def test_images_of_folders_lists_and_several_files_are_named(
     assert predict(run, "train", capsys=capsys) == [
         f"{p}\t{label}" for p, label in zip(paths, expected, strict=True)
     ]
-    assert predict(run, "train/*/0.png", capsys=capsys) == [
-        f"{p}\t{label}" for p, label in zip(paths, expected, strict=True) if p.endswith("0.png")
-    ]
     assert predict(run, *paths[:2], capsys=capsys) == [
         f"{p}\t{label}" for p, label in zip(paths[:2], expected, strict=False)
     ]
@@ -426,39 +331,8 @@ def test_images_of_folders_lists_and_several_files_are_named(
             assert row["labels"].keys() == {"dark", "light"}
             assert sum(row["labels"].values()) == pytest.approx(1, abs=1e-5)
             assert row["probability"] == max(row["labels"].values()) == row["labels"][row["label"]]
-    (photos / "wrong.txt").write_text("train/dark/0.png\nhello\n")
-    assert main(["predict", str(run), "wrong.txt"]) == 2
-    assert "wrong.txt, line 2: hello: no such file" in capsys.readouterr().err
-    for given in (Path(paths[0]).read_bytes(), b"hello"):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-        assert main(["predict", str(run), "-"]) == 2
-        assert (
-            "Standard input must hold the names of files, one in each line"
-            in capsys.readouterr().err
-        )
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "count"),
-    [
-        ("a.csv", "file\na.png\n", None),
-        ("a.json", "[]\n", None),
-        ("a.jsonl", "{}\n", 1),
-        ("a.txt", "a.png\nb.png\n", 2),
-    ],
-)
-def test_progress_has_a_total_if_lines_are_inputs(
-    tmp_path: Path, name: str, content: str, count: int | None
-) -> None:
-    (tmp_path / name).write_text(content)
-    entry = get_entry("images")
-    recipe = create_recipe(Run(recipe="images", seed=1, config=entry.config()), print)
-    assert (
-        _count_inputs([str(tmp_path / name)], SimpleNamespace(recipe=recipe, input="image"))
-        == count
-    )
 
 
 def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:

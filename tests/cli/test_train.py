@@ -105,12 +105,12 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "To continue a run, give --run RUN"),
+        ([], "--run RUN continues a run"),
         (
             ["--run", "{run}", "--train.lr", "0.5"],
             "--train.lr is .* there and 0.5 here.*continues that run",
         ),
-        (["--run", "{run}", "--preset", "gpt"], "--preset needs a RECIPE"),
+        (["--run", "{run}", "--preset", "gpt"], "--init and --preset need a RECIPE"),
         (
             ["--run", "nowhere"],
             "nowhere does not exist; create one with `regard train RECIPE --run nowhere`",
@@ -188,17 +188,3 @@ class _Interrupted:
 class _Finished:
     is_interrupted = was_finished = False
     report: ClassVar = {"test": None}
-
-
-def test_a_recipe_without_data_names_the_command_that_continues_its_run(
-    tmp_path: Path, capsys
-) -> None:
-    folder = tmp_path / "run"
-    assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=1)]) == 0
-    capsys.readouterr()
-    assert main(["train", "translate", "--run", str(folder), "--train.steps", "2"]) == 2
-    assert (
-        f"To continue the run in {folder}: regard train --run {folder}" in capsys.readouterr().err
-    )
-    assert main(["train", "translate", "--run", str(tmp_path / "new")]) == 2
-    assert "To continue" not in capsys.readouterr().err

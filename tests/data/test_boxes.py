@@ -120,6 +120,7 @@ def test_columns_without_a_header_are_in_order(folder):
         ((5, 5, 4, -1), False),
         ((41, 5, 4, 4), False),
         ((39, -9, 4, 10), True),
+        ((-3, 29, 43, 4), True),
     ],
 )
 @pytest.mark.parametrize("write", [write_csv, write_coco, write_jsonl])
@@ -128,7 +129,10 @@ def test_box_is_clipped_and_must_have_an_area(folder, write, box, is_read):
     path = write(folder / f"x.{suffix}", {"a.png": [*BOXES["a.png"], (box, "cat")]})
     config = BoxesConfig(width=40, height=30, on_bad="skip")
     data = read_boxes(path, folder / "images", config)
-    assert data.items[0].boxes[2:].tolist() == ([[39, 0, 1, 1]] if is_read else [])
+    x, y, width, height = box
+    left, top, right, bottom = max(x, 0), max(y, 0), min(x + width, 40), min(y + height, 30)
+    clipped = [[left, top, right - left, bottom - top]] if is_read else []
+    assert data.items[0].boxes[2:].tolist() == clipped
     assert len(data.skipped) == (not is_read)
     if not is_read:
         with pytest.raises(UserError, match=r"has no area inside .* 40 x 30 .*--data.on-bad skip"):

@@ -9,6 +9,7 @@ from PIL import Image
 
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import load_digits, read_images, split_validation
+from regard.data.images.image_batches import ImageBatches
 from regard.errors import UserError
 from regard.recipes.images.config import ImagesRunConfig
 
@@ -51,6 +52,31 @@ def test_folder_names_are_classes_and_images_have_one_size(folder):
     assert images.labels == ("cat",) * 3 + ("dog",) * 3
     assert images.pixels[4].max() == images.pixels[4].min() == 201
     assert read_images(folder, ImagesConfig(size=8, color="rgb")).pixels.shape == (6, 3, 8, 8)
+
+
+def test_test_images_are_resized_to_those_of_training(folder, pair):
+    for path, size in ((folder, 6), (pair, 3)):
+        images = read_images(path, ImagesConfig(), (3, 8, 4), resizes=True)
+        assert images.pixels.shape == (size, 3, 8, 4)
+
+
+def test_augmented_images_are_shifted_by_up_to_an_eighth_and_flipped():
+    image = np.random.default_rng(1).integers(1, 256, (1, 16, 24), np.uint8)
+    for augment in ("shift", "shift-flip"):
+        batches = ImageBatches(image[None], [0], size=1, seed=1, augment=augment)
+        flipped = 0
+        for epoch in range(30):
+            found = (batches.collate(epoch, (0,)).source[0, 0] * 255).byte().numpy()
+            places = []
+            for step in (1, -1):
+                padded = np.pad(image[0, :, ::step], ((2, 2), (3, 3)))
+                for down in range(5):
+                    for right in range(7):
+                        if (padded[down : down + 16, right : right + 24] == found).all():
+                            places.append(step)
+            assert len(places) == 1
+            flipped += places[0] == -1
+        assert (0 < flipped < 30) == (augment == "shift-flip")
 
 
 def test_bad_images_are_an_error_or_skipped(folder):

@@ -7,9 +7,6 @@ folder          its files, with those of subfolders
 anything else   a text
 """
 
-import bz2
-import gzip
-import lzma
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
@@ -19,13 +16,12 @@ from typing import Any
 from regard.cli.notices import print_notice
 from regard.errors import UserError
 from regard.recipes.base.inputs import TABLES, Input, list_files
-from regard.system.files import check_readable
+from regard.system.files import check_file, open_unpacked
 
 MAX_BLOCK = 256
 """Maximum number of files or rows that are answered together."""
 _LISTS = (".txt", ".lst")
 """Suffixes of files with the name of an input in each line."""
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def check_words(words: Sequence[str], kind: str) -> None:
@@ -90,11 +86,11 @@ def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]
             raise UserError(f"{word}: is a folder, expected a text or a file")
         yield from _blocks(list_files(path, recipe.files_of_folder, print_notice))
         return
-    check_readable(path)
+    check_file(path)
     if recipe.is_table(path):
         yield from _blocks(recipe.read_inputs(path, skip_bad=skip_bad))
         return
-    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+    with open_unpacked(path) as file:
         yield from _to_inputs(_read_lines(file), word, trained)
 
 

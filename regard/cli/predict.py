@@ -35,7 +35,7 @@ from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups, settings_by_path
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 from regard.system.progress import show_progress, track
 from regard.system.writing import open_text_atomically
 

@@ -20,9 +20,7 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, TableFormat
 from regard.errors import UserError
-from regard.system.compression import plain_name
-from regard.system.files import BlockReader, check_file, read_unpacked
-from regard.system.fingerprints import add_file_digest
+from regard.system.files import check_file, plain_name, read_blocks, read_unpacked
 
 FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
@@ -150,7 +148,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     r"""Yield the lines of a file, split at "\n" only, without "\r" at their ends and a byte order
     mark at the start."""
     rest = b""
-    for index, block in enumerate(BlockReader(path).blocks()):
+    for index, block in enumerate(read_blocks(path)):
         *lines, rest = (rest + (block if index else block.removeprefix(_MARK))).split(b"\n")
         for line in lines:
             yield line.removesuffix(b"\r")
@@ -335,8 +333,6 @@ def _read_parquet(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, 
     from pyarrow import parquet  # noqa: PLC0415
 
     check_file(path)
-    with path.open("rb") as content:
-        add_file_digest(path, content)
     try:
         file = parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:

@@ -20,8 +20,7 @@ from regard.data.batches import generator
 from regard.data.config import Header, OnBad, VectorsConfig
 from regard.data.tables import as_number, decode_line, excerpt, locate, read_lines
 from regard.errors import UserError
-from regard.system.compression import plain_name
-from regard.system.files import read_bytes
+from regard.system.files import plain_name, read_bytes
 
 _NAME = "y"
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")

@@ -4,7 +4,6 @@ The files of a run are listed in regard.recipes.run_folder. Everything specific 
 its class (regard.recipes.base.recipe.Recipe).
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import is_dataclass, replace
@@ -28,6 +27,7 @@ from regard.settings.declare import field_kinds
 from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, to_plain
+from regard.system.files import copy_pipe
 from regard.system.progress import report_slow
 from regard.system.verbosity import set_verbosity
 from regard.training.checkpoint import list_checkpoints, remove_checkpoints
@@ -189,11 +189,8 @@ def _copy_pipes(run: Run, folder: Path) -> Run:
             continue
         files = []
         for number, path in enumerate(paths):
-            files.append(path)
-            if isinstance(path, str) and Path(path).is_fifo():
-                files[-1] = str(folder / f"{name}-{number}")
-                with open(path, "rb") as pipe, open(files[-1], "wb") as file:
-                    shutil.copyfileobj(pipe, file)
+            is_pipe = isinstance(path, str) and Path(path).is_fifo()
+            files.append(copy_pipe(path, folder / f"{name}-{number}") if is_pipe else path)
         if files != paths:
             changes[name] = files if isinstance(value, list) else files[0]
     config = apply_changes(run.config, {"data": changes}, called=str) if changes else run.config

@@ -1,200 +1,110 @@
-"""Reading of untrusted files with size limits, and atomic writing. (no torch)
+"""Reading of files, plain or compressed by gzip, bzip2 or xz. (no torch)"""
 
-The size of a file is compared with a limit before anything is read. Data may also come through a
-pipe, which is read up to the same limit; the files of a run must be regular files. Devices, which
-never end, are refused.
-"""
-
+import bz2
+import gzip
 import hashlib
 import json
+import lzma
 import os
-import stat
-from collections.abc import Iterator
+import re
+import shutil
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from regard.errors import UserError, did_you_mean
-from regard.system.compression import plain_name, unpack, unpack_blocks
-from regard.system.fingerprints import add_digest, read_blocks, record_blocks
-from regard.system.memory import available_memory, variable_limit
-from regard.system.pipes import read_pipe
+from regard.errors import UserError
 
-JSON_LIMIT = 64 << 20
-"""Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a
-quarter of it."""
-_MOST_PARTS = 10_000_000
-_DEFAULT_MIB = 1024
-_MOST_RATIO = 100
-"""Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd
-claim."""
+ENDINGS = (".gz", ".bz2", ".xz")
+"""Suffixes of compressed files."""
+_FORMS: dict[re.Pattern[bytes], Any] = {
+    re.compile(rb"\x1f\x8b"): gzip.open,
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): bz2.open,
+    re.compile(rb"\xfd7zXZ\0"): lzma.open,
+}
+"""Functions that open compressed files, by the first bytes of these."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
-_HINT = f" ({_VARIABLE} raises this)"
-_TABLES = (
-    ".tsv",
-    ".tab",
-    ".csv",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".txt",
-    ".conll",
-    ".conllu",
-    ".bio",
-    ".npz",
-    ".npy",
-)
-"""Suffixes of files of data, besides images, sounds and point clouds."""
-_SHOWN = 3
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_DEFAULT_MIB = 4096
+_BLOCK = 1 << 20
 
 
 def file_limit() -> int:
-    """Return the maximum size in bytes of content whose size is not known before it is read: 1 GiB
-    by default.
+    """Return the maximum size in bytes of content that is read into memory as a whole."""
+    text = os.environ.get(_VARIABLE) or str(_DEFAULT_MIB)
+    if not text.isdecimal():
+        raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {text}")
+    return int(text) << 20
 
-    More is read from pipes, compressed files and arrays as memory allows (`unpacked_limit`). The
-    environment variable REGARD_MAX_FILE_MIB sets another limit, which then applies to all files.
+
+def plain_name(path: str | Path) -> str:
+    """Return the name of a file in lower case, without the suffix of its compression."""
+    name = Path(path).name.lower()
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
+def check_file(path: Path) -> None:
+    """Raise UserError naming the path if it is missing or a folder."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, expected a file.")
+    if not path.exists():
+        raise UserError(f"{path}: no such file.")
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
+    """Open a file or a pipe for reading, decompressed if its first bytes are those of gzip, bzip2
+    or xz.
+
+    Raises: UserError naming the file if it is missing or damaged, also while it is read.
     """
-    return (variable_limit(_VARIABLE, "MiB") or _DEFAULT_MIB) << 20
+    check_file(path)
+    with _errors_of(path), ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        start = file.peek(10)
+        for first_bytes, open_form in _FORMS.items():
+            if first_bytes.match(start):
+                file = stack.enter_context(open_form(file))
+                break
+        yield file
 
 
-def unpacked_limit(stored: int | None) -> int:
-    """Return the maximum size in bytes of content that is decompressed from `stored` bytes, or
-    comes through a pipe.
-
-    Half of the available memory, and at most 100 times the stored bytes (None: a pipe), which text
-    and numbers do not reach; but at least `file_limit()`. REGARD_MAX_FILE_MIB sets another limit.
-    """
-    least = file_limit()
-    if is_limit_set():
-        return least
-    memory = (available_memory() or 0) // 2
-    return max(least, memory if stored is None else min(memory, _MOST_RATIO * stored))
-
-
-def is_limit_set() -> bool:
-    """Return True if REGARD_MAX_FILE_MIB is set, so that its limit also applies to files of known
-    size."""
-    return bool(os.environ.get(_VARIABLE))
-
-
-def check_readable(path: Path) -> os.stat_result:
-    """Check that a path is a readable file or pipe, and return its stat result.
-
-    Raises:  UserError naming the path if it is missing (with similar names), a folder, a device, or
-             unreadable.
-    """
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        if path.is_symlink():
-            raise UserError(
-                f"{path}: is a link to a file that does not exist: {os.readlink(path)}."
-            ) from None
-        raise UserError(
-            f"{path}: no such file.{_hint_closed_pipe(path) or hint_similar_files(path)}"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}.") from error
-    if stat.S_ISDIR(status.st_mode):
-        raise UserError(f"{path}: is a folder, expected a file.{hint_tables(path)}")
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
-        raise UserError(f"{path}: is a device or socket, expected a regular file.")
-    return status
-
-
-def check_file(path: Path) -> os.stat_result:
-    """Check that a path is a readable regular file, and return its stat result.
-
-    Raises:  UserError as `check_readable`, and for a pipe.
-    """
-    status = check_readable(path)
-    if stat.S_ISFIFO(status.st_mode):
-        raise UserError(f"{path}: is a named pipe, expected a regular file.")
-    return status
-
-
-def check_content(name: str | Path, start: bytes) -> None:
-    """Raise UserError if a file that starts with these bytes is a Git LFS pointer."""
-    if start.startswith(_LFS_POINTER):
-        raise UserError(
-            f"{name}: is a pointer of git-lfs and not the file itself; `git lfs pull` downloads "
-            f"the file."
-        )
-
-
-def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
-    """Return the content of a file or a pipe of at most `limit` bytes (default: `file_limit()`).
-
-    Raises:  UserError as `check_readable`, or if the content exceeds the limit.
-    """
-    content = _read(path, limit)
-    add_digest(path, content)
-    return content
-
-
-def read_unpacked(path: Path) -> bytes:
-    """Return the content of a file or a pipe, decompressed if its first bytes are those of gzip,
-    bzip2 or xz.
-
-    Raises:  UserError as `read_bytes` and `regard.system.compression.unpack`.
-    """
-    stored = _read(path, None)
-    content = unpack(path, stored, limit=unpacked_limit(len(stored)), variable=_VARIABLE)
-    add_digest(path, content)  # decompressed, so that compressing a file does not change its digest
-    return content
-
-
-class BlockReader:
-    """File that is read from its beginning in blocks, any number of times; only one block is in
-    memory.
-
-    It is decompressed as by `read_unpacked`. The content of a pipe, which may be readable only
-    once, stays in memory.
-    """
-
-    def __init__(self, path: Path):
-        self.path, self._status = path, check_readable(path)
-        self._content = read_unpacked(path) if stat.S_ISFIFO(self._status.st_mode) else None
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the content; its digest is recorded at the end.
-
-        Raises:  UserError as `read_unpacked`, or if the file has changed since the first time.
-        """
-        if self._content is not None:
-            yield self._content
-            return
-        size = self._status.st_size
-        if is_limit_set() and size > file_limit():
-            raise UserError(_describe_excess(self.path, size, file_limit()))
-        # What is decompressed is not kept in memory, so that is not a limit.
-        limit = file_limit() if is_limit_set() else max(file_limit(), _MOST_RATIO * size)
-        try:
-            with self.path.open("rb") as file:
-                check_content(self.path, file.read(len(_LFS_POINTER)))
-                file.seek(0)
-                stored = self._unchanged_blocks(file)
-                yield from record_blocks(
-                    self.path, unpack_blocks(self.path, stored, limit=limit, variable=_VARIABLE)
-                )
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
-
-    def _unchanged_blocks(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the blocks of the open file; each is that of the first time, since a change is
-        looked for after it."""
-        for block in read_blocks(file):
-            if _version_of(os.fstat(file.fileno())) != _version_of(self._status):
-                raise UserError(f"{self.path}: was changed while it was read.")
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file block by block, decompressed as by `open_unpacked`."""
+    with open_unpacked(path) as file:
+        while block := file.read(_BLOCK):
             yield block
 
 
-def _version_of(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Return what differs when a file was written or replaced."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def read_unpacked(path: Path) -> bytes:
+    """Return the content of a file, decompressed as by `open_unpacked`.
+
+    Raises: UserError as `open_unpacked`, or if the content exceeds `file_limit()`.
+    """
+    with open_unpacked(path) as file:
+        return _read(path, file)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file or a pipe, as it is stored.
+
+    Raises: UserError naming the file if it is missing, or exceeds `file_limit()`.
+    """
+    check_file(path)
+    with _errors_of(path), path.open("rb") as file:
+        return _read(path, file)
+
+
+def copy_pipe(path: str, copy: Path) -> str:
+    """Copy a pipe, which can be read only once, to a file, and return the path of that."""
+    with open(path, "rb") as pipe, copy.open("wb") as file:
+        shutil.copyfileobj(pipe, file)
+    return str(copy)
 
 
 def read_json(path: Path, kind: Any = Any) -> Any:
@@ -202,12 +112,15 @@ def read_json(path: Path, kind: Any = Any) -> Any:
 
     Raises: UserError naming the file if it is missing, not valid JSON, or of another type.
     """
+    return parse_json(read_bytes(path), kind, origin=str(path))
+
+
+def parse_json(content: bytes | str, kind: Any = Any, *, origin: str) -> Any:
+    """Return a JSON document as a type of msgspec; messages name `origin`."""
     try:
-        return msgspec.convert(json.loads(read_bytes(path)), kind)
-    except UserError:
-        raise
+        return msgspec.convert(json.loads(content), kind)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: damaged: {error}") from error
+        raise UserError(f"{origin}: damaged: {error}") from error
 
 
 def hash_file(path: Path) -> str:
@@ -216,142 +129,24 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def parse_json(content: bytes | str, *, origin: str) -> Any:
-    """Return the value of a JSON document; messages name `origin`. Raises UserError as
-    `read_json`."""
-    return _parse(content, origin, _STRICT)
-
-
-def parse_data(content: bytes | str, *, origin: str) -> Any:
-    """Return the value of a JSON document of another program, which may have duplicate keys
-    (`DifferentValues`)."""
-    return _parse(content, origin, _LENIENT)
-
-
-def decode_json(text: str) -> Any:
-    """Decode JSON text as `parse_data` does. Raises ValueError (also for too many parts) or
-    RecursionError."""
-    return _decode(text, _LENIENT)
-
-
-class DifferentValues:
-    """Differing values of a duplicate key in a JSON object.
-
-    JSON allows duplicate keys and does not define which value counts. This is not a text, number,
-    list or object, so a reader that uses the value refuses it.
-    """
-
-    def __init__(self, first: object, second: object):
-        self.first, self.second = first, second
-
-    def __repr__(self) -> str:
-        return f"a key given twice, as {self.first!r} and {self.second!r}"
-
-
-def _read(path: Path, limit: int | None) -> bytes:
-    status = check_readable(path)
-    size = status.st_size
-    hint = _HINT if limit is None else ""
-    has_limit = limit is not None or is_limit_set()
-    is_pipe = stat.S_ISFIFO(status.st_mode)
-    limit = (unpacked_limit(None) if is_pipe else file_limit()) if limit is None else limit
-    if size > limit and not has_limit:  # the size is known, so available memory is the limit
-        limit = available_memory() or size
-        hint = ", since no more memory is available"
-    if size > limit:
-        raise UserError(_describe_excess(path, size, limit, hint))
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Raise UserError naming the file for errors of the system and of decompression."""
     try:
-        if is_pipe:
-            content = read_pipe(path, status, limit=limit)
-        else:
-            with path.open("rb") as file:
-                content = file.read(size + 1)  # given the limit, Python would allocate that much
-                if len(content) > size:
-                    content += file.read(limit + 1 - len(content))
+        yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    if len(content) > limit:
-        raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
-    check_content(path, content)
-    return content
+        raise UserError(f"{path}: {error.strerror or error}.") from error
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path}: damaged: {error}.") from error
 
 
-def _describe_excess(path: Path, size: int, limit: int, hint: str = _HINT) -> str:
-    return f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}."
-
-
-def _hint_closed_pipe(path: Path) -> str:
-    """Return a hint if the path is that of a shell's process substitution."""
-    is_shell_pipe = str(path).startswith(("/dev/fd/", "/proc/"))
-    return (
-        " The pipe of an earlier command is gone: give the data again, or write it to a file."
-        if is_shell_pipe
-        else ""
-    )
-
-
-def hint_tables(folder: Path) -> str:
-    """Return a sentence that names tables and other files of data in a folder, or an empty text if
-    it has none."""
-    try:
-        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    except OSError:  # a folder that may be entered but not listed
-        return ""
-    found = [str(folder / name) for name in names if plain_name(name).endswith(_TABLES)]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f" It has {', '.join(found[:_SHOWN])}{more}." if found else ""
-
-
-def hint_similar_files(path: Path) -> str:
-    """Return a sentence that suggests files of similar names in the folder of a missing file, or an
-    empty text."""
-    try:
-        if not path.parent.is_dir():
-            return f" The folder {path.parent} does not exist."
-        return did_you_mean(path.name, (file.name for file in path.parent.iterdir()))
-    except OSError:  # a folder that may be entered but not listed; the suggestion is optional
-        return ""
-
-
-def _parse(content: bytes | str, origin: str, decoder: json.JSONDecoder) -> Any:
-    try:
-        return _decode(
-            content if isinstance(content, str) else content.decode("utf-8-sig"), decoder
-        )
-    except RecursionError:
-        raise UserError(f"{origin}: damaged: JSON is nested too deeply") from None
-    except ValueError as error:
-        raise UserError(f"{origin}: damaged: not valid JSON ({error})") from error
-
-
-def _decode(text: str, decoder: json.JSONDecoder) -> Any:
-    if len(text) > _MOST_PARTS and text.count("[") + text.count("{") > _MOST_PARTS:
-        raise ValueError(f"more than {_MOST_PARTS:,} lists and objects")
-    return decoder.decode(text)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in content if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:60]!r} is given twice")
-    return content
-
-
-def _equal_or_both(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        content = {}
-        for name, value in pairs:
-            before = content.setdefault(name, value)
-            differs = type(before) is not type(value) or before != value
-            if differs and not isinstance(before, DifferentValues):
-                content[name] = DifferentValues(before, value)
-    return content
-
-
-_STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys
-)  # shared: `json.loads` would make one for each call
-_LENIENT = json.JSONDecoder(object_pairs_hook=_equal_or_both)
+def _read(path: Path, file: BufferedIOBase) -> bytes:
+    blocks, size, limit = [], 0, file_limit()
+    while block := file.read(_BLOCK):
+        size += len(block)
+        if size > limit:
+            raise UserError(
+                f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises this limit)."
+            )
+        blocks.append(block)
+    return b"".join(blocks)

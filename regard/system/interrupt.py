@@ -1,7 +1,7 @@
 """Handling of Ctrl-C, SIGTERM and SIGHUP (the terminal was closed). (no torch)
 
 a command        KeyboardInterrupt; within an import, which would leave modules half loaded, the
-process ends
+                 process ends
 a training run   stops after a step and saves, so that it can be resumed
 
 A signal that is ignored, as by nohup, stays ignored.
@@ -22,8 +22,7 @@ _IMPORTS = "<frozen importlib"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised by a signal in code that may be interrupted at once; see
-    `Interruption.interruptible`."""
+    """Raised by a signal within `Interruption.interruptible`."""
 
 
 class Interruption:
@@ -35,8 +34,7 @@ class Interruption:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise Interrupted within this context on a signal, also on an earlier one; for slow code
-        without effects."""
+        """Raise Interrupted in this context on a signal, also on an earlier one."""
         if self.is_requested:
             raise Interrupted
         self._is_interruptible = True
@@ -45,7 +43,8 @@ class Interruption:
         finally:
             self._is_interruptible = False
 
-    def _receive(self, number: int, _frame: FrameType | None) -> None:
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
         # torchrun also forwards Ctrl-C as SIGTERM, so only a second Ctrl-C means to stop at once.
         if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -61,29 +60,26 @@ class Interruption:
 
 @contextmanager
 def handle_signals() -> Iterator[Interruption]:
-    """Turn the signals within this context into a request to stop; no effect outside the main
-    thread."""
+    """Turn signals in this context into a request to stop, in the main thread."""
     interruption = Interruption()
-    with _handler(interruption._receive):
+    with _handler(interruption.receive):
         yield interruption
 
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on a signal within this context, or end the process within an import;
-    no effect outside the main thread.
-    """
+    """Raise KeyboardInterrupt on a signal in this context, in the main thread."""
     with _handler(_raise_or_exit):
         yield
 
 
 @contextmanager
 def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    is_main = threading.current_thread() is threading.main_thread()
-    numbers = [
-        number for number in _NUMBERS if is_main and signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _NUMBERS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                previous[number] = signal.signal(number, handler)
     try:
         yield
     finally:
@@ -101,7 +97,6 @@ def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
 
 
 def _write(message: bytes) -> None:
-    """Write to standard error, without print, which is not reentrant: the signal may arrive during
-    another print."""
+    """Write to standard error, without print, which a signal must not enter twice."""
     with suppress(OSError):  # the terminal may be closed
         os.write(2, message)

@@ -1,5 +1,4 @@
-"""Verbosity of the command line: --quiet hides notices and progress, --verbose shows log records.
-(no torch)"""
+"""Verbosity of the command line: --quiet hides notices, --verbose shows log records. (no torch)"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -24,19 +23,17 @@ def verbosity() -> Verbosity:
 
 
 def take_verbosity(words: Sequence[str]) -> tuple[list[str], Verbosity]:
-    """Return a command line without -q, --quiet, -v and --verbose (before --), and the last of
-    them."""
-    end = list(words).index("--") if "--" in words else len(words)
-    found = [_OPTIONS[word] for word in words[:end] if word in _OPTIONS]
-    return [*(word for word in words[:end] if word not in _OPTIONS), *words[end:]], found[
-        -1
-    ] if found else "normal"
+    """Return a command line without -q, --quiet, -v and --verbose (before --), and their meaning."""
+    level, rest = "normal", list(words)
+    end = rest.index("--") if "--" in rest else len(rest)
+    for word in rest[:end]:
+        level = _OPTIONS.get(word, level)
+    return [word for word in rest[:end] if word not in _OPTIONS] + rest[end:], level
 
 
 @contextmanager
 def set_verbosity(value: Verbosity) -> Iterator[None]:
-    """Set the verbosity within the context; verbose prints the log records of this package to
-    standard error."""
+    """Set the verbosity within the context; verbose prints this package's log records to stderr."""
     token, log = _verbosity.set(value), logging.getLogger("regard")
     level, handler = log.level, logging.StreamHandler()
     if value == "verbose":

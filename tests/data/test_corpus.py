@@ -3,17 +3,15 @@ line."""
 
 import bz2
 import gzip
-import os
 
 import numpy as np
 import pytest
 
 from regard.data.config import TokenizerConfig
 from regard.data.text import corpus as module
-from regard.data.text.corpus import Corpus, make_corpus, read_corpus
+from regard.data.text.corpus import make_corpus, read_corpus
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
-from regard.system.fingerprints import digest, record_digests
 
 SYMBOLS = [
     "a",
@@ -152,35 +150,3 @@ def test_texts_without_words_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"a.txt.*{problem}"):
             read_corpus(path)
-
-
-def test_file_that_changes_between_two_passes_is_refused(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("one two\n")
-    corpus = read_corpus(path)
-    assert list(corpus) == ["one two\n"]
-    path.write_text("six two\n")
-    os.utime(path, ns=(1, 1))
-    for part in (corpus, corpus.part(0, 3)):  # a part ends before the file does
-        with pytest.raises(UserError, match=r"a.txt: was changed while it was read"):
-            list(part)
-
-
-def test_digest_is_that_of_the_decompressed_content(tmp_path):
-    content = random_text(300).encode()
-    (tmp_path / "a.txt").write_bytes(content)
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(content))
-    with record_digests() as digests:
-        read_corpus(tmp_path / "a.txt")
-        read_corpus(tmp_path / "b.txt.gz")
-    assert set(digests.values()) == {digest([content])}
-    assert len(digests) == 2
-
-
-def test_text_from_a_pipe_can_be_read_again(tmp_path):
-    read, write = os.pipe()
-    with os.fdopen(write, "w") as file:
-        file.write("one\ntwo\n")
-    corpus: Corpus = read_corpus(f"/dev/fd/{read}")
-    os.close(read)
-    assert [corpus.text(), corpus.text()] == ["one\ntwo\n"] * 2

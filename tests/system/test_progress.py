@@ -50,34 +50,11 @@ def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.Mon
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr("regard.system.progress._EVERY", 0.0)
-    monkeypatch.setattr("regard.system.progress._SHORTEST", 0.0)
     with show_progress():
-        assert list(track(PARTS, "images", 5)) == PARTS
-        assert list(track(PARTS, "texts")) == PARTS
-    lines = stream.getvalue().splitlines()
-    assert [line.split("  ")[0] for line in lines] == [
-        "3 of 5 images",
-        "5 of 5 images",
-        "3 texts",
-        "5 texts",
-    ]
-    assert lines[1].endswith("  0:00 left")
-    assert "\r" not in stream.getvalue()
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with show_progress():
-        for _ in track(PARTS, "inputs", 5):
-            list(track([range(2)], "outputs", 2))
-    rows = [
-        [part.split("  ")[0] for part in line.split("; ")]
-        for line in stream.getvalue().splitlines()
-    ]
-    assert rows == [
-        ["0 of 5 inputs", "2 of 2 outputs"],
-        ["3 of 5 inputs"],
-        ["3 of 5 inputs", "2 of 2 outputs"],
-        ["5 of 5 inputs"],
-    ]
+        for _ in track(PARTS, "images", 5):
+            assert list(track([range(2)], "texts")) == [range(2)]
+    lines = [line.split("  ")[0] for line in stream.getvalue().splitlines()]
+    assert lines == ["2 texts", "3 of 5 images", "2 texts", "5 of 5 images"]
 
 
 @pytest.mark.parametrize("case", ["outside", "disabled", "quiet", "file"])

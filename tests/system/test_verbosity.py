@@ -45,6 +45,6 @@ def test_errors_are_not_hidden_and_have_a_traceback_with_verbose(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["-q", "predict", "nowhere"]) == 2
-    assert "nowhere does not exist" in capsys.readouterr().err
+    assert "nowhere is not a run folder" in capsys.readouterr().err
     assert main(["predict", "nowhere", "-v"]) == 2
     assert "Traceback (most recent call last)" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from regard.data.images.files import ImageFiles
 from regard.data.tables import as_text, read_table
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 
 _MIN_SIDE = 1e-3
 """Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""

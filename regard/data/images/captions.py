@@ -33,7 +33,7 @@ from regard.data.images.files import ImageFiles
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 
 _CACHE_BYTES = 2 << 30
 _CHOICE = 11

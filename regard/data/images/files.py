@@ -15,7 +15,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from regard.errors import UserError
 from regard.system.files import read_bytes
-from regard.system.fingerprints import add_digest
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
 """Accepted formats, by Pillow's names; PPM includes PGM and PBM."""
@@ -59,7 +58,6 @@ class ImageFiles:
         with self.path.open("rb") as archive:
             archive.seek(start)
             content = archive.read(size)
-        add_digest(f"{self.path}/{name}", content)
         return decode_image(content, f"{where}: {self.path}/{name}").convert("RGB")
 
 

@@ -13,7 +13,6 @@ import soxr
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.system.fingerprints import add_file_digest
 
 ENDINGS = (
     *(".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
@@ -37,11 +36,8 @@ def read_sound(path: Path, sample_rate: int, where: str) -> Iterator[NDArray[np.
     Raises: UserError naming both if the file is missing, damaged, empty or not a sound.
     """
     name = f"{where}: {path}"
-    try:
-        with path.open("rb") as file:
-            add_file_digest(path, file)
-    except OSError as error:
-        raise UserError(f"{name}: {error.strerror}.") from error
+    if not path.is_file():
+        raise UserError(f"{name}: no such file.")
     yield from decode_sound(path, sample_rate, name)
 
 

@@ -6,12 +6,12 @@ train, val = corpus.part(0, cut), corpus.part(cut, len(corpus))
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.files import BlockReader
+from regard.system.files import read_blocks
 from regard.system.progress import track
 
 _BLOCK = 1 << 18
@@ -83,13 +83,13 @@ def read_corpus(path: str | Path) -> Corpus:
     Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is
              not UTF-8.
     """
-    reader, origin = BlockReader(Path(path)), str(path)
+    origin = str(path)
     count, has_text = 0, False
-    for block in track(_decode(reader.blocks(), origin), "characters"):
+    for block in track(_decode(read_blocks(Path(path)), origin), "characters"):
         count, has_text = count + len(block), has_text or not block.isspace()
     if not has_text:
         raise UserError(f"{origin}: contains only white space.")
-    return Corpus(reader.blocks, 0, count, origin)
+    return Corpus(partial(read_blocks, Path(path)), 0, count, origin)
 
 
 def make_corpus(text: str, origin: str) -> Corpus:

@@ -15,7 +15,6 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.tables import Table, select_fields
 from regard.errors import UserError
-from regard.system.fingerprints import add_digest
 
 PREFIX = "hf:"
 _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
@@ -35,8 +34,6 @@ def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: Bad
     """
     name, _, chosen = spec.partition("#")
     rows = _load(spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
-    # Digest of the data and of its transformations.
-    add_digest(spec, str(getattr(rows, "_fingerprint", "")).encode())
     columns = []
     for field in fields:
         column = field if field in rows.column_names else field.partition(".")[0]

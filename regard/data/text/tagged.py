@@ -36,7 +36,7 @@ from regard.data.tables import FORMATS, decode_line, excerpt, locate, read_lines
 from regard.data.text.labels import LabeledBatches, normalize_label
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 
 _NO_TAG = -1
 _DOCUMENT = "-DOCSTART-"

@@ -33,7 +33,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import ARTIFACTS, Run
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 from regard.trace import Trace
 from regard.training.protocols import TrainingBatches
 

@@ -52,7 +52,7 @@ from regard.recipes.base.recipe import (
 from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 

@@ -38,7 +38,7 @@ from regard.recipes.base.pictures import (
 from regard.recipes.base.recipe import Dataset, Prepared, plan_by_count
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 from regard.system.progress import track
 
 _BATCH = 256

@@ -36,7 +36,7 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections, average_precision_of_clouds
 from regard.recipes.points.config import PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 
 Clouds = AnnotatedDataset[NDArray[np.float64]]
 _SCALE = "points.json"

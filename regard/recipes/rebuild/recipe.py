@@ -47,7 +47,7 @@ from regard.recipes.rebuild.vectors import (
     VectorSplits,
     prepare_vectors,
 )
-from regard.system.compression import plain_name
+from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 

@@ -189,8 +189,8 @@ def _copy_pipes(run: Run, folder: Path) -> Run:
             continue
         files = []
         for number, path in enumerate(paths):
-            is_pipe = isinstance(path, str) and Path(path).is_fifo()
-            files.append(copy_pipe(path, folder / f"{name}-{number}") if is_pipe else path)
+            copy = folder / f"{name}-{number}"
+            files.append(copy_pipe(path, copy) if isinstance(path, str) else path)
         if files != paths:
             changes[name] = files if isinstance(value, list) else files[0]
     config = apply_changes(run.config, {"data": changes}, called=str) if changes else run.config

@@ -101,7 +101,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def copy_pipe(path: str, copy: Path) -> str:
-    """Copy a pipe, which can be read only once, to a file, and return the path of that."""
+    """Return a path; that of a copy for a pipe, which can be read only once."""
+    if not Path(path).is_fifo():
+        return path
     with open(path, "rb") as pipe, copy.open("wb") as file:
         shutil.copyfileobj(pipe, file)
     return str(copy)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.files import read_blocks
+from regard.system.files import read_blocks, read_unpacked
 from regard.system.progress import track
 
 _BLOCK = 1 << 18
@@ -83,13 +83,16 @@ def read_corpus(path: str | Path) -> Corpus:
     Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is
              not UTF-8.
     """
-    origin = str(path)
+    origin, blocks = str(path), partial(read_blocks, Path(path))
+    if Path(path).is_fifo():  # can be read only once
+        content = read_unpacked(Path(path))
+        blocks = partial(iter, [content])
     count, has_text = 0, False
-    for block in track(_decode(read_blocks(Path(path)), origin), "characters"):
+    for block in track(_decode(blocks(), origin), "characters"):
         count, has_text = count + len(block), has_text or not block.isspace()
     if not has_text:
         raise UserError(f"{origin}: contains only white space.")
-    return Corpus(partial(read_blocks, Path(path)), 0, count, origin)
+    return Corpus(blocks, 0, count, origin)
 
 
 def make_corpus(text: str, origin: str) -> Corpus:

@@ -110,8 +110,7 @@ def stable_topk(
 
 
 class _LiveHypotheses(NamedTuple):
-    """Live hypotheses of the unfinished sentences; the same number for each sentence, most likely
-    first."""
+    """Live hypotheses of the unfinished sentences, most likely first."""
 
     sentence: Tensor  # (sentences,) index in the source
     limit: Tensor  # (sentences,) maximum length
@@ -121,8 +120,7 @@ class _LiveHypotheses(NamedTuple):
 def _lowest_indices(
     scores: Float[Tensor, "batch candidates"], lowest: Float[Tensor, "batch 1"], count: int
 ) -> Int[Tensor, "batch count"]:
-    """Return the indices of all scores above `lowest` and of the first that equal it, `count` in
-    all, unordered."""
+    """Return `count` indices: of scores above `lowest`, then of the first that equal it."""
     candidates = scores.shape[1]
     rank = -torch.arange(candidates, device=scores.device).expand_as(scores)
     rank = rank.masked_fill(scores < lowest, -candidates).masked_fill(scores > lowest, 1)
@@ -197,8 +195,7 @@ def _search(
 def _expand(
     live: _LiveHypotheses, log_probs: Float[Tensor, "rows vocab"], count: int
 ) -> Candidates:
-    """Return the `count` most likely candidates of each sentence, each (sentences, count), most
-    likely first."""
+    """Return the `count` most likely candidates (sentences, count), most likely first."""
     sentences, hypotheses = live.log_prob.shape
     vocab = log_probs.shape[1]
     total = log_probs.add_(live.log_prob.reshape(-1, 1)).view(sentences, hypotheses * vocab)
@@ -211,8 +208,7 @@ def _expand(
 
 
 def _select_unfinished(candidates: Candidates, ends: Tensor, width: int) -> Candidates:
-    """Return the first `width` candidates of each sentence that do not end; -inf where there are
-    fewer."""
+    """Return the first `width` candidates of each sentence that do not end."""
     order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]
     log_prob, row, token = (field.gather(1, order) for field in candidates)
     return Candidates(log_prob.masked_fill(ends.gather(1, order), -torch.inf), row, token)

@@ -23,8 +23,7 @@ class DecodeConfig:
     n_best: Annotated[int, Range(1, 1_000)] = 1
     """Number of outputs per sentence, best first; at most `beam`."""
     max_ratio: Annotated[float, Range(0, 1_000)] = 2.0
-    """Maximum output length as a multiple of the input length; `max_extra` is added, and EOS
-    counts."""
+    """Maximum output length as a multiple of the input length, besides `max_extra`."""
     max_extra: Annotated[int, Range(0, 1_000_000)] = 10
     """Number of tokens added to `max_ratio` times the input length."""
     max_length: Length = 512
@@ -40,8 +39,7 @@ class DecodeConfig:
             )
 
     def limit(self, source_length: int) -> int:
-        """Return the maximum output length: min(max_length, max_ratio * source_length + max_extra),
-        at least 1."""
+        """Return min(max_length, max_ratio * source_length + max_extra), at least 1."""
         return max(1, min(self.max_length, int(self.max_ratio * source_length) + self.max_extra))
 
 
@@ -60,8 +58,7 @@ class SampleConfig:
     top_k: Count | None = None
     """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Sample from the smallest set of most likely tokens whose total probability reaches this
-    value."""
+    """Sample from the smallest set of most likely tokens with this total probability."""
     seed: SamplingSeed = 1
     """Seed of sampling: another number gives another text."""
     context: Literal["restart", "slide", "last"] = "restart"
@@ -95,8 +92,7 @@ class DrawingConfig:
     top_k: Count | None = None
     """Sample from the k most likely codes only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Sample from the smallest set of most likely codes whose total probability reaches this
-    value."""
+    """Sample from the smallest set of most likely codes with this total probability."""
     seed: SamplingSeed = 1
     """Seed of sampling: another number gives another image."""
 

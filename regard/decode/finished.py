@@ -26,8 +26,7 @@ class Candidates(NamedTuple):
 
 
 class FinishedHypotheses:
-    """Best `n_best` finished hypotheses of every sentence so far; score -inf where there are
-    fewer."""
+    """Best finished hypotheses of every sentence so far; score -inf where there are fewer."""
 
     def __init__(self, count: int, *, n_best: int, device: torch.device) -> None:
         self.score = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
@@ -37,8 +36,7 @@ class FinishedHypotheses:
         )  # step, row, token
 
     def add(self, sentence: Tensor, score: Tensor, candidates: Candidates, *, step: int) -> None:
-        """Merge the candidates that end at `step` (score -inf: does not end) into those of their
-        sentences."""
+        """Merge the candidates that end at `step` (score -inf: does not end)."""
         n_best = self.score.shape[1]
         pointers = torch.stack(
             (torch.full_like(candidates.row, step), candidates.row, candidates.token), dim=-1
@@ -73,8 +71,7 @@ class FinishedHypotheses:
         ]
 
     def outputs(self, history: list[Candidates]) -> list[list[SearchOutput]]:
-        """Return the tokens of each hypothesis, including EOS, and the row of each step that
-        generated them."""
+        """Return the tokens of each hypothesis, and the row of each step that generated them."""
         step_rows = [candidates.row.tolist() for candidates in history]
         step_tokens = [candidates.token.tolist() for candidates in history]
 

@@ -94,8 +94,7 @@ def sample_guided(
 def sample_inverse_cdf(
     probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"]
 ) -> Int[Tensor, " rows"]:
-    """Sample a token per row by inverting the cumulative distribution at a uniform number within
-    [0, 1)."""
+    """Sample a token per row by inverting the cumulative distribution."""
     cumulative = probs.double().cumsum(-1)
     return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
 

@@ -24,8 +24,7 @@ class Hypothesis:
     score: float
     """log_prob / length^length_penalty; hypotheses are ranked by it."""
     log_prob: float
-    """Log-probability of the tokens under the model, including EOS if the hypothesis is
-    finished."""
+    """Log-probability of the tokens under the model, including EOS if finished."""
     finished: bool
     """True if it ends with EOS, False if it was cut at the maximum length."""
 

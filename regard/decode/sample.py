@@ -47,8 +47,7 @@ class CausalLanguageModel(Protocol):
         ...
 
     def slide(self, state: Any, window: int) -> Any:
-        """Return the state with the keys and values of the last `window` tokens only, in later
-        steps too."""
+        """Return the state with the keys and values of the last `window` tokens only."""
         ...
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
@@ -59,8 +58,7 @@ class CausalLanguageModel(Protocol):
 def filter_logits(
     logits: Float[Tensor, "rows vocab"], config: SampleConfig
 ) -> Float[Tensor, "rows vocab"]:
-    """Return the probabilities after temperature, top-k and top-p filtering; with temperature 0
-    those of argmax."""
+    """Return the probabilities after temperature, top-k and top-p filtering."""
     logits = logits.float()
     if config.temperature == 0:
         return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
@@ -194,15 +192,13 @@ class _Context:
         return logits
 
     def read_once(self, tokens: list[int]) -> Tensor:
-        """Return the logits (1, vocab) after these tokens, which no more will follow: all at once
-        without a trace."""
+        """Return the logits (1, vocab) after these tokens: all at once without a trace."""
         if self._trace is not None:
             return self.read(tokens)
         return self._model.next_logits(torch.tensor([tokens], device=self._device))
 
     def end(self, last: int) -> None:
-        """Add the output to the trace: the token that follows each token, with its
-        log-probability."""
+        """Add the output to the trace: each next token with its log-probability."""
         if self._trace is not None:
             begin, *tokens = *self._tokens, last
             pairs = zip(self._log_probs, tokens, strict=True)

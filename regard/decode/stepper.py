@@ -28,17 +28,14 @@ Source = Padded | Tensor
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """State of a model between two steps, one entry per row. `step` takes it and returns a new
-    one."""
+    """State of a model between two steps, one entry per row; immutable."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return the state of rows `index`: any number of rows in any order, including their source
-        memory."""
+        """Return rows `index`, any number in any order, including their source memory."""
         ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return `select(index)` where each new row has the same sentence as the old one: source
-        memory may stay."""
+        """Return rows `index` of the same sentences: the source memory may stay."""
         ...
 
 
@@ -56,8 +53,7 @@ class Stepper(Protocol[StateT]):
     def step(
         self, tokens: Int[Tensor, " rows"], state: StateT
     ) -> tuple[Float[Tensor, "rows vocab"], StateT]:
-        """Return the logits of the token that follows `tokens` (BOS at the first step), and the new
-        state."""
+        """Return the logits of the token that follows `tokens`, and the new state."""
         ...
 
 

@@ -1,2 +1,1 @@
-"""Models: a reader embeds the input, a core processes it, a writer computes the output and the
-loss."""
+"""Models: a reader embeds the input, a core processes it, a writer computes output and loss."""

@@ -129,9 +129,13 @@ def build_captioner(
     target = _draw_embeddings(config, vocab)
     output = _draw_embeddings(config, vocab) if config.tie == "none" else target
     core = build_core(config.core, dropout=config.dropout)
-    inputs = _token_reader(TokenReader, config, target)
-    settings = {"output_projection": output.projection, "label_smoothing": label_smoothing}
-    return Model(reader=reader, core=core, writer=TokenWriter(inputs, output.table, **settings))
+    writer = TokenWriter(
+        _token_reader(TokenReader, config, target),
+        output.table,
+        output_projection=output.projection,
+        label_smoothing=label_smoothing,
+    )
+    return Model(reader=reader, core=core, writer=writer)
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
@@ -141,23 +145,13 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
-    """Build a forecaster of tracks: of one agent at a time, or of all agents of a scene
-    (ForecasterConfig.joint)."""
-    if isinstance(config, ForecasterConfig) and config.joint:
-        scenes = SceneTrackReader(observed, config.core.width)
-        core = build_core(config.core, dropout=config.dropout, decodes=False)
-        return Model(
-            reader=scenes,
-            core=core,
-            writer=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout),
-        )
-    reader = TrackReader(observed, config.core.width)
+    """Build a forecaster of tracks, of one agent at a time or jointly (ForecasterConfig.joint)."""
+    is_joint = isinstance(config, ForecasterConfig) and config.joint
+    read, write = (SceneTrackReader, SceneTrackWriter) if is_joint else (TrackReader, TrackWriter)
+    reader = read(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Model(
-        reader=reader,
-        core=core,
-        writer=TrackWriter(core.memory_dim, predicted, dropout=config.dropout),
-    )
+    writer = write(core.memory_dim, predicted, dropout=config.dropout)
+    return Model(reader=reader, core=core, writer=writer)
 
 
 def build_tagger(
@@ -177,7 +171,7 @@ def build_classifier(
 ) -> Model:
     """Build a classifier or regressor of the input of `reader`.
 
-    writes: returns the writer, given the size of the vectors and the pool.
+    writer: returns the writer, given the size of the vectors and the pool.
     """
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     return Model(reader=reader, core=core, writer=writer(core.memory_dim, build_pool(config, core)))
@@ -193,23 +187,17 @@ def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
         )
     if config.pool == "first":
         return ClassToken(core.width)
-    return (
-        MeanPooling()
-        if config.pool == "mean"
-        else LastItem(directions=directions_of(config.core) or 1)
-    )
+    if config.pool == "mean":
+        return MeanPooling()
+    return LastItem(directions=directions_of(config.core) or 1)
 
 
 def build_autoencoder(
     config: AutoencoderConfig, shape: tuple[int, ...]
 ) -> Autoencoder | QuantizedAutoencoder:
-    """Build the autoencoder of a config for images of (channels, height, width), or vectors of
-    (size,)."""
-    return (
-        QuantizedAutoencoder(config, shape)
-        if config.kind == "quantized"
-        else Autoencoder(config, shape)
-    )
+    """Build an autoencoder of images (channels, height, width), or of vectors (size,)."""
+    kind = QuantizedAutoencoder if config.kind == "quantized" else Autoencoder
+    return kind(config, shape)
 
 
 def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, axes: int) -> Model:
@@ -262,8 +250,12 @@ def _draw_embeddings(config: TokenModelConfig, vocab: int) -> _Embeddings:
 def _token_reader(
     kind: type[ReaderT], config: TokenModelConfig, embeddings: _Embeddings
 ) -> ReaderT:
-    options = {"projection": embeddings.projection, "dropout": config.dropout}
-    return kind(embeddings.table, scale=_scale(config), **options)
+    return kind(
+        embeddings.table,
+        scale=_scale(config),
+        projection=embeddings.projection,
+        dropout=config.dropout,
+    )
 
 
 def _scale(config: TokenModelConfig) -> Literal["root", "one"]:

@@ -1,5 +1,4 @@
-"""Configs of models as plain dataclasses, without torch, since the help of the command line is
-generated from them."""
+"""Configs of models as dataclasses, without torch: the help of the command line reads them."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -145,8 +144,7 @@ class DetectorConfig:
             positions=NoPositionsConfig(),
         )
     )
-    """transformer, recurrent or self-attentive: encoder of the items, and decoder of the
-    queries."""
+    """Core of the items (encoder) and the queries (decoder)."""
     queries: Literal["proposed", "learned"] = "proposed"
     """Initial queries: proposed: from the encoder's proposals of highest score (two-stage);
     learned: the same for every source, as in DETR, which needs far more data."""

@@ -9,15 +9,13 @@ from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, Tra
 
 
 def vaswani_base() -> ModelConfig:
-    """Return the base model of vaswani2017, table 3: 6 + 6 blocks of width 512, 8 heads, post-norm,
-    dropout 0.1."""
+    """Return the base model of vaswani2017, table 3: 6 + 6 blocks of width 512, post-norm."""
     core = TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post")
     return ModelConfig(core=core, dropout=0.1)
 
 
 def transformer_tiny() -> ModelConfig:
-    """Return Transformer-Tiny of wu2021: 4 + 4 blocks of width 128, 4 heads, post-norm, dropout
-    0.3."""
+    """Return Transformer-Tiny of wu2021: 4 + 4 blocks of width 128, 4 heads, post-norm."""
     core = TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post")
     return ModelConfig(core=core, dropout=0.3)
 

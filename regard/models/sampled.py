@@ -35,8 +35,7 @@ def step_wise_choices(model: nn.Module) -> set[Choice]:
 
 
 def advantages(costs: Padded) -> Tensor:
-    """Return c_t - b_t (rows, predictions), summed over this and the later predictions of the
-    row."""
+    """Return c_t - b_t (rows, predictions), summed over this and the later predictions."""
     absent = torch.arange(costs.items.shape[1], device=costs.items.device) >= costs.lengths[:, None]
     own = costs.items.masked_fill(absent, 0)
     others = (~absent).sum(0) - 1

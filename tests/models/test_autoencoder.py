@@ -182,9 +182,7 @@ def test_kl_compares_the_mean_activations_of_the_batch_with_the_target():
         mean_activation_divergence(torch.full((3, 1), 0.0).double(), 0.5),
         torch.zeros(1, dtype=torch.float64),
     )
-    with pytest.raises(
-        ValueError, match="for the energy of one input, got kl, which compares the mean activation"
-    ):
+    with pytest.raises(ValueError, match="regularizer kl, a mean over a batch, has no energy"):
         model.energy(batch.source)
 
 
@@ -237,7 +235,7 @@ def test_the_default_has_one_hidden_layer_of_gelu_and_reads_pixels_around_zero()
 
 
 def test_invalid_settings_raise():
-    with pytest.raises(ValueError, match="multiples of 4 with kind=convolutional, got 8 x 10"):
+    with pytest.raises(ValueError, match="multiples of 4 with convolutions, got 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
     with pytest.raises(
         ValueError, match="kind must be dense for vectors of numbers, got convolutional"

@@ -106,7 +106,7 @@ def pooled_by(core: str, pool: str) -> nn.Module:
 @pytest.mark.parametrize("core", CORES)
 def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     if core == "self-attentive-rnn" and pool == "first":
-        with pytest.raises(ValueError, match=r"pool must be .* with core\.directions=1, got first"):
+        with pytest.raises(ValueError, match=r"pool must not be first with core\.directions=1"):
             pooled_by(core, pool)
         return
     model, rows = pooled_by(core, pool), [[4, 5, 6, 7, 8], [9], [4, 10]]
@@ -167,9 +167,7 @@ def test_class_token_of_images_is_one_more_item_before_the_patches():
 
 
 def test_options_without_effect_are_refused():
-    with pytest.raises(
-        ValueError, match="pool_heads must not be given with pool=mean, only with attention"
-    ):
+    with pytest.raises(ValueError, match="pool_heads must not be given with pool=mean"):
         ClassifierConfig(pool="mean", pool_heads=2)
     weights = {
         heads: texts(ClassifierConfig(core=CORES["transformer"], pool_heads=heads))

@@ -124,7 +124,7 @@ def test_source_of_a_track_writer_must_be_tracks() -> None:
     model = regard.Model(reader=PointReader(12), core=core, writer=regard.TrackWriter(12, 2))
     with (
         without_checks(),
-        pytest.raises(ValueError, match=r"`source` must be tracks .* from_velocity=False"),
+        pytest.raises(ValueError, match=r"`source` must be tracks .*, or from_velocity=False"),
     ):
         model(torch.randn(3, 4, 3))
 
@@ -155,8 +155,7 @@ def test_token_ids_without_lengths_are_refused() -> None:
         ("target", padded, ids.tolist()),
     ):
         for call in (model, lambda *pair: model.loss(regard.Batch(*pair))):
-            kind = "list" if isinstance(target, list) else r"a tensor of shape \(2, 3\)"
-            message = rf"`{name}` must be regard.Padded\(ids, lengths\), .* got {kind}"
+            message = rf"`{name}` must be regard.Padded\(ids, lengths\), got (Tensor|list)"
             with without_checks(), pytest.raises(TypeError, match=message):
                 call(source, target)
 

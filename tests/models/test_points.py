@@ -267,6 +267,6 @@ def test_parts_that_do_not_fit_are_refused():
     writer = SetWriter(12, 3, axes=3, num_queries=4, blocks=1, centers="items")
     core = make_detector("transformer").core
     with pytest.raises(
-        TypeError, match=r'`encoded` must be Placed with centers="items", .* got Unpadded'
+        TypeError, match=r'`encoded` must be Placed with centers="items", got Unpadded'
     ):
         writer.read(core, Unpadded.of(torch.zeros(1, 5, 12)))

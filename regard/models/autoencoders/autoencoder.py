@@ -41,8 +41,7 @@ class ReconstructionBatch(Protocol):
 
     @property
     def source(self) -> Float[Tensor, "batch *shape"]:
-        """Images (batch, channels, height, width) with pixels in [0, 1], or vectors (batch,
-        size)."""
+        """Images (batch, channels, height, width) in [0, 1], or vectors (batch, size)."""
         ...
 
 
@@ -86,16 +85,10 @@ class Autoencoder(nn.Module):
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        self.noise, self.cost, self.regularizer, self.shape = (
-            config.noise,
-            config.cost,
-            config.regularizer,
-            shape,
-        )
-        self.numbers = config.code_dim
-        into, back = (
-            _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)
-        )
+        self.noise, self.cost, self.regularizer = config.noise, config.cost, config.regularizer
+        self.shape, self.numbers = shape, config.code_dim
+        make_layers = _dense if config.kind == "dense" else _convolutions
+        into, back = make_layers(config, shape)
         is_formula = config.kind == "dense" and config.layers == 1
         is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
         center = 0.5 if is_centered else 0.0
@@ -124,11 +117,7 @@ class Autoencoder(nn.Module):
                 of one y.
         """
         if self.regularizer.name == "kl":
-            raise ValueError(
-                "regularizer must be none, l1, l2 or contractive for the energy of one input, got "
-                "kl, which compares "
-                "the mean activation of a batch with its target"
-            )
+            raise ValueError("regularizer kl, a mean over a batch, has no energy of one input")
         codes = self.encode(images)
         cost = self._cost(images, codes).flatten(1).sum(1)
         if isinstance(self.regularizer, NoRegularizerConfig):
@@ -136,20 +125,15 @@ class Autoencoder(nn.Module):
         return cost + self.regularizer.weight * self._regularizer(images, codes).sum(1)
 
     def loss(self, batch: ReconstructionBatch) -> BatchLoss:
-        """Return F(y) summed over the batch, where R of kl is that of the batch for each row; `nll`
-        is C alone."""
+        """Return F(y) summed over the batch; R of kl is that of the batch per row; `nll` is C."""
         images, regularizer = batch.source, self.regularizer
-        noisy = (
-            images + self.noise * torch.randn_like(images)
-            if self.training and self.noise
-            else images
-        )
+        noisy = images
+        if self.training and self.noise:
+            noisy = images + self.noise * torch.randn_like(images)
         if isinstance(regularizer, KLConfig):
             a = self.encoder.preactivation(noisy)
-            codes, terms = (
-                a.sigmoid(),
-                len(a) * mean_activation_divergence(widen(a), regularizer.target),
-            )
+            codes = a.sigmoid()
+            terms = len(a) * mean_activation_divergence(widen(a), regularizer.target)
         else:
             codes = self.encode(noisy)
             terms = self._regularizer(noisy, codes)
@@ -163,13 +147,11 @@ class Autoencoder(nn.Module):
         return len(batch.source)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP): those used only by their
-        forward."""
-        is_forward = self.cost != "cross-entropy" and self.regularizer.name not in (
-            "contractive",
-            "kl",
-        )
-        return [self.encoder, self.decoder] if is_forward else []
+        """Return the modules that may be sharded one by one (FSDP)."""
+        # Costs and regularizers on preactivations use the layers apart from their forward.
+        if self.cost == "cross-entropy" or self.regularizer.name in ("contractive", "kl"):
+            return []
+        return [self.encoder, self.decoder]
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
         """Return the terms of C(y, y~)."""
@@ -216,10 +198,7 @@ def _convolutions(
         raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
     channels, height, width = shape
     if height % 4 or width % 4:
-        raise ValueError(
-            f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x "
-            f"{width}"
-        )
+        raise ValueError(f"sides must be multiples of 4 with convolutions, got {height} x {width}")
     outer, inner_shape = config.channels, (2 * config.channels, height // 4, width // 4)
     size = math.prod(inner_shape)
     into: list[nn.Module] = [

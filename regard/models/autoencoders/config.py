@@ -36,8 +36,7 @@ class L2Config:
 
 @settings
 class ContractiveConfig:
-    """R = weight |dh/dy|_F^2, the squared Frobenius norm of the encoder's Jacobian (kind=dense).
-    (rifai2011)"""
+    """R = weight |dh/dy|_F^2, squared Frobenius norm of the encoder's Jacobian. (rifai2011)"""
 
     name: ClassVar[str] = "contractive"
 
@@ -47,8 +46,7 @@ class ContractiveConfig:
 
 @settings
 class KLConfig:
-    """R = weight sum_j KL(target || mean of h_j over the batch), for sparse codes (sigmoid).
-    (ng2011)"""
+    """R = weight sum_j KL(target || mean of h_j over the batch), for sparse codes. (ng2011)"""
 
     name: ClassVar[str] = "kl"
 
@@ -78,8 +76,7 @@ class AutoencoderConfig:
     hidden: Width | None = None
     """Size of the hidden layers (dense, with more than one layer); 512 if not given."""
     code_activation: Literal["identity", "sigmoid", "tanh", "relu"] | None = None
-    """f, the nonlinearity of the code (not with quantized); identity if not given, with
-    regularizer=kl sigmoid."""
+    """f, the nonlinearity of the code; if not given identity, with regularizer=kl sigmoid."""
     output_activation: Literal["identity", "sigmoid", "tanh", "relu"] = "identity"
     """g, the nonlinearity of the reconstruction (not with quantized)."""
     cost: Literal["squared", "absolute", "cross-entropy"] = "squared"
@@ -88,11 +85,9 @@ class AutoencoderConfig:
     regularizer: RegularizerConfig = field(default_factory=NoRegularizerConfig)
     """none, l1, l2, contractive or kl (sparse mean activations): R(h)."""
     channels: Annotated[int, Range(1, 4_096)] = 32
-    """Channels of the outer convolution; the inner ones have twice as many (convolutional,
-    quantized)."""
+    """Channels of the outer convolution; the inner ones have twice as many."""
     noise: Annotated[float, Range(0, 1_000)] = 0.0
-    """Standard deviation of the noise on the encoder's input in training, for pixels in [0, 1]
-    (denoising)."""
+    """Standard deviation of the noise on the encoder's input in training (denoising)."""
     codebook_size: Annotated[int, Range(2, 1_048_576)] = 512
     """Entries of the codebook (quantized)."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2

@@ -182,8 +182,7 @@ class QuantizedAutoencoder(nn.Module):
     def energy(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, " batch"]:
-        """Return F(y) of each image, without noise. In evaluation, their sum is the loss of a
-        batch."""
+        """Return F(y) of each image, without noise; in evaluation their sum is the loss."""
         vectors = widen(self.vectors(images))
         entries = self.codebook.entries[self.codebook.nearest(vectors.detach())]
         cost = (widen(self._decode_entries(entries)) - images).square().flatten(1).sum(1)
@@ -216,8 +215,7 @@ class QuantizedAutoencoder(nn.Module):
 
 
 def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:
-    """Return the number of codes in use, of `size`, and the perplexity exp(-sum_k p_k log p_k) of
-    their frequencies."""
+    """Return the number of codes in use, and the perplexity exp(-sum_k p_k log p_k)."""
     shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
     used = shares[shares > 0]
     return len(used), float(torch.exp(-(used * used.log()).sum()))

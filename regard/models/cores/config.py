@@ -84,8 +84,7 @@ class ChoiceConfig:
         return bool(self.describe_choice())
 
     def describe_choice(self) -> str:
-        """Return the fields of the choice that differ from their defaults, such as: choice=hard,
-        beta=2.0."""
+        """Return the fields of the choice that differ from their defaults: choice=hard, ..."""
         changed = []
         for entry in fields(ChoiceConfig):
             value = getattr(self, entry.name)
@@ -123,8 +122,7 @@ class TransformerConfig(ChoiceConfig):
     head_dim: Width | None = None
     """Size of each head's queries and keys; width / heads, rounded up, if not given."""
     head_key_dim: Width | None = None
-    """Size of each head's keys, if it is not that of the queries; for scores general, additive and
-    concat."""
+    """Size of each head's keys, if it is another one (scores general, additive, concat)."""
     head_value_dim: Width | None = None
     """Size of each head's values; head_dim if not given."""
     output_projection: bool = True
@@ -135,8 +133,7 @@ class TransformerConfig(ChoiceConfig):
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Nonlinearity of the feed-forward network; gelu-tanh is an approximation of gelu."""
     gated: bool = False
-    """Gated feed-forward network, f(W_g x) * (W x), of three matrices: SwiGLU with silu, GeGLU with
-    gelu. (shazeer2020)"""
+    """Gated feed-forward network f(W_g x) * (W x): SwiGLU with silu, GeGLU. (shazeer2020)"""
     norm: Literal["layer", "rms"] = "layer"
     """LayerNorm, or RMSNorm, which only divides by the root of the mean square. (zhang2019)"""
     norm_order: Literal["pre", "post", "none"] = "pre"
@@ -160,16 +157,14 @@ class TransformerConfig(ChoiceConfig):
     score_hidden or head_key_dim, concat: v . tanh(W [q; k]), or general: (W_q q) . (W_k k). Each
     head has a v and maps of its own."""
     score_hidden: Width | None = None
-    """Size to which each head's score maps queries and keys (general, additive, concat); head_dim
-    if not given."""
+    """Size to which each score maps queries and keys; head_dim if not given."""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
     inducing_points: Width | None = None
     """Number of learned inducing points through which the encoder's items attend to one another,
     for sets that are too large for all pairs; full self-attention if not given. (lee2019)"""
     window: Length | None = None
-    """Number of last targets that the decoder's self-attention sees, itself included; all if not
-    given."""
+    """Number of last targets that decoder self-attention sees, itself included; default: all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -290,15 +285,13 @@ class SelfAttentiveConfig(StatesConfig):
     same with gates (ours); lstm: x reads the past, and the result replaces the previous state in
     the gates (LSTM-Network)."""
     form: Literal["paper", "released"] = "paper"
-    """Query of the past (lstm): x and the last result, as in the paper, or x alone, as in the
-    released code."""
+    """Query of the past (lstm): x and the last result (paper), or x alone (released code)."""
     self_attention: Literal["additive", "concat", "general", "dot", "scaled-dot"] = "additive"
     """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper;
     concat: v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of
     the size; dot: h . q."""
     self_attention_hidden: Width = 128
-    """Size to which past states and queries are mapped in each layer (not with dot, which maps no
-    states)."""
+    """Size to which past states and queries are mapped in each layer (not with dot)."""
     self_attention_recency: Literal["none", "learned"] = "none"
     """learned: adds a learned bias by the distance in steps, initialized such that almost only the
     last state is read, as in a plain recurrent network (ours, in no paper); none: no bias, as in

@@ -125,8 +125,7 @@ class PointReader(Reader):
     def _distances(
         self, centers: Tensor, points: Tensor, lengths: Tensor
     ) -> Float[Tensor, "batch groups 6"]:
-        """Return the distances of centers from the bounds of their cloud, relative to the
-        extent."""
+        """Return the relative distances of centers from the bounds of their cloud."""
         is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[
             ..., None
         ]
@@ -138,8 +137,7 @@ class PointReader(Reader):
 def sort_points(
     points: Float[Tensor, "batch time numbers"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time numbers"]:
-    """Return the points of each row in order of their first number, then their second ...; padding
-    is zero and last."""
+    """Return the points of each row sorted by their numbers; padding is zero and last."""
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     keys = points.detach().masked_fill(is_padding[..., None], torch.inf)
     order = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
@@ -184,8 +182,7 @@ def nearest_points(
     count: int,
     radius: float,
 ) -> tuple[Int[Tensor, "batch groups neighbors"], Tensor]:
-    """Return the indices of the nearest points of each center, at most `count`, and which lie
-    within the radius."""
+    """Return the indices of the nearest points of each center, and which are within the radius."""
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     distance = torch.cdist(centers, points, compute_mode="donot_use_mm_for_euclid_dist")
     distance = distance.masked_fill(is_padding[:, None], torch.inf)

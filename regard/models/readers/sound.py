@@ -42,8 +42,7 @@ def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands
 
 
 class LogMel(nn.Module):
-    """Log-mel spectrogram (batch, bands, frames) of sound (batch, samples), with a frame every
-    `hop` seconds."""
+    """Log-mel spectrogram (batch, bands, frames) of sound (batch, samples)."""
 
     def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
@@ -74,8 +73,7 @@ class LogMel(nn.Module):
 def hide_bands(
     bands: Float[Tensor, "batch bands frames"], most: int
 ) -> Float[Tensor, "batch bands frames"]:
-    """Set two random ranges of 0 to `most` bands to 0, the mean; drawn from torch's generator.
-    (park2019)"""
+    """Set two random ranges of 0 to `most` bands to 0, the mean. (park2019)"""
     band = torch.arange(bands.shape[1], device=bands.device)
     for _ in range(2):
         width = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)

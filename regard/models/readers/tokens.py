@@ -25,16 +25,14 @@ _SCALES = "root", "one"
 
 
 def embedding_table(vocab: int, dim: int, *, std: float | None = None) -> nn.Embedding:
-    """Return an embedding table (vocab, dim), normal with this standard deviation; dim^(-1/2) if
-    not given."""
+    """Return an embedding table (vocab, dim), normal with this or dim^(-1/2) deviation."""
     table = nn.Embedding(vocab, dim)
     nn.init.normal_(table.weight, std=dim**-0.5 if std is None else std)
     return table
 
 
 def embedding_projection(dim: int, width: int) -> Linear:
-    """Return the map of embeddings of size dim to items of size width, W (width, dim) without bias.
-    (glorot2010)"""
+    """Return the map W (width, dim) of embeddings to items, without bias. (glorot2010)"""
     projection = Linear(dim, width, bias=False)
     nn.init.xavier_uniform_(projection.weight)
     return projection
@@ -95,14 +93,8 @@ class TokenReader(Reader):
 def check_padded(name: str, ids: Any) -> None:
     """Raise TypeError unless token ids are Padded."""
     if not isinstance(ids, Padded):
-        kind = (
-            f"a tensor of shape {tuple(ids.shape)}"
-            if isinstance(ids, Tensor)
-            else type(ids).__name__
-        )
-        raise TypeError(
-            f"`{name}` must be regard.Padded(ids, lengths), with the length of each row, got {kind}"
-        )
+        kind = type(ids).__name__
+        raise TypeError(f"`{name}` must be regard.Padded(ids, lengths), got {kind}")
 
 
 def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:
@@ -119,8 +111,7 @@ def check_projection(name: str, projection: Linear | None, table: nn.Embedding) 
 
 
 def table_form(table: nn.Embedding, projection: Linear | None, scale: float) -> TableForm:
-    """Return the form of a table and its projection. Raises: NoFormError for parts of other
-    classes."""
+    """Return the form of a table and its projection. Raises: NoFormError."""
     if type(table) is not nn.Embedding:
         raise NoFormError(table, f"is a {type(table).__name__} where an Embedding is expected")
     if projection is not None and getattr(projection, "bias", None) is not None:

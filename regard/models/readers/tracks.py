@@ -38,8 +38,7 @@ class AgentFrames(NamedTuple):
 
     @classmethod
     def of(cls, tracks: Float[Tensor, "batch agents observed 2"]) -> "AgentFrames":
-        """Return the frames at the last observed positions, along the motion from the first to the
-        last."""
+        """Return the frames at the last positions, along the motion from first to last."""
         motion = tracks[:, :, -1] - tracks[:, :, 0]
         distance = motion.norm(dim=-1, keepdim=True)
         east = torch.tensor([1.0, 0.0], dtype=tracks.dtype, device=tracks.device)
@@ -61,8 +60,7 @@ class AgentFrames(NamedTuple):
 
 
 class TrackReader(Reader):
-    """Reader of tracks (batch, agents, observed, 2), the ego agent first, giving items (batch,
-    agents, dim)."""
+    """Reader of tracks (batch, agents, observed, 2), the ego agent first."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
@@ -83,8 +81,7 @@ class TrackReader(Reader):
 
 
 class SceneTrackReader(Reader):
-    """Reader of the tracks of scenes (batch, agents, observed, 2), giving items (batch, agents,
-    dim)."""
+    """Reader of the tracks of scenes (batch, agents, observed, 2)."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()

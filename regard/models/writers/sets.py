@@ -78,8 +78,7 @@ class SetPredictions(NamedTuple):
         return self.logits.sigmoid().amax(-1).sort(dim=1, descending=True, stable=True).indices
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the score and index of the most likely class of each query and its region, by
-        decreasing score."""
+        """Return score and index of the likeliest class of each query, and its region, sorted."""
         (score, label), order = self.logits.sigmoid().max(-1), self.order()
         regions = self.regions.gather(1, order[..., None].expand_as(self.regions))
         return score.gather(1, order), label.gather(1, order), regions
@@ -130,12 +129,8 @@ class SetWriter(Writer):
     ):
         super().__init__()
         self.dim, self.set_outputs = dim, blocks
-        self.num_queries, self.num_classes, self.nms_threshold = (
-            num_queries,
-            num_classes,
-            nms_threshold,
-        )
-        self.axes = axes
+        self.num_queries, self.num_classes = num_queries, num_classes
+        self.nms_threshold, self.axes = nms_threshold, axes
         self.region_embedding = RegionEmbedding(axes, dim)
         self.class_heads = nn.ModuleList(
             _class_head(dim, num_classes, is_change=centers is not None) for _ in range(blocks)
@@ -178,18 +173,13 @@ class SetWriter(Writer):
         centers = self.centers
         if self.proposes and centers is None:
             if not isinstance(encoded, Placed):
-                raise TypeError(
-                    '`encoded` must be Placed with centers="items", as the items of a PointReader, '
-                    "got "
-                    f"{type(encoded).__name__}: give the writer the centers of the reader, or None "
-                    f"for learned queries"
-                )
+                kind = type(encoded).__name__
+                raise TypeError(f'`encoded` must be Placed with centers="items", got {kind}')
             centers = encoded.centers
         proposed = None if centers is None else self.propose(encoded, centers)
         queries, start = self.select_queries(encoded.items, proposed)
-        return SetHidden(
-            self.predictions_per_block(core.decode_set(queries, encoded), start), proposed, centers
-        )
+        predictions = self.predictions_per_block(core.decode_set(queries, encoded), start)
+        return SetHidden(predictions, proposed, centers)
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         queries = ("batch", self.num_queries)
@@ -220,8 +210,7 @@ class SetWriter(Writer):
     def select_queries(
         self, items: Tensor, proposed: SetPredictions | None
     ) -> tuple[Tensor, SetPredictions]:
-        """Return the initial queries (rows, queries, dim) and predictions: learned, or from the
-        best proposals."""
+        """Return the initial queries and predictions: learned, or of the best proposals."""
         if proposed is None:
             references = torch.sigmoid(self.references).expand(items.shape[0], -1, -1)
             logits = references.new_zeros(*references.shape[:2], self.num_classes)
@@ -244,8 +233,7 @@ class SetWriter(Writer):
     def predictions_per_block(
         self, hidden: list[Tensor], start: SetPredictions
     ) -> list[SetPredictions]:
-        """Return the predictions of the queries after each decoder block (auxiliary outputs,
-        carion2020)."""
+        """Return the predictions of the queries after each decoder block. (carion2020)"""
         predictions, (logits, regions) = [], start
         for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
             regions = refine_regions(regions, widen(changes(h)))
@@ -286,8 +274,7 @@ class SetWriter(Writer):
     def proposal_loss(
         self, predictions: SetPredictions, centers: Tensor, target: SetTargets
     ) -> Float[Tensor, ""]:
-        """Return the loss of the proposals summed over the rows, with several proposals per
-        target."""
+        """Return the loss of the proposals, several per target, summed over the rows."""
         if target.labels.shape[1] == 0:
             return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
         labels = target.labels.clamp(min=0)
@@ -325,8 +312,7 @@ def _cost(
 
 
 def _varifocal(logits: Tensor, target_scores: Tensor) -> Float[Tensor, ""]:
-    """Return the cross-entropy with soft targets, weighted by positive targets and by the error of
-    negative ones."""
+    """Return the cross-entropy of soft targets, weighted by the target or the error."""
     with torch.no_grad():
         weight = torch.where(
             target_scores > 0, target_scores, _NEGATIVE * logits.sigmoid() ** _FOCUS

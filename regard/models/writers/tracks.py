@@ -68,9 +68,8 @@ class TrackWriter(VectorWriter):
         pool: nn.Module | None = None,
         dropout: float = 0.0,
     ):
-        super().__init__(
-            dim, 2 * predicted, pool=FirstItem() if pool is None else pool, dropout=dropout
-        )
+        pool = FirstItem() if pool is None else pool
+        super().__init__(dim, 2 * predicted, pool=pool, dropout=dropout)
         self.predicted, self.from_velocity = predicted, from_velocity
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -88,9 +87,7 @@ class TrackWriter(VectorWriter):
         tracks = getattr(source, "items", source)
         if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
             raise ValueError(
-                "`source` must be tracks (batch, agents, observed, 2) with from_velocity=True, got "
-                "another input: "
-                "construct the writer with from_velocity=False"
+                "`source` must be tracks (batch, agents, observed, 2), or from_velocity=False"
             )
         return TrackHidden(vector, constant_velocity(tracks[:, 0], self.predicted))
 
@@ -142,16 +139,10 @@ class SceneTrackWriter(Writer):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> SceneTrackHidden:
-        """Return the encoded items of all agents. Raises ValueError if the source is not tracks of
-        scenes."""
+        """Return the encoded items of all agents. Raises: ValueError for other sources."""
         tracks = getattr(source, "items", source)
         if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
-            raise ValueError(
-                "`source` must be tracks (batch, agents, observed, 2), of which this writer "
-                "predicts the continuation, "
-                "got another input: use another writer, such as TrackWriter with "
-                "from_velocity=False"
-            )
+            raise ValueError("`source` must be tracks (batch, agents, observed, 2)")
         frames = AgentFrames.of(tracks)
         own = frames.enter(tracks).flatten(0, 1)
         baseline = constant_velocity(own, self.predicted).unflatten(0, tracks.shape[:2])
@@ -180,7 +171,5 @@ class SceneTrackWriter(Writer):
     @staticmethod
     def _real(hidden: SceneTrackHidden) -> Tensor:
         """Return True for agents, False for padding (rows, agents)."""
-        return (
-            torch.arange(hidden.items.shape[1], device=hidden.items.device)
-            < hidden.lengths[:, None]
-        )
+        position = torch.arange(hidden.items.shape[1], device=hidden.items.device)
+        return position < hidden.lengths[:, None]

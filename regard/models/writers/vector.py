@@ -36,8 +36,7 @@ from regard.models.writers.writer import Writer
 
 
 class Contributions(NamedTuple):
-    """Terms of combinations of the scores of each row: what each part of the model adds at each
-    item, and a bias."""
+    """Terms of combinations of the scores of each row, by part and item, and a bias."""
 
     parts: tuple[str, ...]
     terms: Float[Tensor, "batch combination part time"]
@@ -111,17 +110,12 @@ class VectorWriter(Writer):
     def terms(
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
     ) -> Contributions:
-        """Return the contributions of `explain`; a subclass whose scores have other parts adds
-        theirs."""
+        """Return the contributions of `explain`."""
         decompose = getattr(self.pool, "decompose", None)
         if decompose is None:
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
         if type(self.norm) is not nn.LayerNorm or not isinstance(self.output, nn.Linear):
-            raise NoTermsError(
-                f"the output layer is {type(self.norm).__name__} and {type(self.output).__name__}, "
-                f"and not LayerNorm "
-                "and Linear"
-            )
+            raise NoTermsError("the output layer is not a LayerNorm and a Linear")
         pooled, vector = decompose(encoded), self.pool(encoded)
         variance, _ = torch.var_mean(vector, -1, unbiased=False)
         direction = weights @ self.output.weight
@@ -139,8 +133,7 @@ class VectorWriter(Writer):
 
 
 def _check_sum(contributions: Contributions, expected: Tensor) -> None:
-    """Raise NoTermsError if contributions do not sum to the scores, as with a hook or a subclass
-    that changes them."""
+    """Raise NoTermsError if contributions do not sum to the scores, as with a hook."""
     size = contributions.terms.abs().sum((-2, -1)) + contributions.bias.abs() + 1
     if not ((contributions.total - expected).abs() <= 1e-3 * size).all():
         raise NoTermsError("the terms do not sum to the scores of the model")

@@ -28,14 +28,12 @@ class Writer(nn.Module, ABC):
     """Part of the core that is used: encoded items (`encode`), targets in order (`start`,
     `forward`, `step`), or a set of queries (`encode`, `decode_set`)."""
     dim: int | None = None
-    """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not
-    checked."""
+    """Size of the hidden vectors: core.memory_dim (encoder) or core.width; None: not checked."""
 
     queries_kind: str = ""
     """Origin of the queries of a writer of a set, for the outline of a model."""
     set_outputs: int | None = None
-    """Number of decoder blocks whose hidden vectors a writer of a set takes (Core.set_outputs);
-    None: not checked."""
+    """Number of hidden vectors of a set (Core.set_outputs); None: not checked."""
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at
@@ -49,13 +47,11 @@ class Writer(nn.Module, ABC):
         )
 
     def embed_target(self, target: Any) -> Tensor | None:
-        """Return the decoder inputs of all positions (teacher forcing); None if the core reads no
-        target."""
+        """Return the decoder inputs of all positions (teacher forcing), or None."""
         return None
 
     def encode(self, core: Core, items: Padded) -> Any:
-        """Return the encoded items (Padded); for part decoder, the core's state before the first
-        target (CoreState)."""
+        """Return the encoded items (Padded); for part decoder, the core's first state."""
         return core.start(items) if self.part == "decoder" else core.encode(items)
 
     @abstractmethod
@@ -69,8 +65,7 @@ class Writer(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, hidden: Any, target: Any) -> tuple[Tensor, Tensor]:
-        """Return two sums over the batch: the training objective, and the loss to report,
-        detached."""
+        """Return two sums over the batch: the objective, and the loss to report, detached."""
 
     def costs(self, hidden: Any, target: Any) -> Padded:
         """Return the training objective of each prediction in order (rows, predictions), for
@@ -109,8 +104,7 @@ class Writer(nn.Module, ABC):
         return {}
 
     def count(self, target: Any) -> int:
-        """Return the number of predictions in a target, by which losses are divided; by default the
-        rows."""
+        """Return the number of predictions in a target; by default the rows."""
         return len(target)
 
 

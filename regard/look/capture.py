@@ -230,19 +230,37 @@ class Capture(Sequence[SampleMaps]):
                 default 18, and more if one matrix needs it.
         Existing files are replaced as by `save`. Raises: UserError as `save`.
         """
-        draw = importlib.import_module(
-            "regard.look.figures.draw"
-        ).draw  # imports matplotlib, which is slow
-        options: dict[str, Any] = {"sample": sample, "view": view, "kind": kind, "layer": layer}
-        options |= {"head": head, "query": query, "width": width}
-        if path is not None:
-            path = Path(path)
-            draw(self.samples, path, **options, overwrite=overwrite or is_own(path))
-            mark_own(path)
-            return path
-        with tempfile.TemporaryDirectory() as folder:
-            file = draw(self.samples, Path(folder) / "figure.svg", **options)
-            return Figure(file.read_text(encoding="utf-8"))
+        if path is None:
+            with tempfile.TemporaryDirectory() as folder:
+                file = self.plot(
+                    Path(folder) / "figure.svg",
+                    sample=sample,
+                    view=view,
+                    kind=kind,
+                    layer=layer,
+                    head=head,
+                    query=query,
+                    width=width,
+                )
+                assert isinstance(file, Path)
+                return Figure(file.read_text(encoding="utf-8"))
+        path = Path(path)
+        drawing = importlib.import_module("regard.look.figures.draw")  # imports matplotlib
+        request = drawing.FigureRequest(
+            samples=self.samples,
+            path=path,
+            sample=sample,
+            view=view,
+            kind=kind,
+            layer=layer,
+            head=head,
+            query=query,
+            width=width,
+            overwrite=overwrite or is_own(path),
+        )
+        drawing.draw(request)
+        mark_own(path)
+        return path
 
     def _repr_html_(self) -> str:
         """Return the viewer in an iframe, for notebooks."""

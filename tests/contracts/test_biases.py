@@ -203,12 +203,7 @@ def test_bias_draws_itself(name, device):
     bias = make_bias(name, device)
     query = make_queries(device)
     picture = bias.picture(QUERIES, KEYS, query=query)
-    levels = torch.tensor([panel.levels for panel in picture.panels])
+    numbers = torch.stack([panel.numbers for panel in picture.panels])
     table = bias.materialize(query, Positions(QUERIES, KEYS, device))
-    assert len(picture.panels) == table.shape[:-2].numel()
-    largest = (
-        table.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)
-    )  # each head has its own scale
-    expected = (table / largest * 6).round().long().reshape(len(picture.panels), -1, KEYS) + 6
-    assert (levels - expected.cpu()).abs().max() <= 1  # halves may round either way
-    assert (levels == expected.cpu()).double().mean() > 0.99
+    table = table.detach().expand(*table.shape[:-2], QUERIES, KEYS)
+    close(numbers, table.reshape(-1, QUERIES, KEYS))

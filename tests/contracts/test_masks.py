@@ -322,8 +322,8 @@ def test_mask_has_a_picture_and_a_repr(name):
     mask = CASES[name].build(5, 7)
     picture = mask.picture(5, 7)
     assert picture.heading == repr(mask)
-    levels = torch.tensor([panel.levels for panel in picture.panels])
+    numbers = torch.stack([panel.numbers for panel in picture.panels])
     assert torch.equal(
-        (levels > 0).expand(BATCH, 5, 7),
+        (numbers > 0).expand(BATCH, 5, 7),
         materialize_mask(mask, Positions(5, 7, torch.device("cpu"))),
     )

@@ -34,3 +34,9 @@ def check_picture(path: Path) -> None:
             )
         case suffix:
             raise AssertionError(suffix)
+
+
+def texts_of(path: Path) -> list[str]:
+    """Return the texts of an SVG file."""
+    elements = ElementTree.parse(path).iter(f"{SVG}text")
+    return ["".join(text.itertext()).strip() for text in elements]

@@ -8,7 +8,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from regard.cli.main import main
 from regard.errors import UserError
 from regard.layers.positions.config import (
     AlibiConfig,
@@ -17,25 +16,11 @@ from regard.layers.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.look.figures import matrix as module
+from regard.look.figures.matrix import reduce_cells
 from regard.look.figures.positions import plot_positions
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from tests.look.pictures import check_picture
-
-
-@pytest.fixture
-def figures(monkeypatch) -> list[Figure]:
-    """Record the figures that are drawn."""
-    drawn = []
-
-    class RecordedFigure(Figure):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            drawn.append(self)
-
-    monkeypatch.setattr(module, "Figure", RecordedFigure)
-    return drawn
 
 
 def core_of(positions) -> nn.Module:
@@ -53,8 +38,8 @@ def images_of(figure: Figure) -> list[np.ndarray]:
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_sinusoids_are_drawn_as_the_lectures_write_them(suffix, figures, tmp_path):
     """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D.1)"""
-    path = plot_positions(core_of(SinusoidalConfig()), tmp_path / f"p{suffix}")
-    check_picture(path)
+    plot_positions(core_of(SinusoidalConfig()), tmp_path / f"p{suffix}")
+    check_picture(tmp_path / f"p{suffix}")
     (drawn,) = images_of(figures[0])
     assert drawn.shape == (100, 6)
     for i in (0, 1, 7, 99):
@@ -90,39 +75,11 @@ def test_a_model_without_positions_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["x.safetensors", "--out", "p.png"],
-            "a saved capture has no model: --view positions needs the run",
-        ),
-        (["run", "a text", "--out", "p.png"], "--view positions takes no INPUT"),
-        (
-            ["run", "--out", "p.html"],
-            "--view positions needs --out FILE with .png, .svg, .pdf, got p.html",
-        ),
-        (["run"], "--view positions needs --out FILE"),
-        (
-            ["run", "--gradients", "true", "--out", "p.png"],
-            "--view positions shows the model: --gradients, --walk and",
-        ),
-    ],
-)
-def test_options_that_have_no_effect_are_refused(words, message, monkeypatch, capsys):
-    look = "regard.cli.look"
-    monkeypatch.setattr(
-        f"{look}.read_run_argument", lambda argv, usage: (module.Path(argv[0]), None)
-    )
-    assert main(["look", *words, "--view", "positions"]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_large_matrices_are_reduced_to_the_largest_of_a_block():
     numbers = torch.randn(401, 3).numpy()
     numbers[4, 1] = -np.inf
     numbers[3:6, 2] = -np.inf
-    cells, rows, columns = module.reduce_cells(numbers)
+    cells, rows, columns = reduce_cells(numbers)
     assert (rows, columns, cells.shape) == (3, 1, (134, 3))
     for i in (0, 1, 133):
         block = numbers[3 * i : 3 * i + 3]

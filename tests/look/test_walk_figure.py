@@ -14,8 +14,6 @@ from matplotlib.figure import Figure
 from regard.attention.masks import Padded
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.figures import links as links_module
-from regard.look.figures import matrix as matrix_module
 from regard.look.measures import contribution_maps, decoder_contribution_map
 from regard.look.sample import Axis, Sample, format_score
 from tests.look.pictures import check_picture
@@ -36,30 +34,13 @@ def capture(model, tmp_path_factory) -> Capture:
     )
 
 
-@pytest.fixture
-def figures(monkeypatch) -> list[Figure]:
-    """Record the figures that are drawn."""
-    drawn = []
-
-    class RecordedFigure(Figure):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            drawn.append(self)
-
-    for module in (matrix_module, links_module):
-        monkeypatch.setattr(module, "Figure", RecordedFigure)
-    return drawn
-
-
 def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
     """Return the drawn numbers by the title above them; masked cells are NaN."""
-    whole, *axes = figure.axes
-    titles = [text.get_text() for text in whole.texts if text.get_weight() == "bold"]
-    assert len(titles) == len(axes)
-    return {
-        title: one.get_images()[0].get_array().filled(np.nan)
-        for title, one in zip(titles, axes, strict=True)
-    }
+    # A matrix has a title and a caption, in this order.
+    captions = [i for i, text in enumerate(figure.texts) if re.match(r"[\d,]+ x ", text.get_text())]
+    titles = [figure.texts[i - 1].get_text() for i in captions]
+    drawn = [axes.get_images()[0].get_array().filled(np.nan) for axes in figure.axes]
+    return dict(zip(titles, drawn, strict=True))
 
 
 def formulas(model, head: int) -> dict[str, torch.Tensor]:
@@ -105,7 +86,7 @@ def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path
     assert list(drawn) == titles
     for title, name in zip(titles, "XQKVSAZ", strict=True):
         assert drawn[title] == pytest.approx(expected[name].numpy(), abs=1e-6), name
-    tops = [round(axes.get_position().y1, 6) for axes in figures[0].axes[1:]]
+    tops = [round(axes.get_position().y1, 6) for axes in figures[0].axes]
     assert tops == [tops[0]] * 4 + [tops[4]] * 3  # two rows: little of the figure is empty
 
 
@@ -145,7 +126,9 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
         for letter in "QKV":
             assert drawn[f"W_{letter}, head {number}"] == pytest.approx(head[f"W_{letter}"].numpy())
         for letter in "QKVAZ":
-            assert drawn[f"{letter}_{number}"] == pytest.approx(head[letter].numpy(), abs=1e-6)
+            assert drawn[f"{letter}, head {number}"] == pytest.approx(
+                head[letter].numpy(), abs=1e-6
+            )
     joined = torch.cat([head["Z"] for head in heads], -1)
     output = model.core.encoder[0].attention.output
     assert drawn["[Z_1; ...; Z_2]"] == pytest.approx(joined.numpy(), abs=1e-6)
@@ -205,16 +188,14 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(view="walk", query=99)
     with pytest.raises(
         UserError,
-        match="option of the views alignment, links, walk, contributions, got view 'multi",
+        match="`head` is an option of alignment, links, walk, contributions, got view 'multi",
     ):
         plot(view="multihead", head=1)
-    with pytest.raises(
-        UserError, match="`width` is an option of the view alignment, got view 'links'"
-    ):
+    with pytest.raises(UserError, match="`width` is an option of alignment, got view 'links'"):
         plot(view="links", width=8)
     with pytest.raises(UserError, match="`width` must be a positive number of centimeters, got 0"):
         plot(width=0)
-    with pytest.raises(UserError, match="`query` is an option of the view walk, got view 'links'"):
+    with pytest.raises(UserError, match="`query` is an option of walk, got view 'links'"):
         plot(view="links", query=1)
     recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
     with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):
@@ -228,7 +209,7 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, fig
     inputs = list(capture[0].keys(attention_map).labels)
     assert inputs != list(capture[0].queries(attention_map).labels)
     capture.plot(tmp_path / "walk.png", view="walk", kind="decoder self", layer=1, head=1)
-    rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figures[0].axes[1:]]
+    rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figures[0].axes]
     assert [labels for labels in rows if any(labels)] == [inputs] * 7  # X, Q, K, V, S, A and Z
 
 

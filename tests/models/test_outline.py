@@ -153,7 +153,8 @@ def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
 
 def test_a_picture_names_every_stage_and_shape(tmp_path):
     stages = outline(make_model("images", "transformer", "sets"))
-    text = plot_outline(stages, tmp_path / "model.svg", title="a model").read_text(encoding="utf-8")
+    plot_outline(stages, tmp_path / "model.svg", title="a model")
+    text = (tmp_path / "model.svg").read_text(encoding="utf-8")
     for words in (
         "ImageReader",
         "Transformer",

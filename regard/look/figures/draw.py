@@ -2,12 +2,11 @@
 
     alignment    target x source, the mean and each head                      texts
     chain        the text at each step, shaded by its weights                 recurrent layers that
-    read their past
+                                                                              read their past
     heat         weights over an image, head by head                          images, boxes
                  weights of each token of the output over the image           captions
                  weights of each token of the text over a generated image     drawings
-    boxes, events    detections over the image or over the sound (in full, if it was processed in
-    chunks)
+    boxes, events    detections over the image or over the whole sound
     tracks           trajectories on the plane, and the weights of the sample's agent
     links            lines between queries and keys, as thick as the weights
     walk             X -> Q, K, V -> scores -> weights -> Z of a head, with its numbers
@@ -22,38 +21,27 @@ plotted, unless `layer` is given. (xu2015, figure 2)
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.read import Kind
-from regard.look.figures.alignment import Alignment, plot_alignment
+from regard.look.figures.alignment import Panel, average, plot_alignment
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
-from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
+from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
-ViewName = Literal[
-    "alignment",
-    "chain",
-    "heat",
-    "boxes",
-    "events",
-    "tracks",
-    "links",
-    "walk",
-    "multihead",
-    "contributions",
-]
-VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-_OPTION_VIEWS: dict[str, tuple[ViewName, ...]] = {
+_OPTION_VIEWS = {
     "head": ("alignment", "links", "walk", "contributions"),
     "query": ("walk",),
     "width": ("alignment",),
@@ -72,288 +60,227 @@ _NEAREST: tuple[Kind, ...] = (
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
 
 
-def draw(
-    samples: Sequence[SampleMaps],
-    path: Path,
-    *,
-    sample: int = 0,
-    view: ViewName | None = None,
-    kind: Kind | None = None,
-    layer: int | None = None,
-    head: int | None = None,
-    query: int | None = None,
-    width: float | None = None,
-    overwrite: bool = False,
-) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class FigureRequest:
+    """What to draw of a capture; see `Capture.plot`."""
+
+    samples: Sequence[SampleMaps]
+    path: Path
+    sample: int = 0
+    view: str | None = None
+    kind: Kind | None = None
+    layer: int | None = None
+    head: int | None = None
+    query: int | None = None
+    width: float | None = None
+    overwrite: bool = False
+
+    @property
+    def maps(self) -> SampleMaps:
+        """The sample with its maps."""
+        return self.samples[self.sample]
+
+    def reads(self) -> tuple[AttentionMap, ...]:
+        """Return the maps of the kind, or of the kind nearest to the output, one per layer."""
+        for candidate in _NEAREST if self.kind is None else (self.kind,):
+            if maps := self.maps.find(candidate):
+                axes = maps[-1].queries, maps[-1].keys
+                return tuple(own for own in maps if (own.queries, own.keys) == axes)
+        kinds = ", ".join(dict.fromkeys(own.kind for own in self.maps.maps)) or "none"
+        raise UserError(f"there are no reads of kind {self.kind}, only of kind {kinds}")
+
+    def read(self, maps: Sequence[AttentionMap] = ()) -> AttentionMap:
+        """Return the map of the layer, by default the last."""
+        maps = maps or self.reads()
+        layers = [own.layer for own in maps]
+        if self.layer is None:
+            return maps[-1]
+        if self.layer not in layers:
+            raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {self.layer}")
+        return maps[layers.index(self.layer)]
+
+
+def draw(request: FigureRequest) -> None:
     """Plot one sample of a capture to a .png, .svg or .pdf file.
 
-    samples: of a capture.
-    sample: index of the sample.
-    view:   one of VIEWS; by default the one that fits.
-    kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
-    layer:  layer to plot head by head, from 1; by default the last.
-    head:   head of the views alignment (by default all), links (by default the mean over heads) and
-            walk (by default the first), and score of the view contributions (by default the best),
-            from 1.
-    query:  query of the view walk, from 1; by default all.
-    width:  largest width of the view alignment in centimeters; by default 18, and more if one
-    matrix needs it.
     Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view,
             read, layer, head or query does not exist, the view does not have an option, or vectors
             that it shows were not recorded; ValueError if nothing was recorded.
     """
-    if not 0 <= sample < len(samples):
-        raise UserError(f"sample must be between 0 and {len(samples) - 1}, got {sample}")
-    sample_maps = samples[sample]
-    view_name = view or _default_view(sample_maps, kind)
-    for name, number in (("head", head), ("query", query), ("width", width)):
-        if number is not None and view_name not in (views := _OPTION_VIEWS[name]):
-            plural = "s" if len(views) > 1 else ""
-            raise UserError(
-                f"`{name}` is an option of the view{plural} {', '.join(views)}, got view "
-                f"{view_name!r}"
-            )
-    if width is not None and not 0 < width < math.inf:
-        raise UserError(f"`width` must be a positive number of centimeters, got {width}")
-    drawings: dict[str, Callable[[], Path]] = {
-        "alignment": lambda: _alignment(
-            sample_maps, path, kind, layer, head=head, width=width, overwrite=overwrite
-        ),
-        "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
-        "heat": lambda: _heat(sample_maps, path, kind, layer, overwrite=overwrite),
-        "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
-        "events": lambda: _events(samples, sample, path, overwrite=overwrite),
-        "tracks": lambda: _tracks(sample_maps, path, kind, layer, overwrite=overwrite),
-        "links": lambda: _links(sample_maps, path, kind, layer, head=head, overwrite=overwrite),
-        "walk": lambda: plot_walk(
-            sample_maps,
-            _layer(_maps(sample_maps, kind), layer),
-            path,
-            head=0 if head is None else head - 1,
-            query=None if query is None else query - 1,
-            overwrite=overwrite,
-        ),
-        "contributions": lambda: plot_contributions(
-            sample_maps, path, 0 if head is None else head - 1, overwrite=overwrite
-        ),
-        "multihead": lambda: plot_multihead(
-            sample_maps, _layer(_maps(sample_maps, kind), layer), path, overwrite=overwrite
-        ),
-    }
-    if view_name not in drawings:
-        raise UserError(f"view must be one of {', '.join(VIEWS)}, got {view_name!r}")
-    return drawings[view_name]()
+    if not 0 <= request.sample < len(request.samples):
+        raise UserError(
+            f"sample must be between 0 and {len(request.samples) - 1}, got {request.sample}"
+        )
+    view = request.view or _default_view(request)
+    if view not in _VIEWS:
+        raise UserError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
+    for name, views in _OPTION_VIEWS.items():
+        if getattr(request, name) is not None and view not in views:
+            raise UserError(f"`{name}` is an option of {', '.join(views)}, got view {view!r}")
+    if request.width is not None and not 0 < request.width < math.inf:
+        raise UserError(f"`width` must be a positive number of centimeters, got {request.width}")
+    _VIEWS[view](request)
 
 
-def _default_view(sample_maps: SampleMaps, kind: Kind | None) -> ViewName:
-    pictures, axes = sample_maps.sample.pictures.values(), sample_maps.sample.axes
-    if kind is None:
+def _default_view(request: FigureRequest) -> str:
+    sample = request.maps.sample
+    pictures, axes = sample.pictures.values(), sample.axes
+    if request.kind is None:
         # A detector that finds no box gets the image without boxes.
         is_detection = "queries" in axes and axes["queries"].kind == "box"
-        if any(
-            isinstance(picture, Image) and (picture.boxes or is_detection) for picture in pictures
-        ):
-            return "boxes"
-        if any(isinstance(picture, Sound) for picture in pictures):
-            return "events"
-        if any(isinstance(picture, Plane) for picture in pictures):
-            return "tracks"
-        if "output" in axes and _on_image(sample_maps, "output") and _text_maps(sample_maps):
+        for picture in pictures:
+            if isinstance(picture, Image) and (picture.boxes or is_detection):
+                return "boxes"
+            if isinstance(picture, Sound):
+                return "events"
+            if isinstance(picture, Plane):
+                return "tracks"
+        if "output" in axes and _on_image(request.maps, "output") and _text_maps(request.maps):
             return "heat"
-    maps = _maps(sample_maps, kind)
-    if maps[0].kind == "chain":
+    own = request.reads()[0]
+    if own.kind == "chain":
         return "chain"
-    return (
-        "heat"
-        if any(_on_image(sample_maps, name) for name in (maps[0].keys, maps[0].queries))
-        else "alignment"
-    )
+    on_image = _on_image(request.maps, own.keys) or _on_image(request.maps, own.queries)
+    return "heat" if on_image else "alignment"
 
 
-def _maps(sample_maps: SampleMaps, kind: Kind | None) -> tuple[AttentionMap, ...]:
-    """Return the maps of a kind, or of the kind nearest to the output, one per layer."""
-    for candidate in _NEAREST if kind is None else (kind,):
-        if maps := sample_maps.find(candidate):
-            axes = maps[-1].queries, maps[-1].keys
-            return tuple(
-                attention_map
-                for attention_map in maps
-                if (attention_map.queries, attention_map.keys) == axes
-            )
-    kinds = (
-        ", ".join(dict.fromkeys(attention_map.kind for attention_map in sample_maps.maps)) or "none"
-    )
-    raise UserError(
-        f"there are no reads of kind {kind}, only of kind {kinds}: choose another kind or view"
-    )
+def _weights(own: AttentionMap) -> Tensor:
+    """Return the weights of all heads. Raises: ValueError if they are not finite."""
+    weights = own.weights.float()
+    if not bool(weights.isfinite().all()):
+        raise ValueError("weights must be finite, got NaN or infinity from the model")
+    return weights
 
 
-def _text_maps(sample_maps: SampleMaps) -> tuple[AttentionMap, ...]:
-    """Return the maps of a text (keys) by the generated tokens (queries)."""
-    return tuple(
-        attention_map
-        for attention_map in sample_maps.find()
-        if attention_map.queries == "output" and attention_map.keys == "source"
-    )
-
-
-def _layer(maps: Sequence[AttentionMap], layer: int | None) -> AttentionMap:
-    layers = [attention_map.layer for attention_map in maps]
-    if layer is not None and layer not in layers:
-        raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {layer}")
-    return maps[-1 if layer is None else layers.index(layer)]
-
-
-def _select_head(attention_map: AttentionMap, head: int | None) -> tuple[Tensor, str]:
-    """Return the weights (head, query, key) of one head, from 1, and its name; None: of all."""
-    count = len(attention_map.heads)
+def _of_head(request: FigureRequest, own: AttentionMap) -> tuple[Tensor, str]:
+    """Return the weights (head, query, key) of one head and its name; of all if none is chosen."""
+    count, head = len(own.heads), request.head
     if head is None:
-        return attention_map.weights.float(), ""
+        return _weights(own), ""
     if not 1 <= head <= count:
         raise UserError(f"head must be between 1 and {count}, got {head}")
-    return attention_map.head(head - 1).float()[None], f"head {head} of {count}"
+    return _weights(own)[head - 1 : head], f"head {head} of {count}"
 
 
-def _alignment(
-    sample_maps: SampleMaps,
-    path: Path,
-    kind: Kind | None,
-    layer: int | None,
-    *,
-    head: int | None,
-    width: float | None,
-    overwrite: bool,
-) -> Path:
-    maps = _maps(sample_maps, kind)
-    shown = _layer(maps, layer)
-    drawn = maps if head is None else (shown,)
-    selected = [_select_head(attention_map, head) for attention_map in drawn]
-    layers = [
-        Alignment(
-            source=sample_maps.keys(attention_map).labels,
-            target=sample_maps.queries(attention_map).labels,
-            weights=weights,
-            layer=", ".join(
-                filter(None, (f"layer {attention_map.layer}" if len(maps) > 1 else "", name))
-            ),
-            head_names=attention_map.heads if head is None else (name,),
-            title=sample_maps.sample.title,
-            axes=(
-                _axis_title(sample_maps, "keys", attention_map),
-                _axis_title(sample_maps, "queries", attention_map),
-            ),
-        )
-        for attention_map, (weights, name) in zip(drawn, selected, strict=True)
-    ]
-    return plot_alignment(
-        layers, path, layer=drawn.index(shown) + 1, width=width, overwrite=overwrite
+def _alignment(request: FigureRequest) -> None:
+    """Plot the mean over layers, and of the shown layer the mean over heads and each head."""
+    maps, shown = request.reads(), request.read()
+    layer = f"layer {shown.layer}" if len(maps) > 1 else ""
+    weights, name = _of_head(request, shown)
+    prefix = f"{layer}, " if layer else ""
+    panels = []
+    if len(maps) > 1 and request.head is None:
+        means = torch.stack([average(_weights(own)) for own in maps])
+        panels.append(Panel(f"mean of {len(maps)} layers", average(means)))
+    if len(weights) == 1:
+        panels.append(Panel(", ".join(filter(None, (layer, name))), weights[0]))
+    else:
+        panels.append(Panel(f"{prefix}mean of {len(weights)} heads", average(weights)))
+        for title, head in zip(shown.heads, weights, strict=True):
+            panels.append(Panel(f"{prefix}{title}", head))
+    plot_alignment(
+        panels,
+        request.path,
+        source=request.maps.keys(shown).labels,
+        target=request.maps.queries(shown).labels,
+        title=request.maps.sample.title,
+        axes=(
+            _axis_title("keys", shown.keys, request.maps.keys(shown)),
+            _axis_title("queries", shown.queries, request.maps.queries(shown)),
+        ),
+        width=request.width,
+        overwrite=request.overwrite,
     )
 
 
-def _axis_title(
-    sample_maps: SampleMaps, role: Literal["queries", "keys"], attention_map: AttentionMap
-) -> str:
+def _axis_title(role: str, name: str, axis: Axis) -> str:
     """Return the title of an axis, as on the page: "queries: output tokens"."""
-    name: str = getattr(attention_map, role)
-    kind = sample_maps.sample.axes[name].kind
-    if re.search("(s|x|z|ch|sh)$", kind):
-        kinds = f"{kind}es"
-    else:
-        kinds = f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
+    kinds = f"{axis.kind}s"
+    if re.search("(s|x|z|ch|sh)$", axis.kind):
+        kinds = f"{axis.kind}es"
+    elif re.search("[^aeiou]y$", axis.kind):
+        kinds = f"{axis.kind[:-1]}ies"
     if kinds == role:
         return role
-    return (
-        f"{role}: {name} {kinds}"
-        if name in ("source", "output", "decoder input")
-        else f"{role}: {kinds}"
-    )
+    is_known = name in ("source", "output", "decoder input")
+    return f"{role}: {name} {kinds}" if is_known else f"{role}: {kinds}"
 
 
-def _links(
-    sample_maps: SampleMaps,
-    path: Path,
-    kind: Kind | None,
-    layer: int | None,
-    *,
-    head: int | None,
-    overwrite: bool,
-) -> Path:
+def _links(request: FigureRequest) -> None:
     """Plot the lines of one head, or of the mean over heads."""
-    attention_map = _layer(_maps(sample_maps, kind), layer)
-    weights, which = _select_head(attention_map, head)
-    if head is None and len(weights) > 1:
+    own = request.read()
+    weights, which = _of_head(request, own)
+    if request.head is None and len(weights) > 1:
         which = f"mean of {len(weights)} heads"
-    about = ", ".join(filter(None, (attention_map.kind, f"layer {attention_map.layer}", which)))
-    return plot_links(
-        sample_maps.queries(attention_map).labels,
-        sample_maps.keys(attention_map).labels,
+    plot_links(
+        request.maps.queries(own).labels,
+        request.maps.keys(own).labels,
         weights.mean(0).numpy(),
-        path,
-        title=sample_maps.sample.title,
-        about=about,
-        overwrite=overwrite,
+        request.path,
+        title=request.maps.sample.title,
+        about=", ".join(filter(None, (own.kind, f"layer {own.layer}", which))),
+        overwrite=request.overwrite,
     )
 
 
-def _chain(sample_maps: SampleMaps, path: Path, layer: int | None, *, overwrite: bool) -> Path:
-    chains = [
-        Chain(
-            labels=sample_maps.keys(attention_map).labels,
-            weights=attention_map.weights.float().mean(0),
-            layer=attention_map.layer,
-            direction=attention_map.direction,
-            title=sample_maps.sample.title,
-        )
-        for attention_map in _maps(sample_maps, "chain")
-    ]
-    return plot_chain(chains, path, layer=layer, overwrite=overwrite)
+def _chain(request: FigureRequest) -> None:
+    """Plot the directions of one layer."""
+    maps = request.maps.find("chain")
+    if not maps:
+        raise _not_possible("chain", "recurrent self-attention")
+    layer = request.read(maps).layer
+    chains = []
+    for own in maps:
+        if own.layer == layer:
+            labels = request.maps.keys(own).labels
+            chains.append(Chain(labels, _weights(own).mean(0), own.direction))
+    title = request.maps.sample.title
+    plot_chain(chains, request.path, title=title, overwrite=request.overwrite)
 
 
-def _on_image(sample_maps: SampleMaps, axis: str) -> Image | None:
-    picture = sample_maps.sample.pictures.get(sample_maps.sample.axes[axis].picture)
+def _on_image(maps: SampleMaps, axis: str) -> Image | None:
+    picture = maps.sample.pictures.get(maps.sample.axes[axis].picture)
     return picture if isinstance(picture, Image) else None
 
 
-def _heat(
-    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool
-) -> Path:
+def _text_maps(maps: SampleMaps) -> list[AttentionMap]:
+    """Return the maps of a text (keys) by the generated tokens (queries)."""
+    return [own for own in maps.find() if (own.queries, own.keys) == ("output", "source")]
+
+
+def _heat(request: FigureRequest) -> None:
     """Plot the heads, or each output token, over an image of keys; over an image of queries, plot
     each key."""
-    maps = (_text_maps(sample_maps) if kind is None else ()) or _maps(sample_maps, kind)
-    attention_map = _layer(maps, layer)
-    weights = attention_map.weights.double().numpy()
-    queries, keys = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
-    layers = maps if layer is None else (attention_map,)
-    if (
-        image := _on_image(sample_maps, attention_map.keys)
-    ) is not None and attention_map.queries == "output":
-        places, mean, about = keys.places, _mean_over_heads(layers), _about_mean(layers)
-        panels = list(zip(queries.labels, mean, strict=True))
+    maps = (_text_maps(request.maps) if request.kind is None else ()) or request.reads()
+    own = request.read(maps)
+    queries, keys = request.maps.queries(own), request.maps.keys(own)
+    layers = maps if request.layer is None else (own,)
+    image, of_queries = _on_image(request.maps, own.keys), _on_image(request.maps, own.queries)
+    about, places = _about_mean(layers), keys.places
+    if image is not None and own.queries == "output":
+        panels = list(zip(queries.labels, _mean_over_heads(layers), strict=True))
     elif image is not None:
-        places, about = keys.places, f"{attention_map.kind}, layer {attention_map.layer}"
-        about += f", mean over {len(queries)} queries" if len(queries) > 1 else ""
-        panels = (
-            [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
-        )
-        panels += [
-            (name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)
-        ]
-    elif (image := _on_image(sample_maps, attention_map.queries)) is not None:
-        places, mean, about = queries.places, _mean_over_heads(layers), _about_mean(layers)
-        panels = [
-            (f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)
-        ]
+        about = f"{own.kind}, layer {own.layer}"
+        if len(queries) > 1:
+            about += f", mean over {len(queries)} queries"
+        weights = _weights(own).double().numpy()
+        panels = list(zip(own.heads, weights.mean(1), strict=True))
+        if len(own.heads) > 1:
+            panels = [("mean over heads", weights.mean(0).mean(0)), *panels]
+    elif of_queries is not None:
+        image, places, panels = of_queries, queries.places, []
+        for label, shares in zip(keys.labels, _mean_over_heads(layers).T, strict=True):
+            panels.append((f"{label}  {shares.mean():.2f}", shares))
     else:
-        raise _not_possible(sample_maps, "heat", "attention weights over an image")
-    about = f"attention weights: {about}; uniform {1 / len(keys):.3g}"
-    return plot_heat(
+        raise _not_possible("heat", "attention weights over an image")
+    plot_heat(
         image.pixels,
         places,
         panels,
-        path,
-        title=sample_maps.sample.title,
-        about=about,
-        overwrite=overwrite,
+        request.path,
+        title=request.maps.sample.title,
+        about=f"attention weights: {about}; uniform {1 / len(keys):.3g}",
+        overwrite=request.overwrite,
     )
 
 
@@ -367,69 +294,67 @@ def _about_mean(maps: Sequence[AttentionMap]) -> str:
 
 def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
     """Return the weights (query, key) of several layers, averaged over layers and heads."""
-    return np.mean([attention_map.weights.double().numpy().mean(0) for attention_map in maps], 0)
+    return np.mean([_weights(own).double().numpy().mean(0) for own in maps], 0)
 
 
-def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
-    image = _picture(sample_maps, Image, "boxes")
+def _boxes(request: FigureRequest) -> None:
+    image = _picture(request.maps, Image, "boxes", "boxes in an image")
     height, width = image.pixels.shape[:2]
     pixels = image.pixels if image.original is None else image.original
     scale = max(pixels.shape[1] / width, pixels.shape[0] / height)  # the larger side fits exactly
-    height, width, boxes = height * scale, width * scale, []
+    sides = np.array((width, height, width, height)) * scale
+    boxes = []
     for box in image.boxes:
-        left, top, wide, high = box.place
-        boxes.append(
-            (box.label, box.score, (left * width, top * height, wide * width, high * height))
-        )
-    pixels = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
-    title = sample_maps.sample.title
-    return plot_boxes(pixels, boxes, path, title=title, labels=image.labels, overwrite=overwrite)
-
-
-def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite: bool) -> Path:
-    """Plot a whole sound, whose chunks are consecutive samples."""
-    first = last = sample
-    while _begin(samples, first) > 0 and first > 0:
-        first -= 1
-    while last + 1 < len(samples) and _begin(samples, last + 1) > 0:
-        last += 1
-    sounds = [_picture(chunk, Sound, "events") for chunk in samples[first : last + 1]]
-    title = samples[sample].sample.title
-    if len(sounds) > 1:
-        own = sounds[sample - first]
-        title = title.partition(" -> ")[0].removesuffix(
-            f", {own.begin:g} to {own.begin + own.seconds:g} s"
-        )
-    found = sorted(
-        (
-            (
-                event.onset + sound.begin,
-                event.duration,
-                event.label,
-                event.score,
-                _spans(chunk, sound, event.query),
-            )
-            for chunk, sound in zip(samples[first : last + 1], sounds, strict=True)
-            for event in sound.events
-        ),
-        key=lambda one: one[:4],
+        left, top, wide, high = (np.array(box.place) * sides).tolist()
+        boxes.append((box.label, box.score, (left, top, wide, high)))
+    plot_boxes(
+        pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2),
+        boxes,
+        request.path,
+        title=request.maps.sample.title,
+        labels=image.labels,
+        overwrite=request.overwrite,
     )
-    events = [(label, score, onset, duration) for onset, duration, label, score, _ in found]
-    maps = samples[sample].find("cross")
-    seconds = max(sound.begin + sound.seconds for sound in sounds)
-    return plot_events(
+
+
+def _events(request: FigureRequest) -> None:
+    """Plot a whole sound, whose chunks are consecutive samples."""
+    samples = request.samples
+    first = last = request.sample
+    while first > 0 and _begin(samples[first]) > 0:
+        first -= 1
+    while last + 1 < len(samples) and _begin(samples[last + 1]) > 0:
+        last += 1
+    chunks = samples[first : last + 1]
+    sounds = [_picture(chunk, Sound, "events", "events in a sound") for chunk in chunks]
+    title = request.maps.sample.title
+    if len(sounds) > 1:
+        own = sounds[request.sample - first]
+        span = f", {own.begin:g} to {own.begin + own.seconds:g} s"
+        title = title.partition(" -> ")[0].removesuffix(span)
+    found = []
+    for chunk, sound in zip(chunks, sounds, strict=True):
+        for event in sound.events:
+            spans = _spans(chunk, sound, event.query)
+            onset = event.onset + sound.begin
+            found.append(((onset, event.duration, event.label, event.score), spans))
+    found.sort(key=lambda one: one[0])
+    attention = [spans for _, spans in found]
+    maps = request.maps.find("cross")
+    about = ""
+    if maps:
+        about = f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}"
+    plot_events(
         _join_spectrograms(sounds),
-        events,
-        path,
-        seconds=seconds,
+        [(label, score, onset, duration) for (onset, duration, label, score), _ in found],
+        request.path,
+        seconds=max(sound.begin + sound.seconds for sound in sounds),
         hertz=sounds[0].hertz,
-        attention=[spans for *_, spans in found] if all(spans for *_, spans in found) else (),
-        about=f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}"
-        if maps
-        else "",
+        attention=attention if all(attention) else (),
+        about=about,
         title=title,
         labels=sounds[0].labels,
-        overwrite=overwrite,
+        overwrite=request.overwrite,
     )
 
 
@@ -439,20 +364,16 @@ def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, flo
     maps = chunk.find("cross")
     if not maps or query >= len(chunk.queries(maps[-1])):
         return []
-    weights = maps[-1].weights.double().mean(0)[query].tolist()
-    return [
-        (sound.begin + place[0], sound.begin + place[1], weight)
-        for place, weight in zip(chunk.keys(maps[-1]).places, weights, strict=False)
-        if place is not None
-    ]
+    weights = _weights(maps[-1]).double().mean(0)[query].tolist()
+    spans = []
+    for place, weight in zip(chunk.keys(maps[-1]).places, weights, strict=False):
+        if place is not None:
+            spans.append((sound.begin + place[0], sound.begin + place[1], weight))
+    return spans
 
 
-def _begin(samples: Sequence[SampleMaps], sample: int) -> float:
-    sounds = [
-        picture
-        for picture in samples[sample].sample.pictures.values()
-        if isinstance(picture, Sound)
-    ]
+def _begin(maps: SampleMaps) -> float:
+    sounds = [one for one in maps.sample.pictures.values() if isinstance(one, Sound)]
     return sounds[0].begin if sounds else 0.0
 
 
@@ -468,69 +389,75 @@ def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
     return bands
 
 
-def _tracks(
-    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool
-) -> Path:
+def _tracks(request: FigureRequest) -> None:
     """Plot all tracks, that of the sample's agent first, and its weights of the others, averaged
     over heads."""
-    plane = _picture(sample_maps, Plane, "tracks")
-    # The agent of a sample is the first item of its source, wherever it is among the queries of a
-    # read.
-    source = sample_maps.sample.axes.get("source", Axis(labels=()))
-    own = next((int(place[0]) for place in source.places if place is not None), 0)
-    weights: list[tuple[int, float]] = []
-    attention_map = _layer(_maps(sample_maps, kind), layer)
-    query_tracks = [place and int(place[0]) for place in sample_maps.queries(attention_map).places]
-    key_places = sample_maps.keys(attention_map).places
-    if own in query_tracks and key_places:
-        own_weights = attention_map.weights.double().mean(0)[query_tracks.index(own)].tolist()
-        for place, weight in zip(key_places, own_weights, strict=True):
-            if place is not None and int(place[0]) != own:
-                weights.append((int(place[0]), weight))
-    order = [own, *(i for i in range(len(plane.tracks)) if i != own)]
+    maps = request.maps
+    plane = _picture(maps, Plane, "tracks", "tracks on a plane")
+    # The agent of a sample is the first item of its source, wherever it is among the queries.
+    source = maps.sample.axes.get("source", Axis(labels=()))
+    agent = next((int(place[0]) for place in source.places if place is not None), 0)
+    order = [agent, *(i for i in range(len(plane.tracks)) if i != agent)]
+    own = request.read()
+    query_tracks = [place and int(place[0]) for place in maps.queries(own).places]
+    weights = []
+    if agent in query_tracks and maps.keys(own).places:
+        shares = _weights(own).double().mean(0)[query_tracks.index(agent)].tolist()
+        for place, weight in zip(maps.keys(own).places, shares, strict=True):
+            if place is not None and int(place[0]) != agent:
+                weights.append((order.index(int(place[0])), weight))
     tracks = [plane.tracks[i] for i in order]
-    return plot_tracks(
+    plot_tracks(
         [track.label for track in tracks],
         np.array([track.history for track in tracks]),
         np.array([track.future for track in tracks]),
-        path,
-        weights=[(order.index(track), weight) for track, weight in weights],
-        title=sample_maps.sample.title,
-        overwrite=overwrite,
+        request.path,
+        weights=weights,
+        title=maps.sample.title,
+        overwrite=request.overwrite,
     )
 
 
-def _picture(sample_maps: SampleMaps, kind: type[PictureT], view: str) -> PictureT:
-    for picture in sample_maps.sample.pictures.values():
+def _walk(request: FigureRequest) -> None:
+    plot_walk(
+        request.maps,
+        request.read(),
+        request.path,
+        head=0 if request.head is None else request.head - 1,
+        query=None if request.query is None else request.query - 1,
+        overwrite=request.overwrite,
+    )
+
+
+def _multihead(request: FigureRequest) -> None:
+    plot_multihead(request.maps, request.read(), request.path, overwrite=request.overwrite)
+
+
+def _contributions(request: FigureRequest) -> None:
+    score = 0 if request.head is None else request.head - 1
+    plot_contributions(request.maps, request.path, score, overwrite=request.overwrite)
+
+
+def _picture(maps: SampleMaps, kind: type[PictureT], view: str, shown: str) -> PictureT:
+    for picture in maps.sample.pictures.values():
         if isinstance(picture, kind):
             return picture
-    shown = {
-        "boxes": "boxes in an image",
-        "events": "events in a sound",
-        "tracks": "tracks on a plane",
-    }[view]
-    raise _not_possible(sample_maps, view, shown)
+    raise _not_possible(view, shown)
 
 
-def _not_possible(sample_maps: SampleMaps, view: str, shown: str) -> UserError:
-    """Return the error for a view of what a sample does not have, with the views that it has."""
-    maps, pictures = sample_maps.maps, sample_maps.sample.pictures.values()
-    has = {
-        "alignment": True,
-        "chain": any(one.kind == "chain" for one in maps),
-        "heat": any(
-            _on_image(sample_maps, name) for one in maps for name in (one.keys, one.queries)
-        ),
-        "boxes": any(isinstance(picture, Image) for picture in pictures),
-        "events": any(isinstance(picture, Sound) for picture in pictures),
-        "tracks": any(isinstance(picture, Plane) for picture in pictures),
-        "links": True,
-        "walk": True,
-        "multihead": True,
-        "contributions": bool(sample_maps.find(measure=CONTRIBUTION)),
-    }
-    views = [name for name, is_possible in has.items() if is_possible and name != view]
-    return UserError(
-        f"view {view!r} shows {shown}, which this sample does not have; its views are "
-        f"{', '.join(views)}"
-    )
+def _not_possible(view: str, shown: str) -> UserError:
+    return UserError(f"view {view!r} shows {shown}, which this sample does not have")
+
+
+_VIEWS: dict[str, Callable[[FigureRequest], None]] = {
+    "alignment": _alignment,
+    "chain": _chain,
+    "heat": _heat,
+    "boxes": _boxes,
+    "events": _events,
+    "tracks": _tracks,
+    "links": _links,
+    "walk": _walk,
+    "multihead": _multihead,
+    "contributions": _contributions,
+}

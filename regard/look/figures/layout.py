@@ -9,7 +9,6 @@ from regard.look.figures.labels import width_em
 
 SLANT = 60
 """Angle of source labels of more than one character, in degrees."""
-
 TITLE_FONT = 9.0
 """Font size of a panel's title, in points."""
 
@@ -51,17 +50,22 @@ class Layout:
         return self.columns * self.column_step, self.rows * self.row_step
 
     def box(self, number: int) -> tuple[float, float, float, float]:
-        """Return left, bottom, width, height of panel `number` as fractions of `size`, row by row
-        from the top left."""
+        """Return left, bottom, width, height of a panel as fractions of `size`, row by row."""
         row, column = divmod(number, self.columns)
-        width, height = self.size
-        top = height - row * self.row_step
-        return (
-            column * self.column_step / width,
-            (top - self.height) / height,
-            self.width / width,
-            self.height / height,
-        )
+        bottom = self.size[1] - row * self.row_step - self.height
+        return self._fractions(column * self.column_step, bottom, self.width, self.height)
+
+    def scale_box(self) -> tuple[float, float, float, float]:
+        """Return the box of the color scale, beside the last panel of the first row."""
+        left = (self.columns - 1) * self.column_step + self.width + 0.15
+        height = min(self.height, 2.0)
+        return self._fractions(left, self.size[1] - height, 0.11, height)
+
+    def _fractions(
+        self, left: float, bottom: float, width: float, height: float
+    ) -> tuple[float, float, float, float]:
+        whole_width, whole_height = self.size
+        return left / whole_width, bottom / whole_height, width / whole_width, height / whole_height
 
 
 def lay_out(
@@ -82,8 +86,7 @@ def lay_out(
     title_width = max(width_em(title) for title in titles) * TITLE_FONT * _POINT
 
     def extent(columns: int, cells: float) -> float:
-        """Return the width of the panels of a row, with the scale at the last, for a width of the
-        cells of a panel."""
+        """Return the width of a row of panels with the scale, for a width of a panel's cells."""
         return (columns - 1) * (max(cells, title_width) + _GAP) + max(cells + _SCALE, title_width)
 
     least = len(source) * _SMALL_CELL
@@ -94,8 +97,9 @@ def lay_out(
     fitting = [columns for columns in range(1, len(titles) + 1) if extent(columns, least) <= room]
     rows = math.ceil(len(titles) / max(fitting, default=1))
     columns = math.ceil(len(titles) / rows)
-    wide = (room - (columns - 1) * _GAP - _SCALE) / columns  # wider than titles, or else:
-    cells = wide if wide > title_width else room - (columns - 1) * (title_width + _GAP) - _SCALE
+    cells = (room - (columns - 1) * _GAP - _SCALE) / columns
+    if cells <= title_width:  # the titles keep the panels apart
+        cells = room - (columns - 1) * (title_width + _GAP) - _SCALE
     cell_width = min(_CELL, max(cells / len(source), _POINT / 4))
     cell_height = min(max(cell_width, _SMALL_CELL), _MAX_HEIGHT / rows / len(target))
     source_font, target_font = _font(cell_width), _font(cell_height)

@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from regard.look.figures.alignment import plot_style
-from regard.look.figures.labels import families_for, readable
-from regard.look.figures.output import check_path
-from regard.look.figures.results import write_picture
+from regard.look.figures.canvas import open_figure
+from regard.look.figures.labels import readable
 
 STEPS = 48
 """Steps of the sweep: pi / 24 each, if the range is 2 pi."""
@@ -27,7 +24,7 @@ FINE = 32
 CELLS = 96
 """Points of the grid of energies, along each axis."""
 _DATA, _CURVE, _INPUT = "#5b6673", "#d55e00", "#0072b2"
-_MOST = 2000
+_MAX_POINTS = 2000
 
 
 class Manifold(NamedTuple):
@@ -48,11 +45,8 @@ def plane(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     """Return the coordinates (CELLS,) along both axes of a grid around the data."""
     low, high = data.min(0), data.max(0)
     margin = 0.25 * np.maximum(high - low, 1e-3)
-    x, y = (
-        np.linspace(low[i] - margin[i], high[i] + margin[i], CELLS, dtype=np.float32)
-        for i in (0, 1)
-    )
-    return x, y
+    grid = np.linspace(low - margin, high + margin, CELLS, dtype=np.float32)
+    return grid[:, 0], grid[:, 1]
 
 
 def plot_manifold(
@@ -63,55 +57,35 @@ def plot_manifold(
     inputs: NDArray[np.float32] | None = None,
     outputs: NDArray[np.float32] | None = None,
     overwrite: bool = False,
-) -> Path:
+) -> None:
     """Plot data of two numbers, the manifold, and the energy.
 
     inputs, outputs: (inputs, 2), vectors that are marked, and their reconstructions, to which lines
-    lead.
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
-            not exist.
+                     lead.
     """
-    check_path(path, overwrite)
-    with plot_style(families_for([title])):
-        figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    with open_figure(path, (6.4, 5.6), overwrite=overwrite, layout="constrained") as figure:
         axes = figure.subplots()
         axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
         if manifold.energy is not None:
             # Energies grow with the square of the distance: equal steps of the root are equal
             # distances.
-            filled = axes.contourf(
-                *plane(manifold.data), np.sqrt(np.maximum(manifold.energy, 0)), 14, cmap="Blues"
-            )
+            root = np.sqrt(np.maximum(manifold.energy, 0))
+            filled = axes.contourf(*plane(manifold.data), root, 14, cmap="Blues")
             bar = figure.colorbar(filled, ax=axes, shrink=0.8)
             bar.set_label("root of the energy F(y)", fontsize=8)
-        data = manifold.data[:_MOST]
         # Circles, which reconstructions at the same place do not hide.
-        axes.plot(
-            *data.T,
-            "o",
-            color=_DATA,
-            markersize=4.5,
-            fillstyle="none",
-            markeredgewidth=0.6,
-            label="data y",
-        )
+        style = {"markersize": 4.5, "fillstyle": "none", "markeredgewidth": 0.6}
+        axes.plot(*manifold.data[:_MAX_POINTS].T, "o", color=_DATA, label="data y", **style)
         if manifold.curve is None:
-            axes.plot(
-                *manifold.rebuilt[:_MOST].T,
-                ".",
-                color=_CURVE,
-                markersize=2,
-                label="reconstructions",
-            )
+            style = {"markersize": 2, "label": "reconstructions"}
+            axes.plot(*manifold.rebuilt[:_MAX_POINTS].T, ".", color=_CURVE, **style)
         else:
-            style = {"color": _CURVE, "markersize": 3, "markevery": FINE, "linewidth": 1.4}
-            axes.plot(*manifold.curve.T, "-o", **style, label="y~(h), h swept")
+            style = {"markersize": 3, "markevery": FINE, "linewidth": 1.4}
+            axes.plot(*manifold.curve.T, "-o", color=_CURVE, label="y~(h), h swept", **style)
         if inputs is not None and outputs is not None:
-            for start, end in zip(inputs, outputs, strict=True):
-                axes.plot([start[0], end[0]], [start[1], end[1]], color=_INPUT, linewidth=1)
-            axes.plot(
-                *inputs.T, "D", color=_INPUT, markersize=5, label="input y and its reconstruction"
-            )
+            for ends in np.stack((inputs, outputs), 1):
+                axes.plot(*ends.T, color=_INPUT, linewidth=1)
+            style = {"markersize": 5, "label": "input y and its reconstruction"}
+            axes.plot(*inputs.T, "D", color=_INPUT, **style)
         axes.set(xlabel="first number", ylabel="second number", aspect="equal")
         axes.legend(fontsize=8, loc="upper right")
-        return write_picture(figure, path, overwrite=overwrite)

@@ -11,25 +11,22 @@ from regard.system.writing import write_atomically
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
 
-_own: dict[str, tuple[int, int, int]] = {}
-"""Files that this process wrote: device, inode and time of the last change, by path."""
+_own: dict[str, tuple[int, int]] = {}
+"""Files that this process wrote: inode and time of the last change, by path."""
 
 
 def mark_own(path: Path) -> None:
     """Note that this process wrote a file."""
     state = path.stat()
-    _own[os.path.abspath(path)] = (state.st_dev, state.st_ino, state.st_mtime_ns)
+    _own[os.path.abspath(path)] = state.st_ino, state.st_mtime_ns
 
 
 def is_own(path: Path) -> bool:
     """Return True in a notebook that wrote the file at a path, if nothing changed it since."""
-    if not hasattr(builtins, "__IPYTHON__"):
+    if not hasattr(builtins, "__IPYTHON__") or not path.exists():
         return False
-    try:
-        state = path.lstat()
-    except OSError:
-        return False
-    return _own.get(os.path.abspath(path)) == (state.st_dev, state.st_ino, state.st_mtime_ns)
+    state = path.lstat()
+    return _own.get(os.path.abspath(path)) == (state.st_ino, state.st_mtime_ns)
 
 
 class Figure:
@@ -44,8 +41,7 @@ class Figure:
         check_path(path, overwrite or is_own(path))
         if path.suffix.lower() != ".svg":
             raise UserError(
-                f"a figure is saved as .svg, got {path.name!r}; capture.plot({str(path)!r}) writes "
-                f"others"
+                f"a figure is saved as .svg, got {path.name!r}; capture.plot(path) writes others"
             )
         write_atomically(path, self.svg, overwrite=True)
         mark_own(path)
@@ -63,8 +59,7 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
     `overwrite`.
 
     others: suffixes that are allowed besides those of figures.
-    Raises: UserError if the file cannot be written, or would replace a file of a run (even with
-            `overwrite`).
+    Raises: UserError if the file cannot be written.
     """
     suffixes = (*others, *SUFFIXES)
     if path.suffix.lower() not in suffixes:
@@ -73,12 +68,8 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         )
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
-    if os.path.lexists(path) and not overwrite:
+    if path.exists() and not overwrite:
         raise UserError(
             f"{path} already exists: choose another name, or replace it with overwrite=True "
-            f"(--force)"
+            "(--force)"
         )
-    if os.path.lexists(path) and not path.is_file():
-        raise UserError(f"{path} is not a regular file, and is not replaced")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path} cannot be written: the folder {path.parent} is not writable")

@@ -1,9 +1,5 @@
 """Figures of predictions: boxes in an image, events over a sound, tracks on a plane, images side by
-side.
-
-Figures are written atomically, as .png, .svg or .pdf; an existing file is replaced only with
-`overwrite`.
-"""
+side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +14,9 @@ from matplotlib.patches import Rectangle
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
-from regard.look.figures.alignment import plot_style, render_figure, weight_colors
-from regard.look.figures.labels import families_for, isolate_sides, readable, width_em
-from regard.look.figures.output import check_path
+from regard.look.figures.canvas import open_figure, weight_colors
+from regard.look.figures.labels import readable, width_em
 from regard.look.sample import format_score
-from regard.system.writing import write_atomically
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
@@ -32,68 +26,170 @@ _FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
 NOTHING_FOUND = "no event found above the threshold"
 """Second line of the title of a sound without events."""
 _TAG_FONT = 6
-_MOST_WIDTH = 4096
+_MAX_WIDTH = 4096
 """Width in pixels up to which an image with boxes is drawn at its own size."""
-_EVENT_FONT: dict[str, Any] = {"fontsize": 8, "fontweight": "bold"}
+
+_Frame = tuple[float, float, float, float]
 
 
 def plot_boxes(
     image: NDArray[np.uint8],
-    boxes: Sequence[tuple[str, float, tuple[float, float, float, float]]],
+    boxes: Sequence[tuple[str, float, _Frame]],
     path: Path,
     *,
     title: str,
     labels: Sequence[str] = (),
     overwrite: bool = False,
-) -> Path:
+) -> None:
     """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width,
     height) in pixels.
 
-    A .png has at least the size of the image, up to a width of 4,096 pixels.
-    labels: all labels of the model, which determine the colors; those of the boxes if there are
-    none.
-    Labels do not overlap: where many boxes leave no room, only those of larger scores are drawn.
+    A .png has at least the size of the image, up to a width of 4,096 pixels. Labels do not overlap:
+    where many boxes leave no room, only those of larger scores are drawn.
 
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does
-            not exist.
+    labels: all labels of the model, which determine the colors; those of the boxes if there are
+            none.
     """
-    check_path(path, overwrite)
     height, width = image.shape[:2]
     colors = _label_colors(labels, [label for label, *_ in boxes])
-    with plot_style(families_for([title, *colors])):
-        figure, axes = _figure((6.0, 6.0 * height / width), title)
+    size = 6.0, 6.0 * height / width
+    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
+        axes = _add_axes(figure, title)
         axes.imshow(image, interpolation="nearest" if width < 200 else None)
         axes.set_axis_off()
-        placed: list[tuple[float, float, float, float]] = []
+        placed: list[_Frame] = []
+        point = width / (72 * 6.0)  # in pixels of the image
         for label, score, frame in sorted(boxes, key=lambda box: -box[1]):
-            color = colors[label]
             x, y, wide, high = frame
-            axes.add_patch(
-                Rectangle(
-                    (x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4
-                )
-            )
+            style = {"fill": False, "edgecolor": colors[label], "linewidth": 1.4}
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, **style))
             text = f"{readable(label, spaces=' ')} {format_score(score)}"
-            point = width / (72 * 6.0)  # in pixels of the image
-            size = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
-            if (tag := _free_place(frame, size, (width, height), placed)) is None:
-                continue
-            placed.append((*tag, *size))
-            style = _tag_style(color)
-            axes.text(
-                tag[0] + point,
-                tag[1] + size[1] - point,
-                text,
-                zorder=3,
-                fontsize=_TAG_FONT,
-                va="bottom",
-                **style,
-            )
+            tag = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
+            place = _free_place(frame, tag, (width, height), placed)
+            if place is not None:
+                placed.append((*place, *tag))
+                left, bottom = place[0] + point, place[1] + tag[1] - point
+                style = {"fontsize": _TAG_FONT, "va": "bottom", "zorder": 3}
+                axes.text(left, bottom, text, **style, **_tag_style(colors[label]))
         figure.draw_without_rendering()  # lays the axes out
         inches = axes.get_window_extent().width / figure.dpi
-        return write_picture(
-            figure, path, overwrite=overwrite, dpi=min(width, _MOST_WIDTH) / inches
-        )
+        figure.set_dpi(min(width, _MAX_WIDTH) / inches)
+
+
+def plot_events(
+    bands: NDArray[np.float32],
+    events: Sequence[tuple[str, float, float, float]],
+    path: Path,
+    *,
+    seconds: float,
+    hertz: float = 0.0,
+    attention: Sequence[Sequence[tuple[float, float, float]]] = (),
+    about: str = "",
+    title: str,
+    labels: Sequence[str] = (),
+    overwrite: bool = False,
+) -> None:
+    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score,
+    onset, duration.
+
+    hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is
+               not known.
+    attention: weights of each event on spans of the sound, as start, stop, weight: a row below the
+               spectrogram.
+    about:     what the weights are, above them.
+    labels:    as of `plot_boxes`.
+    """
+    colors = _label_colors(labels, [label for label, *_ in events])
+    rows = 0.22 * len(attention)
+    size = 9.0, 3.0 + (rows + 0.4 if attention else 0)
+    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
+        axes = _add_axes(figure, title, "" if events else NOTHING_FOUND)
+        if attention:
+            weights = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
+            _draw_attention(weights, attention, [label for label, *_ in events], seconds)
+            weights.set_title(about, fontsize=8, loc="left")
+        extent = (0, seconds, 0, len(bands))
+        axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=extent)
+        axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
+        if hertz:
+            marks = np.array([mark for mark in _FREQUENCIES if mark <= hertz])
+            names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
+            places = len(bands) * np.log1p(marks / 700) / np.log1p(hertz / 700)
+            axes.set_yticks(places, names, fontsize=7)
+        for row, (label, score, onset, duration) in enumerate(events):
+            color = colors[label]
+            axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
+            high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
+            place, align = onset + 0.005 * seconds, "left"
+            if onset > 0.85 * seconds:
+                place, align = onset + duration - 0.005 * seconds, "right"
+            axes.text(
+                min(place, 0.995 * seconds),
+                high,
+                f"{readable(label, spaces=' ')} {format_score(score)}",
+                ha=align,
+                fontsize=8,
+                fontweight="bold",
+                **_tag_style(color),
+            )
+
+
+def plot_images(
+    images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False
+) -> None:
+    """Plot images (channels, height, width) within [0, 1] side by side, with their names."""
+    size = 2.5 * len(images), 2.7
+    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
+        grid = figure.subplots(1, len(images), squeeze=False)[0]
+        for axes, (name, image) in zip(grid, images, strict=True):
+            pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
+            shown = pixels[..., 0] if pixels.shape[2] == 1 else pixels
+            axes.imshow(shown, cmap="gray", vmin=0, vmax=1)
+            axes.set_title(readable(name, spaces=" "), fontsize=10)
+            axes.set_axis_off()
+
+
+def plot_tracks(
+    names: Sequence[str],
+    tracks: NDArray[np.float64],
+    paths: NDArray[np.float64],
+    path: Path,
+    *,
+    weights: Sequence[tuple[int, float]] = (),
+    title: str,
+    overwrite: bool = False,
+) -> None:
+    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in
+    meters on the plane.
+
+    weights: attention of the first agent to others, as lines to them, wider for larger weights.
+    """
+    with open_figure(path, (6.0, 6.0), overwrite=overwrite, layout="constrained") as figure:
+        axes = _add_axes(figure, title)
+        for other, weight in weights:
+            ends = np.stack((tracks[0, -1], tracks[other, -1]))
+            style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
+            axes.plot(*ends.T, linewidth=8 * weight, **style)
+        for i, name in enumerate(names):
+            color, now = _COLORS[1] if i == 0 else _COLORS[0], tracks[i, -1]
+            path_from_now = np.concatenate((now[None], paths[i]))
+            steps = np.arange(len(path_from_now))[:, None]
+            constant_velocity = now + steps * (now - tracks[i, -2])
+            axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
+            axes.plot(*tracks[i].T, color=color, linewidth=1.6)
+            axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
+            axes.plot(*now, marker="o", color=color, markersize=4)
+            style = {"textcoords": "offset points", "fontsize": 7, "color": color}
+            axes.annotate(readable(name, spaces=" "), now, (4, 4), **style)
+        axes.set(xlabel="meters", ylabel="meters", aspect="equal")
+        axes.margins(0.08)
+
+
+def _add_axes(figure: Figure, title: str, note: str = "") -> Axes:
+    axes = figure.subplots()
+    lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
+    axes.set_title("\n".join(lines), fontsize=9, loc="left")
+    return axes
 
 
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
@@ -105,20 +201,19 @@ def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]
 def _tag_style(color: str) -> dict[str, Any]:
     """Return the style of a text on this color: black or white, whichever has the higher contrast
     (WCAG 2)."""
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in to_rgb(color)
-    ]
+    linear = []
+    for part in to_rgb(color):
+        linear.append(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
     luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
     ink = "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
     return {"color": ink, "bbox": {"facecolor": color, "edgecolor": "none", "pad": 0.8}}
 
 
 def _free_place(
-    frame: tuple[float, float, float, float],
+    frame: _Frame,
     size: tuple[float, float],
     sides: tuple[int, int],
-    placed: Sequence[tuple[float, float, float, float]],
+    placed: Sequence[_Frame],
 ) -> tuple[float, float] | None:
     """Return left and top of a label at a corner of a frame where it overlaps no other; None if
     there is none."""
@@ -136,71 +231,6 @@ def _free_place(
     return None
 
 
-def plot_events(
-    bands: NDArray[np.float32],
-    events: Sequence[tuple[str, float, float, float]],
-    path: Path,
-    *,
-    seconds: float,
-    hertz: float = 0.0,
-    attention: Sequence[Sequence[tuple[float, float, float]]] = (),
-    about: str = "",
-    title: str,
-    labels: Sequence[str] = (),
-    overwrite: bool = False,
-) -> Path:
-    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score,
-    onset, duration.
-
-    hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is
-    not known.
-    attention: weights of each event on spans of the sound, as start, stop, weight: a row below the
-    spectrogram.
-    about:     what the weights are, above them.
-    labels:    as of `plot_boxes`.
-    Raises:    as `plot_boxes`.
-    """
-    check_path(path, overwrite)
-    colors = _label_colors(labels, [label for label, *_ in events])
-    with plot_style(families_for([title, *colors])):
-        rows = len(attention)
-        figure, axes = _figure(
-            (9.0, 3.0 + (0.22 * rows + 0.4 if rows else 0)), title, "" if events else NOTHING_FOUND
-        )
-        if rows:
-            weights = make_axes_locatable(axes).append_axes("bottom", 0.22 * rows, pad=0.75)
-            _draw_attention(weights, attention, [label for label, *_ in events], seconds)
-            weights.set_title(about, fontsize=8, loc="left")
-        axes.imshow(
-            bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands))
-        )
-        axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
-        if hertz:
-            marks = [mark for mark in _FREQUENCIES if mark <= hertz]
-            names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
-            axes.set_yticks(
-                len(bands) * np.log1p(np.array(marks) / 700) / np.log1p(hertz / 700),
-                names,
-                fontsize=7,
-            )
-        for row, (label, score, onset, duration) in enumerate(events):
-            color = colors[label]
-            axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
-            high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
-            is_late = onset > 0.85 * seconds
-            place = onset + duration - 0.005 * seconds if is_late else onset + 0.005 * seconds
-            text, style = f"{readable(label, spaces=' ')} {format_score(score)}", _tag_style(color)
-            axes.text(
-                min(place, 0.995 * seconds),
-                high,
-                text,
-                ha="right" if is_late else "left",
-                **style,
-                **_EVENT_FONT,
-            )
-        return write_picture(figure, path, overwrite=overwrite)
-
-
 def _draw_attention(
     axes: Axes,
     attention: Sequence[Sequence[tuple[float, float, float]]],
@@ -212,99 +242,11 @@ def _draw_attention(
     for row, spans in enumerate(attention):
         frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
         heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)
-        heat.set_array(np.array([weight for *_, weight in spans]))
-        heat.set_clim(0, max((weight for *_, weight in spans), default=0) or 1.0)
+        weights = [weight for *_, weight in spans]
+        heat.set_array(np.array(weights))
+        heat.set_clim(0, max(weights, default=0) or 1.0)
         axes.add_collection(heat)
     axes.set(xlim=(0, seconds), ylim=(len(attention), 0), xticks=[])
-    axes.set_yticks(
-        np.arange(len(attention)) + 0.5,
-        [readable(label, spaces=" ") for label in labels],
-        fontsize=7,
-    )
+    names = [readable(label, spaces=" ") for label in labels]
+    axes.set_yticks(np.arange(len(attention)) + 0.5, names, fontsize=7)
     axes.tick_params(length=0)
-
-
-def plot_images(
-    images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False
-) -> Path:
-    """Plot images (channels, height, width) within [0, 1] side by side, with their names. Raises:
-    as `plot_boxes`."""
-    check_path(path, overwrite)
-    with plot_style(families_for([name for name, _ in images])):
-        figure = Figure(figsize=(2.5 * len(images), 2.7), layout="constrained")
-        for axes, (name, image) in zip(
-            figure.subplots(1, len(images), squeeze=False)[0], images, strict=True
-        ):
-            pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
-            axes.imshow(
-                pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1
-            )
-            axes.set_title(readable(name, spaces=" "), fontsize=10)
-            axes.set_axis_off()
-        return write_picture(figure, path, overwrite=overwrite)
-
-
-def plot_tracks(
-    names: Sequence[str],
-    tracks: NDArray[np.float64],
-    paths: NDArray[np.float64],
-    path: Path,
-    *,
-    weights: Sequence[tuple[int, float]] = (),
-    title: str,
-    overwrite: bool = False,
-) -> Path:
-    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in
-    meters on the plane.
-
-    weights: attention of the first agent to others, as lines to them, wider for larger weights.
-    Raises:  as `plot_boxes`.
-    """
-    check_path(path, overwrite)
-    with plot_style(families_for([title, *names])):
-        figure, axes = _figure((6.0, 6.0), title)
-        for other, weight in weights:
-            (x0, y0), (x1, y1) = tracks[0, -1], tracks[other, -1]
-            axes.plot(
-                [x0, x1],
-                [y0, y1],
-                color=_COLORS[4],
-                linewidth=8 * weight,
-                alpha=0.7,
-                solid_capstyle="round",
-            )
-        for i, name in enumerate(names):
-            color = _COLORS[1] if i == 0 else _COLORS[0]
-            path_from_now = np.concatenate((tracks[i, -1:], paths[i]))
-            steps = np.arange(len(path_from_now))[:, None]
-            constant_velocity = tracks[i, -1] + steps * (tracks[i, -1] - tracks[i, -2])
-            axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
-            axes.plot(*tracks[i].T, color=color, linewidth=1.6)
-            axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
-            axes.plot(*tracks[i, -1], marker="o", color=color, markersize=4)
-            axes.annotate(
-                readable(name, spaces=" "),
-                tracks[i, -1],
-                (4, 4),
-                textcoords="offset points",
-                fontsize=7,
-                color=color,
-            )
-        axes.set(xlabel="meters", ylabel="meters", aspect="equal")
-        axes.margins(0.08)
-        return write_picture(figure, path, overwrite=overwrite)
-
-
-def _figure(size: tuple[float, float], title: str, note: str = "") -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    lines = filter(None, (isolate_sides(readable(title, max_length=200, spaces=" ")), note))
-    axes.set_title("\n".join(lines), fontsize=9, loc="left")
-    return figure, axes
-
-
-def write_picture(figure: Figure, path: Path, *, overwrite: bool = False, dpi: float = 0) -> Path:
-    """Write a figure atomically, with at least `dpi` pixels per inch; `check_path` must have
-    checked the path."""
-    write_atomically(path, render_figure(figure, path.suffix.lower(), dpi), overwrite=overwrite)
-    return path

@@ -1,0 +1,114 @@
+"""Canvas of all figures: style, fonts, colors, color scale and file."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from matplotlib import style
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
+
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides
+from regard.look.figures.output import check_path
+from regard.system.writing import write_atomically
+
+INK, PALE, GRID = "#1f2933", "#66727f", "#e6ebf0"
+_DPI = 200
+_ABOVE = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
+"""White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
+_BELOW = "#fcdbc1 #f1b88a #e39652 #c57a35 #a56019 #814a11 #5e340a #3e2104"
+"""White to dark orange, as in the viewer."""
+_STYLE = {
+    "font.sans-serif": ["DejaVu Sans"],  # short lists of fonts in SVG
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "regard",
+    "hatch.linewidth": 0.5,
+    "text.parse_math": False,  # $ in a label is a literal dollar sign
+}
+# Without a date, so that files are reproducible.
+_METADATA = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+@contextmanager
+def open_figure(
+    path: Path,
+    size: tuple[float, float],
+    *,
+    overwrite: bool,
+    layout: Literal["constrained"] | None = None,
+) -> Iterator[Figure]:
+    """Yield a figure of this size in inches, and write it to `path` when the context ends.
+
+    The style is ours, whatever the user's. SVG and PDF keep labels as text.
+    Raises: UserError for another suffix than .png, .svg or .pdf, an existing file (unless
+            overwrite), or if the folder does not exist.
+    """
+    check_path(path, overwrite)
+    suffix = path.suffix.lower()
+    with style.context(["default", _STYLE]), warnings.catch_warnings():
+        # Only SVG labels have characters without a font: the viewer has its own fonts.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
+        figure = Figure(figsize=size, layout=layout)
+        yield figure
+        _choose_fonts(figure, is_svg=suffix == ".svg")
+        picture = io.BytesIO()
+        figure.savefig(
+            picture,
+            format=suffix[1:],
+            dpi=max(figure.dpi, _DPI),
+            bbox_inches="tight",
+            pad_inches=0.12,
+            metadata=_METADATA[suffix],
+        )
+    write_atomically(path, picture.getvalue(), overwrite=overwrite)
+
+
+def weight_colors() -> LinearSegmentedColormap:
+    """Return the color map: white for 0 to dark blue for 1, in equal steps of lightness."""
+    return LinearSegmentedColormap.from_list("weight", _ABOVE.split())
+
+
+def signed_colors() -> LinearSegmentedColormap:
+    """Return the color map of signed numbers: dark orange for -1, white for 0, dark blue for 1."""
+    return LinearSegmentedColormap.from_list("signed", [*_BELOW.split()[::-1], *_ABOVE.split()])
+
+
+def draw_weight_scale(
+    figure: Figure, cells: ScalarMappable, box: tuple[float, float, float, float]
+) -> None:
+    """Draw the color scale of weights in a box, in fractions of the figure."""
+    bar = figure.colorbar(cells, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
+    bar.outline.set(color=PALE, linewidth=0.6)
+    bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=PALE, labelcolor=INK)
+    bar.set_label("weight", fontsize=8, color=PALE)
+
+
+def _choose_fonts(figure: Figure, *, is_svg: bool) -> None:
+    """Give texts fonts that have their characters; others become code points, except in SVG."""
+    texts = figure.findobj(Text)
+    axes = [axis for one in figure.axes for axis in (one.xaxis, one.yaxis)]
+    ticks = [axis.get_major_formatter() for axis in axes]
+    labels = [formatter for formatter in ticks if isinstance(formatter, FixedFormatter)]
+    words = [text.get_text() for text in texts]
+    for formatter in labels:
+        words += formatter.seq
+    families = families_for(words)
+
+    def shown(word: str) -> str:
+        return isolate_sides(word if is_svg else escape_missing(word, families))
+
+    for text in texts:
+        text.set_text(shown(text.get_text()))
+        text.set_fontfamily([*families, "sans-serif"])
+    for formatter in labels:
+        formatter.seq = [shown(word) for word in formatter.seq]
+    for one in figure.axes:
+        one.tick_params(labelfontfamily=[*families, "sans-serif"])

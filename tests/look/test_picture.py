@@ -1,0 +1,154 @@
+"""Pictures of masks, biases and matrices: panels, files, and notebooks."""
+
+import builtins
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from docs.gallery.masks import main
+from regard.attention.biases import Alibi, RelativeBias, ShawBias, TensorBias
+from regard.attention.masks import causal, dense, documents, padding, window
+from regard.attention.picture import draw_matrix, side_by_side
+from regard.errors import UserError
+from tests.look.pictures import check_picture, texts_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_rows_are_queries_whose_last_is_at_the_last_key(tmp_path):
+    allowed = torch.rand(2, 5) > 0.4
+    picture = dense(allowed).picture(2, 5)
+    (panel,) = picture.panels
+    assert torch.equal(panel.numbers > 0, allowed)
+    assert (picture.first, picture.heading) == (3, "dense((2, 5))")
+    words = texts_of(picture.save(tmp_path / "mask.svg"))
+    assert {"query down, key across", "3", "blue: may attend, white: masked"} <= set(words)
+
+
+def test_rows_and_heads_are_panels_counted_from_1():
+    picture = dense(torch.rand(2, 3, 5, 7) > 0.5).picture(5, 7, title="a mask")
+    names = [f"row {row}, head {head}" for row in (1, 2) for head in (1, 2, 3)]
+    assert [panel.title for panel in picture.panels] == names
+    heads = TensorBias(torch.ones(1, 3, 5, 5)).picture(5, 5)
+    assert [panel.title for panel in heads.panels] == ["head 1", "head 2", "head 3"]
+    assert [panel.title for panel in padding([3]).picture(5, 5).panels] == [""]
+
+
+def test_the_first_panels_of_many_are_drawn(tmp_path):
+    picture = padding(torch.arange(20)).picture(2, 20)
+    assert (len(picture.panels), picture.left_out) == (16, 4)
+    words = texts_of(picture.save(tmp_path / "many.svg"))
+    assert "query down, key across, the first 16 panels" in words
+
+
+def test_colors_of_a_bias_reach_its_largest_magnitude(figures, tmp_path):
+    values = torch.tensor([[-2.0, 0.0, 1.0, float("-inf")], [4.0, -4.0, 0.5, 2.0]])
+    path = TensorBias(values).picture(2, 4).save(tmp_path / "bias.svg")
+    (image,) = figures[0].axes[0].images
+    assert image.get_array().filled(-99).tolist() == values.nan_to_num(neginf=-99).tolist()
+    assert image.get_clim() == (-4, 4)
+    words = texts_of(path)
+    assert "2 x 4, up to \u00b14" in words
+    assert "blue: above zero, orange: below zero, gray: masked (-inf)" in words
+
+
+def test_a_large_mask_is_reduced(figures, tmp_path):
+    allowed = torch.zeros(401, 401, dtype=torch.bool)
+    allowed[7, 300] = True
+    path = dense(allowed).picture(401, 401).save(tmp_path / "mask.svg")
+    cells = figures[0].axes[0].images[0].get_array()
+    assert cells.shape == (134, 134)
+    assert cells[2, 100] == cells.sum() == 1  # a single pair is visible
+    assert "401 x 401, a cell: largest of 3 x 3" in texts_of(path)
+    assert path.stat().st_size < 1_000_000
+
+
+def test_a_bias_of_the_queries_needs_them():
+    bias = ShawBias(5, 4, num_heads=2)
+    torch.nn.init.normal_(bias.table)
+    query = torch.randn(2, 3, 5)
+    assert len(bias.picture(3, 4, query=query).panels) == 2
+    assert bias._repr_svg_() is None
+
+
+def test_a_matrix_has_names_of_its_axes(tmp_path):
+    picture = draw_matrix(torch.randn(3, 2), title="P", names=("position", "dimension"), first=11)
+    words = texts_of(picture.save(tmp_path / "matrix.svg"))
+    assert {"P", "position down, dimension across", "11", "13", "0"} <= set(words)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_picture_is_saved_and_overwrites_only_on_request(suffix, tmp_path):
+    picture, path = causal().picture(3, 3), tmp_path / f"causal{suffix}"
+    assert picture.save(path) == path
+    check_picture(path)
+    before = path.read_bytes()
+    other = padding([2]).picture(3, 3)
+    with pytest.raises(UserError, match=r"already exists: .* overwrite=True"):
+        other.save(path)
+    assert path.read_bytes() == before
+    other.save(str(path), overwrite=True)
+    assert path.read_bytes() != before
+    with pytest.raises(UserError, match=r"must end in one of \.png, \.svg, \.pdf, got 'causal\.t"):
+        picture.save(tmp_path / "causal.txt")
+
+
+def test_a_picture_for_slides_shows_masked_cells(tmp_path):
+    path = causal().picture(3, 3).save(tmp_path / "causal.png")
+    with Image.open(path) as image:
+        colors = {color for _, color in image.convert("RGB").getcolors(1 << 24)}
+    assert {(255, 255, 255), (3, 39, 81)} <= colors  # white and the darkest blue
+
+
+def test_a_cell_that_saves_a_picture_can_be_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    picture, path = causal().picture(3, 3), tmp_path / "mask.svg"
+    for _ in range(2):
+        assert picture.save(path) == path
+    path.write_text("mine")
+    with pytest.raises(UserError, match="already exists"):
+        picture.save(path)
+    assert path.read_text() == "mine"
+
+
+def test_titles_of_sums_are_whole():
+    bias = RelativeBias(num_heads=1, buckets=8) + Alibi(1)
+    heading = f"RelativeBias({bias.left.extra_repr()}) + Alibi({bias.right.extra_repr()})"
+    assert bias.picture(3, 3).heading == heading
+
+
+def test_pictures_side_by_side_are_panels_of_one():
+    combined = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
+    titles = ["causal()", "padding([1, 2]) row 1", "padding([1, 2]) row 2"]
+    assert [panel.title for panel in combined.panels] == titles
+    assert combined.is_mask
+
+
+def test_notebooks_draw_masks_and_biases():
+    """Of eight queries and keys, or of sizes of their own."""
+    mask, bias = dense(torch.rand(5, 7) > 0.5), TensorBias(torch.randn(5, 7))
+    for shown in (mask, ~mask, mask & mask, causal() & mask, bias, Alibi(2) + bias):
+        assert shown._repr_svg_() == shown.picture(5, 7).svg
+    row = dense(torch.ones(1, 5, dtype=torch.bool))
+    assert row._repr_svg_() == row.picture(8, 5).svg
+    for shown in (causal(), causal() & ~window(2), Alibi(2)):
+        assert shown._repr_svg_() == shown.picture(8, 8).svg
+    assert documents((5,))._repr_svg_() == documents((5,)).picture(1, 1).svg
+    assert repr(causal().picture(3, 3)) == "<picture of causal(), 1 panel; .save(path) writes it>"
+
+
+def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
+    main([str(tmp_path / "masks.svg")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
+    image = ROOT / "docs" / "images" / "masks.svg"
+    assert (tmp_path / "masks.svg").read_text() == image.read_text()
+
+
+def test_kernels_are_described_line_by_line_in_a_notebook():
+    text = regard.kernels()
+    assert repr(text) == str(text)
+    assert text.splitlines()[0] in text._repr_html_()
+    assert text._repr_html_().startswith("<pre>")

@@ -85,12 +85,9 @@ def choices_of(model: nn.Module) -> list[Any]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"hard": "gumbel"},
-            "hard must be none with choice=soft, got gumbel; it is an option of choice=hard",
-        ),
-        ({"choice": "sparse", "top_k": 3}, "top_k must be none with choice=sparse, got 3"),
-        ({"choice": "topk", "alpha": 2.0}, "alpha must be none with choice=topk, got 2.0"),
+        ({"hard": "gumbel"}, "hard is an option of choice=hard, got choice=soft"),
+        ({"choice": "sparse", "top_k": 3}, "top_k is an option of choice=topk, got choice=sparse"),
+        ({"choice": "topk", "alpha": 2.0}, "alpha is an option of choice=sparse, got choice=topk"),
         ({"beta": "warm"}, "beta must be a number or learned, got 'warm'"),
         ({"beta": 0.0}, "beta must be above 0"),
         ({"choice": "hard", "beta": "learned"}, "beta must be a number with choice=hard"),
@@ -98,7 +95,7 @@ def choices_of(model: nn.Module) -> list[Any]:
         ({"choice": "topk", "top_k": 0}, "top_k must be from 1"),
     ],
 )
-@pytest.mark.parametrize("config", [*CORES.values(), ChoiceConfig])
+@pytest.mark.parametrize("config", [CORES["transformer"], ChoiceConfig])
 def test_options_without_effect_are_refused(config, options, message):
     with pytest.raises((ValueError, UserError), match=message):
         config(**options)
@@ -130,15 +127,12 @@ def test_kernel_that_does_not_compute_the_choice_of_the_pooling_query_is_refused
 
 
 def test_choice_of_a_core_that_reads_nothing_is_refused():
-    with pytest.raises(
-        ValueError, match="choice must be soft, without options, with attention=none"
-    ):
+    with pytest.raises(ValueError, match="choice=hard has no effect with attention=none"):
         core_config("recurrent", attention="none", choice="hard")
     config = core_config("recurrent", beta=2.0)
     for kind in (ClassifierConfig, EncoderConfig):
-        with pytest.raises(
-            ValueError, match=r"an encoder of core recurrent reads nothing, got beta=2\.0;"
-        ):
+        message = r"beta=2\.0 has no effect: an encoder of core recurrent reads nothing"
+        with pytest.raises(ValueError, match=message):
             kind(core=config)
     with pytest.raises(ValueError, match="a decoder of core recurrent reads nothing"):
         LanguageModelConfig(core=config)

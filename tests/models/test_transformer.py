@@ -292,35 +292,19 @@ def test_config_rejects_invalid_heads_and_scores():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"head_key_dim": 3, "head_dim": 5},
-            "head_key_dim must be head_dim=5 with score scaled-dot, got 3; general",
-        ),
-        (
-            {"head_key_dim": 3, "score": "cosine"},
-            "head_key_dim must be head_dim=32 with score cosine, got 3",
-        ),
-        (
-            {"score_hidden": 3, "score": "dot"},
-            "score_hidden must not be given with score dot, got 3; general, additive",
-        ),
-        (
-            {"score": "concat", "key_heads": 2},
-            "key_heads must be heads=4 with score concat, .* got 2; additive",
-        ),
+        ({"head_key_dim": 3, "head_dim": 5}, "head_key_dim must be 5 with score=scaled-dot"),
+        ({"score": "cosine", "head_key_dim": 3}, "head_key_dim must be 32 with score=cosine"),
+        ({"score": "dot", "score_hidden": 3}, "score_hidden must not be given with score=dot"),
+        ({"score": "concat", "key_heads": 2}, "key_heads must be heads with score=concat"),
         (
             {"score": "general", "positions": RotaryConfig()},
-            "score must be scaled-dot, dot or cosine .*, got general",
+            "score must not be general with rotary positions",
         ),
         (
-            {"output_projection": False, "head_value_dim": 5},
-            r"output_projection must be true unless heads \* head_value_dim .* width=128, got "
-            r"false with 4 \* 5 = 20",
+            {"output_projection": False, "head_value_dim": 3},
+            "output_projection must be true unless .* width=128, got 4",
         ),
-        (
-            {"norm_order": "none", "norm": "rms"},
-            "norm and norm_eps must not be given with norm_order none, .* got rms",
-        ),
+        ({"norm_order": "none", "norm": "rms"}, "norm and norm_eps must not be given"),
     ],
 )
 def test_config_rejects_sizes_that_do_not_fit(fields, message):

@@ -283,7 +283,7 @@ def test_config_rejects_invalid_heads_and_scores():
         with pytest.raises(ValueError, match=f"{name} must be from 1 to .*, got 0"):
             TransformerConfig(**{name: 0})
     for cap in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, got {cap}"):
+        with pytest.raises(ValueError, match=f"soft_cap must be .*, got {cap}"):
             TransformerConfig(soft_cap=cap)
     with pytest.raises(ValueError, match=r"score must be scaled-dot, .*got 'hard'"):
         Transformer(TransformerConfig(score="hard"))
@@ -408,9 +408,7 @@ def test_induced_block_by_hand():
 
 
 def test_inducing_points_reject_relative_positions():
-    with pytest.raises(
-        ValueError, match="must not be alibi, relative or rotary with inducing_points, got alibi"
-    ):
+    with pytest.raises(ValueError, match="positions must not be alibi with inducing_points"):
         TransformerConfig(positions=AlibiConfig(), inducing_points=4)
     with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, got 0"):
         TransformerConfig(inducing_points=0)

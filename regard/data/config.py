@@ -7,7 +7,6 @@ from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionWithin, Length, Range
 
 TableFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
-TextsFormat = TableFormat
 PairFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text", "huggingface"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
@@ -16,40 +15,95 @@ Header = Literal["auto", "yes", "no"]
 
 
 @settings
-class PairsConfig:
+class Splits:
+    """Files for training, validation and test."""
+
+    train: str | None = None
+    """Training data. Synthetic data if not given."""
+
+    val: str | None = None
+    """Validation data, in any format that `train` takes. A fraction of the training data if not
+    given."""
+
+    test: str | None = None
+    """Test data, in any format that `train` takes."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training data that is used for validation if `val` is not given: a random
+    sample; equal inputs are on one side."""
+
+    on_bad: OnBad = "error"
+    """Handling of data that cannot be used (wrong cells, not UTF-8, unknown label, damaged files):
+    error stops at the first; skip leaves it out and counts it."""
+
+
+@settings
+class Tables(Splits):
+    """Tables for training, validation and test."""
+
+    header: Header = "auto"
+    """Header row of CSV and TSV. auto: CSV has one, and TSV if columns are chosen by name."""
+
+
+@settings
+class Targets:
+    """Kind of targets: of texts or images."""
+
+    label_column: tuple[Count | str, ...] = ()
+    """Column of the label, a text or an integer; or of the labels. Several columns are labels that
+    hold where the cell is 1 or true (target labels), or numbers (target number), with the names of
+    the columns. Default: label, else the second."""
+
+    target: TargetKind = "class"
+    """Kind of target: class (one class per input), labels (multi-label: any number of labels) or
+    number (regression: one number or several)."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n
+    inputs in one of k classes, so that rare classes count as much as frequent ones; macro F1 then
+    selects the weights of the model."""
+
+    separator: str = ","
+    """Separator of several labels or numbers in one cell; JSON lists need none."""
+
+    def __post_init__(self) -> None:
+        if len(self.separator) != 1 or self.separator in "[]":
+            raise UserError(
+                "`separator` must be one character other than a bracket, got "
+                f"{self.separator!r}."
+            )
+        if len(self.label_column) > 1 and self.target == "class":
+            raise UserError(
+                "`label_column` must be one column for `target` class, got "
+                f"{len(self.label_column)} columns."
+            )
+        if self.class_weights != "none" and self.target != "class":
+            raise UserError(f"`class_weights` must be none for `target` {self.target}.")
+
+
+@settings
+class PairsConfig(Tables):
     """Data sets of pairs (source text, target text) for training, validation and test.
 
     Each of `train`, `val`, `test` is one of
 
-        pairs.tsv, pairs.tsv.gz      one pair per line, columns separated by a tab, no quoting; also
-        .txt, .bz2, .xz
-        pairs.csv                    one pair per row, cells with commas or line ends in quotes;
-        also with semicolons
-        pairs.jsonl, pairs.jsonl.gz  one JSON object per line; pairs.json: also an array of objects
-        train.en, train.en.gz        one text per line; the other side of each is in `train_target`
-        hf:NAME[:CONFIG][#SPLIT]     a Hugging Face data set: hf:bentrevett/multi30k (needs
-        regard[data]) hf:KIND:FILE                 a file that `datasets` reads; KIND is csv, json,
-        parquet, text or arrow FOLDER                       a folder that `datasets` wrote with
-        save_to_disk
+        FILE.csv, FILE.tsv, FILE.jsonl, FILE.parquet      a pair a row; text files also with .gz
+        train.en                                          a text a line; the other side of each is
+                                                          in `train_target`
+        hf:NAME[:CONFIG][#SPLIT]                          a Hugging Face data set (regard[data])
+        hf:KIND:FILE                                      KIND is csv, json, parquet, text, arrow
+        FOLDER                                            written by save_to_disk of `datasets`
     """
 
     train: str | None = None
-    """Training pairs: FILE.tsv, FILE.csv, FILE.jsonl (also .gz), one side of two text files,
+    """Training pairs: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, one side of two text files,
     hf:NAME, or a folder."""
 
     train_target: str | None = None
-    """Target side of the training pairs, line-aligned with `train`; only for two parallel text
-    files."""
-
-    val: str | None = None
-    """Validation pairs, in any format that `train` takes. A fraction of the training pairs if not
-    given."""
+    """Target side of the training pairs, line by line; only for two parallel text files."""
 
     val_target: str | None = None
     """Target side of the validation pairs; only for two parallel text files."""
-
-    test: str | None = None
-    """Test pairs, in any format that `train` takes."""
 
     test_target: str | None = None
     """Target side of the test pairs; only for two parallel text files."""
@@ -58,43 +112,23 @@ class PairsConfig:
     """More reference translations of the test pairs: text files with one line per pair, besides
     the target side."""
 
-    val_share: FractionWithin = 0.1
-    """Fraction of the training pairs that is used for validation if `val` is not given: a random
-    sample; pairs of equal source texts are on one side."""
-
     format: PairFormat = "auto"
-    """File format. auto: text if a target file is given, else by name (.tsv, .csv, .jsonl, hf:,
-    folder)."""
+    """File format. auto: text if a target file is given, else by the name."""
 
     source_column: Count | str | None = None
-    """Column of the source text: column number (from 1) or header name in TSV and CSV, field name
-    in JSONL and data sets, with a dot for a nested field: translation.en. Default: source; 1, of
-    two columns without header."""
+    """Column of the source text: number (from 1) or name, with a dot for a nested field:
+    translation.en. Default: source, else the first."""
 
     target_column: Count | str | None = None
-    """Column of the target text, as `source_column`. Default: target; 2, of two columns without
-    header."""
-
-    header: Header = "auto"
-    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of
-    chosen columns; a row that merely looks like a header is refused."""
-
-    on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip
-    leaves them out and counts them."""
+    """Column of the target text, as `source_column`. Default: target, else the second."""
 
     max_length: Length = 512
-    """Maximum length of either side of a pair, in tokens; a longer pair is a bad line."""
+    """Maximum length of either side of a pair, in tokens; a longer pair is a bad row."""
 
     def __post_init__(self) -> None:
         for split in ("train", "val", "test"):
-            source, target = getattr(self, split), getattr(self, f"{split}_target")
-            if "" in (source, target):
-                raise UserError(
-                    f"`{split}` must be a file, a folder or a data set (hf:NAME), got an empty "
-                    f"text."
-                )
-            if target is not None and source is None:
+            target = getattr(self, f"{split}_target")
+            if target is not None and getattr(self, split) is None:
                 raise UserError(
                     f"`{split}_target` needs `{split}`, the source side, got only {target!r}."
                 )
@@ -106,96 +140,45 @@ class PairsConfig:
 
 
 @settings
-class LabeledConfig:
-    """Data sets of texts with labels for training, validation and test.
-
-    Each of `train`, `val`, `test` is a file or data set in a format of PairsConfig, with the label
-    in place of the target: FILE.tsv, FILE.csv, FILE.jsonl, also with .gz, hf:NAME, a folder.
-    """
+class LabeledConfig(Targets, Tables):
+    """Data sets of texts with labels for training, validation and test, in a format of PairsConfig,
+    with the label in place of the target."""
 
     train: str | None = None
-    """Training texts: FILE.tsv, .csv or .jsonl (also .gz), hf:NAME, or a folder. Synthetic reviews
-    if not given."""
-
-    val: str | None = None
-    """Validation texts, in any format that `train` takes. A fraction of the training texts if not
-    given."""
-
-    test: str | None = None
-    """Test texts, in any format that `train` takes."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training texts that is used for validation if `val` is not given: a random
-    sample; equal texts are on one side."""
+    """Training texts: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, hf:NAME, or a folder.
+    Synthetic reviews if not given."""
 
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "huggingface"] = "auto"
-    """File format. auto: by name (.tsv, .csv, .jsonl, hf:, folder)."""
+    """File format. auto: by the name."""
 
     text_column: Count | str | None = None
-    """Column of the text: column number (from 1) or header name in TSV and CSV, field name in JSONL
-    and data sets. Default: text; 1, in a TSV or CSV of two columns without that header."""
-
-    label_column: tuple[Count | str, ...] = ()
-    """Column of the label, a text or an integer; or of the labels. Several columns are labels that
-    hold where the cell is 1 or true (target labels), or numbers (target number), with the names of
-    the columns. Default: label; 2, in a TSV or CSV of two columns without that header."""
-
-    header: Header = "auto"
-    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of
-    chosen columns; a row that merely looks like a header is refused."""
-
-    on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops;
-    skip leaves them out and counts them."""
+    """Column of the text: number (from 1) or name. Default: text, else the first."""
 
     max_length: Length = 512
     """Maximum length of a text, in tokens. Longer texts are cut and counted in training and
     evaluation; for `predict` and `look`, they are inputs that cannot be used (predict --on-bad)."""
 
-    target: TargetKind = "class"
-    """Kind of target: class (one class per input), labels (multi-label: any number of labels) or
-    number (regression: one number or several)."""
-
-    class_weights: Literal["none", "balanced"] = "none"
-    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n
-    inputs in one of k classes, so that rare classes count as much as frequent ones; macro F1 then
-    selects the weights of the model."""
-
-    separator: str = ","
-    """Separator of several labels or numbers in one cell; JSON lists need none."""
-
     def __post_init__(self) -> None:
-        _check_separator(self.separator)
-        _check_label_columns(self.label_column, self.target)
-        _check_class_weights(self.class_weights, self.target)
-        _check_different(
-            ("text_column", self.text_column or "text"), self.label_column or ("label",)
-        )
+        super().__post_init__()
         _check_train(self.train, self.val)
 
 
 @settings
-class ImagesConfig:
+class ImagesConfig(Targets, Tables):
     """Data sets of images with classes for training, validation and test.
 
     Each of `train`, `val`, `test` is a folder with one subfolder of images per class, an IDX file
-    of images (train-images-idx3-ubyte.gz) with its labels beside it, or a list of files and labels
-    (FILE.tsv, .csv, .jsonl).
+    of images (train-images-idx3-ubyte.gz) with its labels beside it, or a table of files and
+    labels, with paths relative to it.
     """
 
     name: ClassVar[str] = "images"
 
     train: str | None = None
-    """Training images: a folder with one subfolder per class, an IDX file, or a list of files and
-    labels (.tsv, .csv: two columns, or a header with file and label; .jsonl: file, label) with
-    paths relative to the list. PNG, JPEG, BMP, GIF (first frame), WEBP, TIFF, PPM and PGM, 8 or 16
-    bits, rotated by their EXIF orientation. Handwritten digits if not given."""
-
-    val: str | None = None
-    """Validation images. A fraction of the training images if not given."""
-
-    test: str | None = None
-    """Test images."""
+    """Training images: a folder with one subfolder per class, an IDX file, or a table of the
+    columns file and label (.csv, .tsv, .jsonl, .parquet) with paths relative to it. Images of all
+    formats of Pillow, 8 or 16 bits, rotated by their EXIF orientation. Handwritten digits if not
+    given."""
 
     val_share: FractionWithin = 0.0833
     """Fraction of the training images that is used for validation if `val` is not given: a random
@@ -206,17 +189,8 @@ class ImagesConfig:
     size."""
 
     file_column: Count | str | None = None
-    """Column of the image file in a list: column number (from 1) or header name, field name in
-    JSONL. Default: file; 1, in a TSV or CSV of two columns without that header."""
-
-    label_column: tuple[Count | str, ...] = ()
-    """Column of the label in a list, or of the labels. Several columns are labels that hold where
-    the cell is 1 or true (target labels), or numbers (target number), with the names of the
-    columns. Default: label; 2, in a TSV or CSV of two columns without that header."""
-
-    header: Header = "auto"
-    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of
-    chosen columns; a row that merely looks like a header is refused."""
+    """Column of the image file in a table: number (from 1) or name. Default: file, else the
+    first."""
 
     color: Literal["auto", "gray", "rgb"] = "auto"
     """Color mode: one channel (gray) or three (rgb). auto: that of the first image."""
@@ -225,54 +199,21 @@ class ImagesConfig:
     """Names of the classes 0, 1, 2 ... of IDX files, for predictions; their numbers if not
     given."""
 
-    on_bad: OnBad = "error"
-    """Handling of files that are not images: error stops; skip leaves them out and counts them."""
-
-    target: TargetKind = "class"
-    """Kind of target: class (one class per input), labels (multi-label: any number of labels) or
-    number (regression: one number or several)."""
-
-    class_weights: Literal["none", "balanced"] = "none"
-    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n
-    inputs in one of k classes, so that rare classes count as much as frequent ones; macro F1 then
-    selects the weights of the model."""
-
-    separator: str = ","
-    """Separator of several labels or numbers in one cell; JSON lists need none."""
-
-    def __post_init__(self) -> None:
-        _check_separator(self.separator)
-        _check_label_columns(self.label_column, self.target)
-        _check_class_weights(self.class_weights, self.target)
-        _check_different(
-            ("file_column", self.file_column or "file"), self.label_column or ("label",)
-        )
-
 
 @settings
-class VectorsConfig:
+class VectorsConfig(Tables):
     """Data sets of vectors of numbers, all of one size, for training, validation and test.
 
     Each of `train`, `val`, `test` is FILE.npy with numbers (rows, size), FILE.npz with such an
-    array `y`, or columns of numbers: FILE.csv, .tsv or .txt, also with .gz.
+    array `y`, or rows of numbers: FILE.csv (with a header), .tsv or .txt, also with .gz.
     """
 
     name: ClassVar[str] = "vectors"
     input: ClassVar[str] = "vector"
 
     train: str | None = None
-    """Training vectors: FILE.npy, FILE.npz (array `y`), or columns of numbers (.csv, .tsv, .txt).
+    """Training vectors: FILE.npy, FILE.npz (array `y`), or rows of numbers (.csv, .tsv, .txt).
     Points on a curve of the plane if not given."""
-
-    val: str | None = None
-    """Validation vectors. A fraction of the training vectors if not given."""
-
-    test: str | None = None
-    """Test vectors."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training vectors that is used for validation if `val` is not given: a random
-    sample."""
 
     curve: Literal["ellipse", "spiral"] = "ellipse"
     """Synthetic points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin
@@ -284,13 +225,6 @@ class VectorsConfig:
     deviation: Annotated[float, Range(0, 100)] = 0.05
     """Standard deviation of the noise on synthetic points."""
 
-    header: Header = "auto"
-    """Header row of columns of numbers. auto: the first row, if it has no number."""
-
-    on_bad: OnBad = "error"
-    """Handling of rows that are not vectors (not a number, too few columns): error stops; skip
-    leaves them out and counts them."""
-
 
 @settings
 class ScenesConfig(ImagesConfig):
@@ -298,20 +232,13 @@ class ScenesConfig(ImagesConfig):
     images and texts.
 
     Each of `train`, `val`, `test` is as in ImagesConfig, and its images are composed into scenes;
-    or a file (FILE.tsv, FILE.csv, FILE.jsonl, also .gz) with the name of an image file and a text
-    per line, in JSONL as `image` and `text`. Names of image files are relative to the folder of the
-    file.
+    or a table of the columns image and text, the name of an image file relative to the table, and a
+    text.
     """
 
     train: str | None = None
-    """Training data: a folder of images per class, an IDX file, or FILE.tsv, FILE.csv or FILE.jsonl
-    of image files and texts. Handwritten digits if not given."""
-
-    val: str | None = None
-    """Validation data. A fraction of the training images if not given."""
-
-    test: str | None = None
-    """Test data."""
+    """Training data: a folder of images per class, an IDX file, or a table of image files and
+    texts. Handwritten digits if not given."""
 
     rows: Annotated[int, Range(1, 64)] = 1
     """Number of rows of the grid of items on a canvas."""
@@ -331,10 +258,9 @@ class ScenesConfig(ImagesConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_items > self.rows * self.columns:
-            cells = self.rows * self.columns
             raise UserError(
-                f"`max_items` must be at most the number of cells of a canvas ({cells}), got "
-                f"{self.max_items}."
+                "`max_items` must be at most the number of cells of a canvas "
+                f"({self.rows * self.columns}), got {self.max_items}."
             )
 
 
@@ -367,8 +293,8 @@ class TracksConfig:
     """Trajectories of pedestrians for training, validation and test: text files, a position (frame,
     id, x, y) per line.
 
-    White space, commas or semicolons separate the columns. A header selects these columns among
-    others; lines that begin with # are comments.
+    White space or commas separate the columns. A header selects these columns among others; lines
+    that begin with # are comments.
     """
 
     train: tuple[str, ...] = ()
@@ -398,8 +324,8 @@ class TracksConfig:
     """Minimum number of agents in a window."""
 
     on_bad: OnBad = "error"
-    """Handling of lines that are not a position (not a number, too few columns): error stops; skip
-    leaves them out and counts them."""
+    """Handling of lines that are not a position: error stops; skip leaves them out and counts
+    them."""
 
     def __post_init__(self) -> None:
         _check_train(self.train, self.val)
@@ -434,14 +360,30 @@ class TokenizerConfig:
 
 
 @settings
-class BoxesConfig:
+class ImageFiles(Tables):
+    """Tables that name images, and the folders of the images."""
+
+    images: str | None = None
+    """Folder or tar of the images of all splits."""
+
+    train_images: str | None = None
+    """Folder or tar of the training images. The folder of `train` if not given."""
+
+    val_images: str | None = None
+    """Folder or tar of the validation images. The folder of `val` if not given."""
+
+    test_images: str | None = None
+    """Folder or tar of the test images. The folder of `test` if not given."""
+
+
+@settings
+class BoxesConfig(ImageFiles):
     """Data sets of images with boxes for training, validation and test.
 
     Each of `train`, `val`, `test` is one of
 
         instances.json     COCO: images, annotations with bbox = [x, y, width, height] in pixels,
-                                 categories;
-                           annotations with iscrowd = 1 are left out and counted
+                           categories; annotations with iscrowd = 1 are left out and counted
         boxes.csv          a header, then one box per line: file,x,y,width,height,label; file alone:
                            no boxes; boxes.tsv: the same, separated by tabs
         boxes.jsonl        one image per line: {"file": "1.png", "boxes": [{"x":, "y":, "width":,
@@ -454,32 +396,6 @@ class BoxesConfig:
     """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv or FILE.jsonl. Synthetic images of
     shapes if not given."""
 
-    images: str | None = None
-    """Folder or tar of the images of all splits."""
-
-    train_images: str | None = None
-    """Folder or tar of the training images. The folder of `train` if not given."""
-
-    val: str | None = None
-    """Validation boxes. A fraction of the training images if not given."""
-
-    val_images: str | None = None
-    """Folder or tar of the validation images. The folder of `val` if not given."""
-
-    test: str | None = None
-    """Test boxes."""
-
-    test_images: str | None = None
-    """Folder or tar of the test images. The folder of `test` if not given."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training images that is used for validation if `val` is not given: a random
-    sample."""
-
-    header: Header = "auto"
-    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
-    file, x, y, width, height, label."""
-
     width: Annotated[int, Range(1, 4_096)] = 320
     """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the
     bottom."""
@@ -487,20 +403,15 @@ class BoxesConfig:
     height: Annotated[int, Range(1, 4_096)] = 240
     """Input height in pixels."""
 
-    on_bad: OnBad = "error"
-    """Handling of missing or damaged images, and of boxes without an area inside their image: error
-    stops; skip leaves them out and counts them."""
-
 
 @settings
-class CaptionsConfig:
+class CaptionsConfig(ImageFiles):
     """Data sets of images with captions for training, validation and test.
 
     Each of `train`, `val`, `test` is one of
 
-        captions.tsv       an image file and a caption per line, separated by a tab; several lines
-                           with the same file are several captions of one image; captions.csv,
-                           captions.jsonl: `image` and `caption`
+        captions.csv       columns image and caption; several rows with the same image are several
+                           captions of it; also captions.tsv, captions.jsonl
         captions.json      COCO: images, annotations with image_id and caption
 
     with the images in a folder or a tar.
@@ -510,28 +421,6 @@ class CaptionsConfig:
     """Training captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Drawn
     scenes of shapes, with sentences, if not given."""
 
-    images: str | None = None
-    """Folder or tar of the images of all splits."""
-
-    train_images: str | None = None
-    """Folder or tar of the training images. The folder of `train` if not given."""
-
-    val: str | None = None
-    """Validation captions. A fraction of the training images if not given."""
-
-    val_images: str | None = None
-    """Folder or tar of the validation images. The folder of `val` if not given."""
-
-    test: str | None = None
-    """Test captions."""
-
-    test_images: str | None = None
-    """Folder or tar of the test images. The folder of `test` if not given."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training images that is used for validation if `val` is not given: a random
-    sample."""
-
     width: Annotated[int, Range(1, 4_096)] = 224
     """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the
     bottom."""
@@ -539,23 +428,14 @@ class CaptionsConfig:
     height: Annotated[int, Range(1, 4_096)] = 224
     """Input height in pixels."""
 
-    header: Header = "auto"
-    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of
-    chosen columns; a row that merely looks like a header is refused."""
-
     max_length: Length = 64
-    """Maximum length of a caption, in tokens; a longer one is a bad line."""
+    """Maximum length of a caption, in tokens; a longer one is a bad row."""
 
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
     """Number of drawn scenes in an epoch; new ones in every epoch."""
 
     test_size: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of drawn test scenes; validation uses half as many."""
-
-    on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, no caption, too long), of images that are missing or
-    damaged, and of images without a caption (COCO): error stops; skip leaves them out and counts
-    them."""
 
     def __post_init__(self) -> None:
         if self.train is None and min(self.width, self.height) < 24:  # smaller shapes look alike
@@ -566,7 +446,7 @@ class CaptionsConfig:
 
 
 @settings
-class EventsConfig:
+class EventsConfig(Tables):
     """Data sets of sounds with events for training, validation and test.
 
     Each of `train`, `val`, `test` is one of
@@ -576,7 +456,7 @@ class EventsConfig:
                            duration; only file: a file without events
         events.tsv         the same, separated by tabs
         events.jsonl       the same as objects: {"file": "a.wav", "onset": 0.5, "duration": 1,
-        "label": "bell"}
+                           "label": "bell"}
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), which
                            are mixed into scenes
     """
@@ -595,10 +475,6 @@ class EventsConfig:
     val_share: FractionWithin = 0.1
     """Fraction of the training segments that is used for validation if a table is given without
     `val`: a random sample of the sound files; the last part, if there is one file."""
-
-    header: Header = "auto"
-    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
-    file, onset, duration, label."""
 
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Input length in seconds; longer files are split into segments, shorter ones padded with
@@ -624,11 +500,7 @@ class EventsConfig:
     """Number of synthetic test scenes."""
 
     unit: Literal["seconds", "samples"] = "seconds"
-    """Unit of onset and duration in CSV files."""
-
-    on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file, and of missing or damaged sound
-    files: error stops; skip leaves them out and counts them."""
+    """Unit of onset and duration in tables."""
 
     def __post_init__(self) -> None:
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
@@ -639,14 +511,14 @@ class EventsConfig:
 
 
 @settings
-class PointsConfig:
+class PointsConfig(Tables):
     """Data sets of point clouds with boxes in three dimensions for training, validation and test.
 
     Each of `train`, `val`, `test` is a table of boxes with a header, parallel to the axes, in
     meters:
 
         boxes.csv          file,x,y,z,dx,dy,dz,label: the file of a cloud, center and sizes of a
-                           box; z points upward; a line with only a file: a cloud without boxes
+                           box; z points upward; a row with only a file: a cloud without boxes
         boxes.tsv          the same, separated by tabs
         boxes.jsonl        the same as objects: {"file": "a.ply", "x": 1, ..., "dz": 0.7, "label":
                            "table"}
@@ -657,20 +529,6 @@ class PointsConfig:
     train: str | None = None
     """Training boxes: FILE.csv, FILE.tsv or FILE.jsonl. Synthetic rooms if not given."""
 
-    val: str | None = None
-    """Validation boxes. A fraction of the training clouds if not given."""
-
-    test: str | None = None
-    """Test boxes."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training clouds that is used for validation if `val` is not given: a random
-    sample."""
-
-    header: Header = "auto"
-    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
-    file, x, y, z, dx, dy, dz, label."""
-
     features: tuple[str, ...] = ()
     """Numbers of each point besides x, y and z, such as intensity: names of columns, properties,
     fields or arrays."""
@@ -679,67 +537,39 @@ class PointsConfig:
     """Maximum number of points of a cloud; in larger ones, the points in each cell of a grid are
     replaced by their mean."""
 
-    on_bad: OnBad = "error"
-    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud:
-    error stops; skip leaves them out and counts them."""
-
     def __post_init__(self) -> None:
-        names = [name.lower() for name in (*"xyz", *self.features)]
-        double = next((name for name in names if not name or names.count(name) > 1), None)
-        if double is not None:
-            raise UserError(
-                f"`features` must be different names other than x, y and z, got {double!r}."
-            )
+        if len({"x", "y", "z", *self.features}) < 3 + len(self.features):
+            raise UserError("`features` must be different names other than x, y and z.")
         if self.train is None and self.features:
-            raise UserError(
-                f"`features` must be empty for synthetic rooms, got {', '.join(self.features)}."
-            )
+            raise UserError("`features` must be empty for synthetic rooms.")
 
 
 @settings
-class TaggedConfig:
+class TaggedConfig(Tables):
     """Files of sentences with a tag for each token, for training, validation and test.
 
     Each of `train`, `val`, `test` is one of
 
         FILE             a token and its tag per line, in the first and the last of its columns
                          (tabs or white space between), a blank line between sentences
-        FILE.csv         the same as CSV; with a header such as sentence,token,tag; or a sentence
-        and its tags per row
-        FILE.jsonl       objects with the lists `tokens` and `tags`
+        FILE.csv         columns token, tag, and sentence, which changes with each sentence
+        FILE.jsonl       objects with the lists `tokens` and `tags`; also FILE.parquet
     """
 
     train: str | None = None
     """Training sentences: columns of token and tag, FILE.csv or FILE.jsonl; also with .gz.
     Synthetic sentences if not given."""
 
-    val: str | None = None
-    """Validation sentences. A fraction of the training sentences if not given."""
-
-    test: str | None = None
-    """Test sentences."""
-
-    val_share: FractionWithin = 0.1
-    """Fraction of the training sentences that is used for validation if `val` is not given: a
-    random sample; equal sentences are on one side."""
-
     format: Literal["auto", "columns", "csv", "jsonl", "parquet"] = "auto"
     """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns."""
 
     token_column: Count | str | None = None
-    """Column of the tokens: column number (from 1) or header name, field name in JSONL. Default:
-    token or word, if there is a header, tokens in JSONL, else the first."""
+    """Column of the tokens: number (from 1) or name. Default: token in CSV, tokens in JSONL, the
+    second in CoNLL-U, else the first."""
 
     tag_column: Count | str | None = None
-    """Column of the tags, as `token_column`. Default: tag or label, if there is a header, tags in
-    JSONL, else the last."""
-
-    header: Header = "auto"
-    """Header row. auto: the first row, if it has the expected names or those of chosen columns."""
-
-    on_bad: OnBad = "error"
-    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error
-    stops; skip leaves them out and counts them."""
+    """Column of the tags, as `token_column`. Default: tag in CSV, tags in JSONL, the fourth in
+    CoNLL-U, else the last."""
 
     max_length: Length = 256
     """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""
@@ -751,36 +581,3 @@ class TaggedConfig:
 def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...] | None) -> None:
     if val and not train:
         raise UserError("`train` must be given together with `val`.")
-
-
-def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:
-    if len(columns) > 1 and target == "class":
-        raise UserError(
-            f"`label_column` must be one column for `target` class, got {len(columns)} columns; "
-            f"several are labels of "
-            "0 and 1 with `target` labels, and numbers with `target` number."
-        )
-    if len(set(map(str, columns))) < len(columns):
-        raise UserError(
-            f"`label_column` must name different columns, got {', '.join(map(str, columns))}."
-        )
-
-
-def _check_class_weights(weights: str, target: TargetKind) -> None:
-    if weights != "none" and target != "class":
-        raise UserError(f"`class_weights` must be none for `target` {target}, got {weights!r}.")
-
-
-def _check_different(column: tuple[str, int | str], labels: tuple[int | str, ...]) -> None:
-    name, value = column
-    if str(value) in map(str, labels):
-        raise UserError(
-            f"`{name}` and `label_column` must be different columns, got {value!r} for both."
-        )
-
-
-def _check_separator(separator: str) -> None:
-    if len(separator) != 1 or separator in "[]":
-        raise UserError(
-            f"`separator` must be one character other than a bracket, got {separator!r}."
-        )

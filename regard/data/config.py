@@ -69,8 +69,7 @@ class Targets:
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or self.separator in "[]":
             raise UserError(
-                "`separator` must be one character other than a bracket, got "
-                f"{self.separator!r}."
+                f"`separator` must be one character other than a bracket, got {self.separator!r}."
             )
         if len(self.label_column) > 1 and self.target == "class":
             raise UserError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.bad_rows import BadRows
-from regard.data.config import Header, TableFormat
+from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
 from regard.system.files import check_file, plain_name, read_blocks, read_unpacked
 
@@ -118,6 +118,27 @@ def read_table(
     fields = [str(index + 1) for index in indices]
     indices += [_MISSING] * len(optional)
     return Table(path, fields, _select_cells(path, rows, indices, None, bad_rows))
+
+
+def read_column(
+    path: Path, name: str, column: int | str | None, *, header: Header, format: PairFormat = "auto"
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the number and the text of each cell of a column, or 0, "" and the problem of a row that
+    cannot be read.
+
+    column: the one chosen; None: that of this name, else the first.
+    """
+    bad_rows = BadRows("skip")
+    table = read_table(
+        path,
+        [column or name],
+        header=header,
+        by_position=column is None,
+        format="auto" if format in ("text", "huggingface") else format,
+        bad_rows=bad_rows,
+    )
+    for problem, row in bad_rows.in_order(table):
+        yield (0, "", problem) if row is None else (row[0], as_text(row[1][0]), "")
 
 
 def is_table(path: str | Path) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.config import ImagesConfig, LabeledConfig, OnBad
+from regard.data.config import LabeledConfig, OnBad
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, Labels, read_labeled
 from regard.data.text.pairs import Pairs
@@ -60,26 +60,6 @@ def test_empty_lists_of_labels_are_targets(tmp_path):
     assert read_labeled(config, path, "train").targets == ['["x", "y"]', "[]", ""]
     with pytest.raises(UserError, match="line 3: the label is empty"):
         read_labeled(LabeledConfig(), path, "train")
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"text_column": "x", "label_column": ("x",)},
-        {"label_column": ("text",)},
-        {"text_column": "label"},
-    ],
-)
-def test_one_column_is_not_both_text_and_label(columns):
-    with pytest.raises(
-        UserError, match=r"`text_column` and `label_column` must be different columns"
-    ):
-        LabeledConfig(**columns)
-    with pytest.raises(
-        UserError, match=r"`file_column` and `label_column` must be different columns"
-    ):
-        ImagesConfig(label_column=("file",))
-    LabeledConfig(label_column=(1,))  # without a header, the text is the other column
 
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):

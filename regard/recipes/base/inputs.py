@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.folder_files import count_suffixes, describe_skipped_files, is_ignored
 from regard.errors import UserError
 
-TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
+TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Suffixes of files of rows."""
 
 
@@ -44,24 +43,20 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
     """Return the files of these suffixes in a folder and its subfolders, by name; `notify` counts
     the others.
 
-    Hidden files and those that operating systems create are ignored. Raises UserError if no file is
-    left.
+    Hidden files are ignored. Raises UserError if no file is left.
     """
     found: list[Input] = []
     others: list[Path] = []
     for root, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not is_ignored(name))
-        for name in sorted(name for name in names if not is_ignored(name)):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in names if not name.startswith(".")):
             path = os.path.join(root, name)
             if name.lower().endswith(tuple(suffixes)):
                 found.append(Input(path, path))
             else:
                 others.append(Path(path))
     if not found:
-        present = f"; it has {count_suffixes(others)}" if others else ""
-        raise UserError(
-            f"{folder}: contains no file that can be read ({', '.join(suffixes)}){present}"
-        )
+        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)})")
     if others:
-        notify(describe_skipped_files(folder, others))
+        notify(f"{folder}: skipped {len(others):,} other files; first: {others[0]}")
     return found

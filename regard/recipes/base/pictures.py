@@ -22,7 +22,7 @@ from regard.data.images.dataset import (
     to_image_array,
 )
 from regard.data.images.files import decode_image, prepare_image
-from regard.data.text.sources import read_sources
+from regard.data.tables import read_column
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
@@ -73,7 +73,7 @@ def prepare_pixels(
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
-    for _, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
+    for _, name, problem in read_column(path, "file", data.file_column, header=data.header):
         file = str(path.parent / name.strip())
         yield Input(file, file, problem=problem)
 

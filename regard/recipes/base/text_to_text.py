@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
+from regard.data.tables import read_column
 from regard.data.text.pairs import Pairs, limit_length
-from regard.data.text.sources import read_sources
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
@@ -163,15 +163,14 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = self.settings.data
-        sources = read_sources(
+        texts = read_column(
             path,
             "source",
-            column=getattr(data, "source_column", None),
-            most=2,
+            getattr(data, "source_column", None),
             header=getattr(data, "header", "auto"),
             format=getattr(data, "format", "auto"),
         )
-        return (Input(text, str(path), line, problem) for line, text, problem in sources)
+        return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
         limit = self.settings.input_limit

@@ -19,9 +19,9 @@ from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.config import FeatureKinds
 from regard.data.embedded.reviews import make_reviews
+from regard.data.tables import read_column
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
-from regard.data.text.sources import read_sources
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -180,16 +180,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(dataset)))
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        data: Any = self.config.data
-        texts = read_sources(
-            path,
-            "text",
-            column=data.text_column,
-            most=1 + max(1, len(data.label_column)),
-            header=data.header,
-            format=data.format,
-        )
-        return (Input(text, str(path), line, problem) for line, text, problem in texts)
+        data = self.config.data
+        texts = read_column(path, "text", data.text_column, header=data.header, format=data.format)
+        return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
         return self.tokenizer.shorten(value, self.config.data.max_length)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.data.artifact import Artifact
 from regard.data.config import ImagesConfig, LabeledConfig
+from regard.data.tables import as_number
 from regard.data.text.labels import split_list
-from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.numbers import NumberWriter
@@ -132,7 +132,7 @@ class NumberTarget(Target):
 
 def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:
     """Return the `count` numbers of one input (None: at least one)."""
-    row = parse_numbers(split_list(text, separator), most=MAX_VALUE)
-    if not row or len(row) != (count or len(row)):
+    row = [as_number(part) for part in split_list(text, separator)]
+    if not row or len(row) != (count or len(row)) or max(map(abs, row)) > MAX_VALUE:
         raise ValueError(f"expected {count or 1} numbers, separated by {separator!r}")
     return row

@@ -20,7 +20,7 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
-from regard.system.files import check_file, plain_name, read_blocks, read_unpacked
+from regard.system.files import check_file, open_unpacked, plain_name, read_unpacked
 
 FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
@@ -42,9 +42,8 @@ MAX_SHOWN = 60
 class Table:
     """Some columns of a file. Iterating yields the number of each row's first line and its cells.
 
-    Cells are texts in CSV and TSV, and values of any type in JSON and Parquet; None in optional
-    columns that a row lacks. Blank lines are skipped; other rows that cannot be read are added to
-    `bad_rows`.
+    Cells are texts in CSV and TSV, values of any type in JSON and Parquet, and None in optional
+    columns that a row lacks. Blank lines are skipped.
     """
 
     def __init__(
@@ -148,13 +147,11 @@ def is_table(path: str | Path) -> bool:
 
 def table_format(path: Path) -> TableFormat:
     """Return the format of a file by its suffix. Raises UserError for another suffix."""
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder, expected a file ({', '.join(FORMATS)}).")
     found = FORMATS.get(Path(plain_name(path)).suffix)
     if found is None:
         raise UserError(
             f"{path}: expected a file of the type {', '.join(FORMATS)}, also compressed (.gz, "
-            ".bz2, .zst)."
+            ".bz2, .xz, .zst)."
         )
     return found
 
@@ -168,13 +165,11 @@ def locate(path: str | Path, number: int) -> str:
 def read_lines(path: Path) -> Iterator[bytes]:
     r"""Yield the lines of a file, split at "\n" only, without "\r" at their ends and a byte order
     mark at the start."""
-    rest = b""
-    for index, block in enumerate(read_blocks(path)):
-        *lines, rest = (rest + (block if index else block.removeprefix(_MARK))).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest.removesuffix(b"\r")
+    with open_unpacked(path) as file:
+        mark = _MARK
+        for line in file:
+            yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+            mark = b""
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -340,11 +335,10 @@ def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
 
 
 def _parse(content: bytes, where: str) -> Any:
+    text = decode_line(content, where)
     try:
-        return json.loads(decode_line(content, where))
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{where}: not valid JSON: {error}") from None
 
 

@@ -22,14 +22,13 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 
 import json
 import os
-import unicodedata
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
@@ -40,8 +39,6 @@ from regard.system.files import read_json
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """Display names of the special tokens, by id."""
-MOST_CHARACTERS = 1_000_000
-"""Maximum length of one text; a longer one is probably a file without line ends."""
 
 # In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become
 # EOS.
@@ -52,13 +49,17 @@ _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
 _RUN = "{1,64}"
 _BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
 _SHOWN_SPACE = "\u2581"
-_FORMAT, _VERSION = "regard-tokenizer", 1
 _PARALLEL = "TOKENIZERS_PARALLELISM"
-# A character becomes up to 18 in NFKC (U+FDFA) and up to 3 in NFC.
-_MOST_FACTOR = 18
-_MOST_GROWTH = 2
-_BLOCK = 1 << 14
-_FORMS: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
+
+
+class _TokenizerFile(msgspec.Struct):
+    """Content of the file of a tokenizer."""
+
+    format: Literal["regard-tokenizer"]
+    version: Literal[1]
+    config: TokenizerConfig
+    pieces: Sequence[str]
+    merges: Sequence[tuple[str, str]]
 
 
 class Tokenizer:
@@ -127,8 +128,7 @@ class Tokenizer:
         """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the
         vocabulary.
 
-        Raises:  UserError if the text is not Unicode, or too long after normalization
-                 (`check_growth`).
+        Raises:  UserError if the text is not Unicode.
         """
         normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:
@@ -197,48 +197,16 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to a JSON file."""
-        content = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "config": asdict(self.config),
-            "pieces": self._pieces[len(SPECIALS) :],
-            "merges": self.merges,
-        }
-        Path(path).write_text(
-            json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
-        )
+        pieces = self._pieces[len(SPECIALS) :]
+        file = _TokenizerFile("regard-tokenizer", 1, self.config, pieces, self.merges)
+        content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
+        Path(path).write_text(content + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a file written by `save`.
-
-        Raises:  UserError if the file is missing, not a tokenizer, damaged, or from a newer
-                 version.
-        """
-        content = read_json(Path(path))
-        try:
-            return cls._from_json(content)
-        except _Damaged as error:
-            raise UserError(
-                f"{path}: not a tokenizer that this version can read: {error}."
-            ) from error
-
-    @classmethod
-    def _from_json(cls, content: object) -> "Tokenizer":
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise _Damaged(f'expected "format": "{_FORMAT}"')
-        version = content.get("version")
-        if version != _VERSION:
-            newer = isinstance(version, int) and version > _VERSION
-            raise _Damaged(
-                f"expected version {_VERSION}, got "
-                f"{version!r}{', from a newer regard' if newer else ''}"
-            )
-        config = _parse_config(content.get("config"))
-        pieces = _check_pieces(content.get("pieces"), config)
-        return cls(
-            config, pieces=pieces, merges=_check_merges(content.get("merges"), {*pieces}, config)
-        )
+        """Read a file written by `save`. Raises UserError if it is missing or damaged."""
+        file = read_json(Path(path), _TokenizerFile)
+        return cls(file.config, pieces=file.pieces, merges=file.merges)
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
         """Return each token id of a text, with its part of the normalized text."""
@@ -277,33 +245,6 @@ def train_tokenizers(
         return both, both
     first, second = (Tokenizer.train(side, config, origin=origin) for side in (sources, targets))
     return first, second
-
-
-def check_growth(text: str, normalize: str) -> None:
-    """Check that a normalized text has at most MOST_CHARACTERS, or twice as many as the text if
-    that is more.
-
-    A small file can expand to a very long text, so this is checked before memory is allocated for
-    the result. normalize:  nfc, nfkc or none.
-    Raises:     ValueError naming the length before, the limit and the form.
-    """
-    most = max(MOST_CHARACTERS, _MOST_GROWTH * len(text))
-    if normalize == "none" or len(text) * _MOST_FACTOR <= most or text.isascii():
-        return
-    form, grown = _FORMS[normalize], 0
-    for start in range(0, len(text), _BLOCK):
-        # Characters are not composed across the end of a block, which overestimates the length
-        # slightly.
-        grown += len(unicodedata.normalize(form, text[start : start + _BLOCK]))
-        if grown > most:
-            raise ValueError(
-                f"a text of {len(text):,} characters has more than {most:,} after normalization "
-                f"({form})"
-            )
-
-
-class _Damaged(Exception):  # noqa: N818 - it never leaves this module
-    """Problem with the content of a tokenizer file."""
 
 
 def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
@@ -380,58 +321,11 @@ def _no_threads() -> Generator[None, None, None]:
 def _normalize(
     text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = ""
 ) -> str:
-    """Normalize a text. Raises UserError if the result would be too long, or for a lone
-    surrogate."""
-    before = f"{origin}: " if origin else ""
+    """Normalize a text. Raises UserError for a lone surrogate, of wrongly decoded bytes."""
     try:
-        text.encode()  # lone surrogates result from wrongly decoded bytes
-        check_growth(text, config.normalize)
+        return normalizer.normalize_str(text)
     except UnicodeEncodeError as error:
+        before = f"{origin}: " if origin else ""
         raise UserError(
             f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason})."
         ) from None
-    except ValueError as error:
-        raise UserError(f"{before}{error}.") from None
-    return normalizer.normalize_str(text)
-
-
-def _parse_config(content: object) -> TokenizerConfig:
-    names = {field.name for field in fields(TokenizerConfig)}
-    if not isinstance(content, Mapping) or not set(content) <= names:
-        raise _Damaged(f'expected "config": {{...}} with {", ".join(sorted(names))}')
-    try:
-        return TokenizerConfig(**content)
-    except UserError as error:
-        raise _Damaged(f"in its config, {error}") from error
-
-
-def _check_pieces(pieces: object, config: TokenizerConfig) -> list[str]:
-    is_list = isinstance(pieces, list) and pieces
-    if not is_list or not all(isinstance(piece, str) and piece for piece in pieces):
-        raise _Damaged('expected "pieces": [strings]')
-    try:
-        "".join(pieces).encode()
-    except UnicodeEncodeError as error:
-        raise _Damaged(f"a piece is not valid Unicode ({error.reason})") from error
-    if len({*pieces, *_INNER_SPECIALS}) != len(pieces) + len(SPECIALS):
-        raise _Damaged("a piece occurs twice")
-    if config.kind == "char" and max(map(len, pieces)) > 1:
-        raise _Damaged(f"a piece is not a single character: {max(pieces, key=len)!r}")
-    return pieces
-
-
-def _check_merges(
-    merges: object, pieces: set[str], config: TokenizerConfig
-) -> list[tuple[str, str]]:
-    if not isinstance(merges, list) or (merges and config.kind != "bpe"):
-        raise _Damaged('expected "merges": [pairs of pieces] for bpe, and [] otherwise')
-    for merge in merges:
-        if (
-            not isinstance(merge, list)
-            or len(merge) != 2
-            or not all(isinstance(part, str) for part in merge)
-        ):
-            raise _Damaged(f"a merge must be two pieces, got {merge!r}")
-        if not {*merge, "".join(merge)} <= pieces:
-            raise _Damaged(f"the merge {merge!r} has pieces that are not in the vocabulary")
-    return [(left, right) for left, right in merges]

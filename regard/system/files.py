@@ -1,8 +1,9 @@
-"""Reading of files, plain or compressed by gzip, bzip2 or xz. (no torch)"""
+"""Reading of files, plain or compressed by gzip, bzip2, xz or zstd. (no torch)"""
 
 import bz2
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
@@ -19,12 +20,21 @@ import msgspec
 
 from regard.errors import UserError
 
-ENDINGS = (".gz", ".bz2", ".xz")
+ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
+
+
+def _open_zstd(file: BufferedIOBase) -> Any:
+    import pyarrow as pa  # takes half a second # noqa: PLC0415
+
+    return io.BufferedReader(pa.CompressedInputStream(file, "zstd"))
+
+
 _FORMS: dict[re.Pattern[bytes], Any] = {
     re.compile(rb"\x1f\x8b"): gzip.open,
     re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): bz2.open,
     re.compile(rb"\xfd7zXZ\0"): lzma.open,
+    re.compile(rb"\x28\xb5\x2f\xfd"): _open_zstd,
 }
 """Functions that open compressed files, by the first bytes of these."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
@@ -58,8 +68,8 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
-    """Open a file or a pipe for reading, decompressed if its first bytes are those of gzip, bzip2
-    or xz.
+    """Open a file or a pipe for reading, decompressed if its first bytes are those of gzip, bzip2,
+    xz or zstd.
 
     Raises: UserError naming the file if it is missing or damaged, also while it is read.
     """

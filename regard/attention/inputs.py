@@ -1,33 +1,21 @@
-"""Inputs of a read, prepared for kernels: axes aligned, queries and keys mapped, masks combined,
-everything checked."""
+"""Inputs of a read, prepared for kernels: checked, axes aligned, queries and keys mapped."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.attention.axes import (
-    align,
-    align_to_query,
-    broadcast_leading,
-    check_pair,
-    is_inspectable,
-    unpack_memory,
-    widen,
-)
+from regard.attention.axes import align, broadcast_leading, check_part, widen
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
-from regard.attention.masks import All, Interval, Mask, materialize_mask, split_interval
-from regard.attention.memory import KernelCache, KeyValueCache, Memory
-from regard.attention.parts import check_finite_bias, check_pairs, check_part, is_own
+from regard.attention.masks import Interval, Mask, intersect, materialize_mask, split_interval
+from regard.attention.memory import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
-from regard.attention.scores import Form, Score
-from regard.attention.scores.base import form_of
+from regard.attention.scores import Form, InnerProduct, Score
 
 
 class AttentionInputs(NamedTuple):
-    """One read, ready to compute: queries and keys mapped by the score, all tensors with the same
-    number of axes.
+    """One read, ready to compute: mapped by the score, all tensors with as many axes.
 
     The leading axes of queries and keys broadcast to those of the read. With at least two leading
     axes, the last of them is the heads. The memory may have fewer heads than the queries; query
@@ -50,8 +38,7 @@ class AttentionInputs(NamedTuple):
     raw_query: Tensor
     """Queries before the score mapped them, for biases that depend on them."""
     kernel_cache: KernelCache | None = None
-    """Cache in which a kernel may keep what it computed from these keys; None if the keys are not
-    read again."""
+    """Results that a kernel computed from these keys; None if the keys are not read again."""
 
     @property
     def num_axes(self) -> int:
@@ -68,60 +55,54 @@ class AttentionInputs(NamedTuple):
         return tuple(k if q == 1 else q for q, k in zip(ours, theirs, strict=True))
 
     @property
-    def is_empty(self) -> bool:
-        """True if there are no queries, no keys or no batch entries."""
-        return self.query.numel() == 0 or self.keys.numel() == 0
-
-    def zeros(self, size: int) -> Tensor:
-        """Return zeros (..., query, size), the output of an empty read; their gradients are zeros
-        too."""
-        ends = sum(tensor[..., :0].sum() for tensor in (self.query, self.keys, self.values))
-        return self.values.new_zeros(*self.leading, self.query.shape[-2], size) + ends
-
-    @property
     def group(self) -> int:
         """Number of query heads per head of the memory; 1 unless queries are grouped."""
         if self.query.dim() < 4 or self.keys.shape[-3] in (1, self.query.shape[-3]):
             return 1
         return self.query.shape[-3] // self.keys.shape[-3] or 1
 
-    def expand_leading(self, leading: tuple[int, ...]) -> "AttentionInputs":
-        """Expand the queries to the leading axes of the read, and give keys and values the same
-        number of heads."""
-        query, keys, values = self.query, self.keys, self.values
-        if query.shape[:-2] == leading and keys.shape[:-2] == values.shape[:-2]:
-            return self
-        if self.leading != leading:
-            query = query.expand(*leading, *query.shape[-2:])
-        if len(leading) < 2 or keys.shape[-3] == values.shape[-3]:
-            return self._replace(query=query)
-        keys, values = (
-            x if x.shape[-3] in (1, leading[-1]) else _repeat(x, leading[-1] // x.shape[-3])
-            for x in (keys, values)
-        )
-        return self._replace(query=query, keys=keys, values=values, kernel_cache=None)
+    def zeros(self, size: int) -> Tensor:
+        """Return zeros (..., query, size) with zero gradients: the output of an empty read."""
+        ends = sum(tensor[..., :0].sum() for tensor in (self.query, self.keys, self.values))
+        return self.values.new_zeros(*self.leading, self.query.shape[-2], size) + ends
 
     def repeat_heads(self) -> "AttentionInputs":
         """Repeat the heads of the memory so that every query head has one of its own."""
-        if self.group == 1:
+        group = self.group
+        if group == 1:
             return self
-        return self._replace(
-            keys=_repeat(self.keys, self.group), values=_repeat(self.values, self.group)
+        return self._replace(keys=_repeat(self.keys, group), values=_repeat(self.values, group))
+
+    def expand(self, query: Tensor, *, grouped: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, keys and values with the same leading axes.
+
+        grouped: with grouped heads, keys and values keep their own number of heads.
+        """
+        leading = query.shape[:-2]
+        if leading == self.keys.shape[:-2] == self.values.shape[:-2]:
+            return query, self.keys, self.values
+        inputs = self if grouped else self.repeat_heads()
+        leading = inputs.leading
+        memory_leading = leading
+        if inputs.group > 1:
+            memory_leading = (*leading[:-1], inputs.keys.shape[-3])
+        return (
+            query.expand(*leading, *query.shape[-2:]),
+            inputs.keys.expand(*memory_leading, *inputs.keys.shape[-2:]),
+            inputs.values.expand(*memory_leading, *inputs.values.shape[-2:]),
         )
 
     def half_dtype(self) -> torch.dtype | None:
-        """Return the half-precision dtype of the products, that of autocast included; None if there
-        is none."""
+        """Return the half-precision dtype of the products, with autocast; None if there is none."""
         dtype = self.query.dtype
         if dtype != torch.float64 and torch.is_autocast_enabled(self.query.device.type):
             dtype = torch.get_autocast_dtype(self.query.device.type)
         return dtype if dtype in (torch.bfloat16, torch.float16) else None
 
     def with_wide_scores(self) -> "AttentionInputs":
-        """Return the inputs with queries (mapped and raw) and keys in float32, so that scores are
-        in float32 too.
+        """Return the inputs with queries (mapped and raw) and keys in float32.
 
-        In half precision a rounded score changes its weight by a factor.
+        Scores are then in float32, too: a rounded score changes its weight by a factor.
         """
         query, keys, raw_query = widen(self.query), widen(self.keys), widen(self.raw_query)
         return self._replace(query=query, keys=keys, raw_query=raw_query, kernel_cache=None)
@@ -136,58 +117,36 @@ class AttentionInputs(NamedTuple):
         )
 
     def allowed_pairs(self, bias: Tensor | None = None) -> Tensor | None:
-        """Return the pairs that may be read, broadcasting to the weights: the mask without pairs of
-        bias -inf."""
-        allowed_by_bias = None if bias is None else bias != float("-inf")
+        """Return the pairs that may be read: those of the mask, without those of bias -inf."""
+        allowed = None if bias is None else bias != float("-inf")
         if self.mask is None:
-            return allowed_by_bias
-        allowed = self._align("mask", materialize_mask(self.mask, self.positions))
-        return allowed if allowed_by_bias is None else allowed & allowed_by_bias
+            return allowed
+        of_mask = self._align("mask", materialize_mask(self.mask, self.positions))
+        return of_mask if allowed is None else of_mask & allowed
 
     def bias_tensor(self) -> Tensor | None:
-        """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides.
-
-        Raises: ValueError, on a CPU, if a bias that is not of this package is NaN or inf for a pair
-                that is not masked.
-        """
+        """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
         if self.bias is None:
             return None
-        tensor = self.bias.materialize(self.raw_query, self.positions)
-        tensor = self._align("bias", check_pairs(self.bias, tensor, self.positions, is_mask=False))
-        has_bad = (
-            is_inspectable(tensor) and is_own(self.bias) and not bool((tensor < float("inf")).all())
-        )
-        if has_bad and bool(self.raw_query.isfinite().all()):
-            check_finite_bias(
-                f"{type(self.bias).__name__}.materialize", tensor, self.allowed_pairs(tensor)
-            )
-        return tensor
+        return self._align("bias", self.bias.materialize(self.raw_query, self.positions))
 
     def split_range_and_mask(self) -> tuple[Interval | None, Tensor | None]:
-        """Split the mask into a range of keys per query and a tensor for the rest; both broadcast
-        to the weights."""
+        """Split the mask into a range of keys per query and a tensor for the rest."""
         interval, rest = split_interval(self.mask, self.positions)
         if interval is not None:
             interval = self._align("mask", interval[0]), self._align("mask", interval[1])
-        return interval, None if rest is None else self._align(
-            "mask", materialize_mask(rest, self.positions)
-        )
+        if rest is None:
+            return interval, None
+        return interval, self._align("mask", materialize_mask(rest, self.positions))
 
     def diagonals(self) -> Tensor | None:
-        """Return the bias as one number per diagonal, (..., diagonal); None without such a form or
-        for a tile."""
+        """Return the bias as one number per diagonal, (..., diagonal); None without such a form."""
         positions = self.positions
         if self.bias is None or not positions.is_aligned or positions.rows is not None:
             return None
         diagonals = self.bias.diagonals(positions, self.query.dtype)
         if diagonals is None:
             return None
-        if (
-            is_inspectable(diagonals)
-            and is_own(self.bias)
-            and not bool((diagonals < float("inf")).all())
-        ):
-            return None  # `bias_tensor` checks the pairs that are not masked
         return self._align("bias", diagonals.unsqueeze(-2)).squeeze(-2)
 
     def may_have_fully_masked_rows(self) -> bool:
@@ -197,25 +156,19 @@ class AttentionInputs(NamedTuple):
         return self.mask is not None and self.mask.may_have_fully_masked_rows(self.positions)
 
     def _align(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the tensor with as many axes as the weights, and check that it broadcasts to
-        them."""
-        leading, own = tuple(self.leading), tensor.shape[:-2]
-        # torch.compile does not trace `in` for sizes that vary.
-        differs = any(
-            size != 1 and size != whole  # noqa: PLR1714
-            for size, whole in zip(own, leading, strict=False)
-        )
-        if not differs and len(own) <= len(leading):
-            return align(tensor, self.num_axes)
-        part = f"{name} {type(getattr(self, name)).__name__}"
-        if len(own) > len(leading):
+        """Return the tensor with as many axes as the weights, to which its leading axes must fit."""
+        leading, own = self.leading, tensor.shape[:-2]
+        fits = len(own) <= len(leading)
+        for size, whole in zip(own, leading, strict=False):
+            # torch.compile does not trace `in` for sizes that vary.
+            if size != 1 and size != whole:  # noqa: PLR1714
+                fits = False
+        if not fits:
             raise ValueError(
-                f"{part} must have at most the {self.num_axes} axes of the read, got {tensor.dim()}"
+                f"the leading axes of {name} {type(getattr(self, name)).__name__} must be those of "
+                f"the read, {tuple(leading)}, or 1, got {tuple(own)}"
             )
-        raise ValueError(
-            f"the leading axes of {part} must be those of the read, {leading}, or 1, got "
-            f"{tuple(own)}"
-        )
+        return align(tensor, self.num_axes)
 
 
 def prepare_inputs(
@@ -227,63 +180,138 @@ def prepare_inputs(
     mask: Mask | None,
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
-    """Check the arguments of `attend`, align their axes, map queries and keys, and combine the
-    masks, for a kernel."""
-    check_part("score", score, Score, "ScaledDot()")
-    check_part("choice", choice, Choice, "Soft()")
-    if mask is not None:
-        check_part("mask", mask, Mask, "causal() or dense(tensor)")
-    if bias is not None and not isinstance(bias, Bias):
-        bias = TensorBias(bias)
-    if not isinstance(memory, KeyValueCache):
-        query, keys, values = unpack_memory(query, memory)
-        memory = Memory(keys, values)
-    check_pair(query, memory.keys, memory.values)
-    mapped = memory.map_keys_with(score)
-    keys, values = mapped.keys, mapped.values
-    if not query.dim() == keys.dim() == values.dim():
-        query, keys, values = _with_equal_axes(query, keys, values, score)
-    raw_query, query = query, score.map_query(query)
-    leading = broadcast_leading(query, keys, values)
-    if score.num_heads is not None and score.num_heads not in leading[-1:]:
-        raise ValueError(
-            f"the last leading axis of a read by {type(score).__name__} must be its "
-            f"{score.num_heads} heads, "
-            f"got leading axes {leading}"
-        )
-    if mask is not None and memory.mask is not None:
-        mask = All(mask, memory.mask)
-    inputs = AttentionInputs(
-        query=query,
-        keys=keys,
-        values=values,
-        score=score,
-        form=form_of(score, query.shape[-1]),
-        choice=choice,
-        mask=memory.mask if mask is None else mask,
-        bias=bias,
-        positions=memory.positions(query.shape[-2]),
-        raw_query=raw_query,
-        kernel_cache=memory.kernel_cache if mapped is memory else None,
+    """Check the arguments of `attend`, align their axes, and map queries and keys."""
+    has_parts = isinstance(score, Score) and isinstance(choice, Choice)
+    if not has_parts or not (mask is None or isinstance(mask, Mask)):
+        _check_parts(score, choice, mask)
+    bias = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
+    cache, kernel_cache = None, None
+    if isinstance(memory, KeyValueCache):
+        cache = memory.map_keys_with(score)
+        keys, values = cache.keys, cache.values
+        if cache is memory:
+            kernel_cache = memory.kernel_cache
+        if memory.mask is not None:
+            mask = intersect(mask, memory.mask)
+    elif isinstance(memory, tuple | list) and len(memory) == 2:
+        keys, values = memory
+    else:
+        raise TypeError(f"memory must be a Memory or a pair (keys, values), got {memory!r}")
+    _check_tensors(query, keys, values)
+    num_axes = query.dim()
+    if not num_axes == keys.dim() == values.dim():
+        _check_head_axis(score, num_axes, keys)
+        keys, values = align(keys, num_axes), align(values, num_axes)
+    if cache is None:
+        keys = score.map_keys(keys)
+    mapped = score.map_query(query)
+    leading = mapped.shape[:-2]
+    if not leading == keys.shape[:-2] == values.shape[:-2]:
+        leading = broadcast_leading(mapped, keys, values)
+        mapped = mapped.expand(*leading, *mapped.shape[-2:])
+    if num_axes > 3 and keys.shape[-3] != values.shape[-3]:
+        keys, values = _with_heads(keys, leading[-1]), _with_heads(values, leading[-1])
+        kernel_cache = None
+    num_queries = mapped.shape[-2]
+    form = score.form(mapped.shape[-1])
+    _check_score(score, form, mapped, keys)
+    choice.check(leading, num_queries)
+    positions = Positions(num_queries, keys.shape[-2], query.device)
+    return AttentionInputs(
+        mapped,
+        keys,
+        values,
+        score,
+        form,
+        choice,
+        mask,
+        bias,
+        positions if cache is None else cache.positions(num_queries),
+        query,
+        kernel_cache,
     )
-    choice.check(leading, query.shape[-2])
-    return inputs.expand_leading(leading)
 
 
-def _with_equal_axes(
-    query: Tensor, keys: Tensor, values: Tensor, score: Score
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Align keys and values to the axes of the query. Raises ValueError if the heads of mapped keys
-    are ambiguous."""
-    tensors = align_to_query(query, keys, values)
-    if score.num_heads is not None and keys.dim() < query.dim():
+def _check_parts(score: Score, choice: Choice, mask: Mask | None) -> None:
+    check_part("score", score, Score)
+    check_part("choice", choice, Choice)
+    if mask is not None:
+        check_part("mask", mask, Mask)
+
+
+def _check_head_axis(score: Score, num_axes: int, keys: Tensor) -> None:
+    if score.num_heads is not None and keys.dim() < num_axes:
         raise ValueError(
             f"keys that {type(score).__name__} maps per head must have as many axes as the query, "
-            f"{query.dim()}, "
-            f"got shape {tuple(keys.shape)}; add an axis of heads, of size 1 if all heads share "
-            f"the keys"
+            f"{num_axes}, got shape {tuple(keys.shape)}; insert an axis of heads"
         )
-    return tensors
+
+
+def _check_score(score: Score, form: Form | None, query: Tensor, keys: Tensor) -> None:
+    """Raise ValueError or TypeError unless the score fits the mapped queries and keys."""
+    name = type(score).__name__
+    if score.num_heads is not None and query.shape[:-2][-1:] != (score.num_heads,):
+        raise ValueError(
+            f"the last leading axis of a read by {name} must be its {score.num_heads} heads, got "
+            f"leading axes {tuple(query.shape[:-2])}"
+        )
+    if form is not None and query.shape[-1] != keys.shape[-1]:
+        raise ValueError(
+            f"queries and keys of {name} must have equal sizes, got {query.shape[-1]} and "
+            f"{keys.shape[-1]}; General, Additive and Concat support others"
+        )
+    if isinstance(form, InnerProduct) and isinstance(form.scale, Tensor):
+        # Kernels pass the scale as a number, which has no gradient.
+        raise TypeError(
+            f"scale of {name}.form must be a number, got a tensor; multiply by it in map_query, or "
+            f"pass choice=Soft(beta)"
+        )
+
+
+def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Raise TypeError or ValueError unless queries can read these keys and values.
+
+    Rules: floating-point tensors of one dtype (with autocast they may differ) on one device, of
+    shapes (..., query, dim), (..., key, key_dim) and (..., key, value_dim), where dim and key_dim
+    are at least 1. Keys and values may omit the last leading axes of the query.
+    """
+    for name, tensor, axes in (
+        ("query", query, "query, dim"),
+        ("keys", keys, "key, dim"),
+        ("values", values, "key, value_dim"),
+    ):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ValueError(f"{name} must be (..., {axes}), got shape {tuple(tensor.shape)}")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got dtype {tensor.dtype}")
+        if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+            raise TypeError(f"{name} must have the query's dtype {query.dtype}, got {tensor.dtype}")
+        if tensor.device != query.device:
+            raise ValueError(
+                f"{name} must be on the query's device {query.device}, got {tensor.device}"
+            )
+        if tensor.shape[-1] == 0 and name != "values":
+            raise ValueError(
+                f"the last axis of {name} must not be empty, got {tuple(tensor.shape)}"
+            )
+        if tensor.dim() > query.dim():
+            raise ValueError(
+                f"query must have all leading axes of its memory, {tuple(tensor.shape[:-2])}, got "
+                f"shape {tuple(query.shape)}; insert axes of size 1"
+            )
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(
+            f"there must be as many values as keys, got {keys.shape[-2]} keys and "
+            f"{values.shape[-2]} values"
+        )
+
+
+def _with_heads(tensor: Tensor, num_heads: int) -> Tensor:
+    """Repeat the heads of keys or values to this number, unless they have one."""
+    own = tensor.shape[-3]
+    return tensor if own in (1, num_heads) else _repeat(tensor, num_heads // own)
 
 
 def _repeat(tensor: Tensor, group: int) -> Tensor:

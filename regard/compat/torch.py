@@ -42,7 +42,7 @@ def is_transformed() -> bool:
 def is_eager() -> bool:
     """Return True if operators run at once on numbers: not compiled, mapped, traced or observed by
     a dispatch mode."""
-    if torch.compiler.is_compiling() or is_transformed():
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return torch._C._len_torch_dispatch_stack() == 0
 
@@ -106,16 +106,16 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
 
     Only then may its weights be used without calling it.
     """
-    return not has_global_hooks() and not any(
-        type(module) is not kind
-        or module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or module._compiled_call_impl is not None
-        or "forward" in vars(module)
-        for module in modules
-    )
+    if any(_GLOBAL_HOOKS):
+        return False
+    for module in modules:
+        if type(module) is not kind or "forward" in vars(module):
+            return False
+        if module._forward_hooks or module._forward_pre_hooks:
+            return False
+        if module._backward_hooks or module._backward_pre_hooks or module._compiled_call_impl:
+            return False
+    return True
 
 
 def has_no_hooks(*modules: nn.Module) -> bool:

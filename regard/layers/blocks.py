@@ -56,7 +56,6 @@ class EncoderBlock(nn.Module):
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:
-        """Return the form of this module (regard.layers.forms)."""
         return _form(self)
 
 

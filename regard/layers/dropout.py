@@ -33,5 +33,4 @@ class Dropout(nn.Module):
         return dropout(x, self.p, training=self.training)
 
     def extra_repr(self) -> str:
-        """Dropout probability."""
         return f"p={self.p}"

@@ -20,6 +20,5 @@ class RMSNorm(nn.RMSNorm):
         super().__init__(dim, eps=eps)
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Return x / sqrt(mean(x^2) + eps) * weight, computed in at least float32."""
         weight, eps = self.weight, self.eps
         return super().forward(x) if weight is None or eps is None else rms_norm(x, weight, eps)

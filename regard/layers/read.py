@@ -6,41 +6,37 @@ queries and keys.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.attend import attend
+from regard.attention.axes import check_part
 from regard.attention.biases import Bias, DistanceBias, TensorBias
 from regard.attention.choices import Choice, Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
-from regard.attention.masks import Mask
-from regard.attention.memory import KeyValueCache
-from regard.attention.parts import check_part
+from regard.attention.masks import Mask, intersect
+from regard.attention.memory import KeyValueCache, LinearState
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 REVERSED_SOURCE, INPUT_AFTER_STATE = "reversed source", "initial state and decoder input"
-"""Names of axes that are derived from others: "source", and "decoder input" after the state from an
-encoder."""
+"""Names of derived axes: of "source", and of "decoder input" after the state of an encoder."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """Role of a read in its model: its kind, its layer, and the names of the axes of its queries
-    and keys.
+    """Role of a read in its model: its kind and layer, and the names of its axes.
 
     kind            queries x keys
-    encoder self    source x source; through inducing points: inducing points x source, source x
-    inducing points
+    encoder self    source x source; or inducing points x source, source x inducing points
     decoder self    output x decoder input; queries x queries in sets
     cross           output x source; queries x source in sets
     recurrent       output x source; queries x source in sets: the one read of a recurrent decoder
-    chain           a layer of cells that read their own past, in the order of its items: source,
-    decoder input ...
+    chain           a layer of cells that read their own past, in the order of its items
     pooling         queries x source
     """
 
@@ -78,32 +74,23 @@ class Read(nn.Module):
         self.role = role
         self.score = ScaledDot() if score is None else score
         self.choice = Soft() if choice is None else choice
-        check_part("score", self.score, Score, "ScaledDot()")
-        check_part("choice", self.choice, Choice, "Soft()")
-        if mask is not None:
-            check_part("mask", mask, Mask, "causal() or dense(tensor)")
+        check_part("score", self.score, Score)
+        check_part("choice", self.choice, Choice)
         self.mask = mask
-        self.bias: Bias | None = (
-            bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
-        )
+        self.bias = TensorBias(bias) if isinstance(bias, Tensor) else bias
         self.kernel = kernel
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a tensor as `bias` is wrapped in a `TensorBias`."""
-        super().__setattr__(
-            name, TensorBias(value) if name == "bias" and isinstance(value, Tensor) else value
-        )
 
     def forward(
         self,
         query: Float[Tensor, "..."],
-        memory: KeyValueCache,
+        memory: KeyValueCache | LinearState,
         *,
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "..."]:
         """Return the output of the attention for each query."""
-        mask, bias = self._total_mask(mask), self._total_bias(bias)
+        if self.mask is not None or self.bias is not None:
+            mask, bias = self._total(mask, bias)
         return attend(
             query,
             memory,
@@ -122,18 +109,16 @@ class Read(nn.Module):
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> AttentionInputs:
-        """Return the inputs of the read that `forward` computes for the same arguments, without
-        computing it."""
-        mask, bias = self._total_mask(mask), self._total_bias(bias)
+        """Return the inputs of the read that `forward` computes for the same arguments."""
+        mask, bias = self._total(mask, bias)
         return prepare_inputs(
             query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias
         )
 
     def form(self, size: int) -> ReadForm:
-        """Return the form of this module (regard.layers.forms) for queries and keys of this size.
+        """Return the form of this module for queries and keys of this size.
 
-        Raises: NoFormError if the module has a mask, or a bias that does not depend on distance
-                alone.
+        Raises: NoFormError if the module has a mask, or a bias not of the distance alone.
         """
         score, choice, bias = self.score, self.choice, self.bias
         if self.mask is not None:
@@ -144,28 +129,24 @@ class Read(nn.Module):
             raise NoFormError(
                 bias, f"is a {type(bias).__name__}, which does not depend on distance alone"
             )
-        is_bare = (
-            type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
-        )
-        log_beta = choice.log_beta if isinstance(choice, Soft) else None
-        return ReadForm(
-            score=score.form(size) if is_bare else None,
-            beta=(choice.beta if log_beta is None else 1.0) if isinstance(choice, Soft) else None,
-            bias=bias,
-            log_beta=log_beta,
-        )
+        kind = type(score)
+        is_bare = kind.map_query is Score.map_query and kind.map_keys is Score.map_keys
+        beta, log_beta = None, None
+        if isinstance(choice, Soft):
+            log_beta = choice.log_beta
+            beta = choice.beta if log_beta is None else 1.0
+        return ReadForm(score.form(size) if is_bare else None, beta, bias, log_beta)
 
     def extra_repr(self) -> str:
-        """Mask, and name of the kernel; the other parts are submodules."""
         mask = "" if self.mask is None else f"mask={self.mask!r}, "
         return f"{mask}kernel={self.kernel!r}"
 
-    def _total_mask(self, mask: Mask | None) -> Mask | None:
-        if mask is None or self.mask is None:
-            return self.mask if mask is None else mask
-        return self.mask & mask
-
-    def _total_bias(self, bias: Bias | Tensor | None) -> Bias | Tensor | None:
-        if bias is None or self.bias is None:
-            return self.bias if bias is None else bias
-        return self.bias + (bias if isinstance(bias, Bias) else TensorBias(bias))
+    def _total(
+        self, mask: Mask | None, bias: Bias | Tensor | None
+    ) -> tuple[Mask | None, Bias | Tensor | None]:
+        """Combine the mask and the bias of this module with those of a call."""
+        if self.mask is not None:
+            mask = intersect(self.mask, mask)
+        if self.bias is not None:
+            bias = self.bias if bias is None else self.bias + bias
+        return mask, bias

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.parts import check_same_size
 from regard.compat.torch import runs_original_forward
 from regard.layers.dropout import Dropout
 from regard.layers.forms import AddNormForm, NoFormError, NormForm, form_of
@@ -50,22 +49,13 @@ class Residual(nn.Module):
     def forward(
         self, items: Float[Tensor, "*batch dim"], part: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*batch dim"]:
-        """Return the items after add & norm around `part`.
-
-        Raises: TypeError or ValueError, with the class of the layer, if `part` or the norm returns
-                another shape.
-        """
+        """Return the items after add & norm around `part`."""
         if self.order == "pre":
-            normed = check_same_size(self.norm, self.norm(items), items)
-            return self._add(items, check_same_size(part, part(normed), items))
-        output = check_same_size(part, part(items), items)
+            return self._add(items, part(self.norm(items)))
+        output = part(items)
         return self.dropout(output) if self.order == "none" else self._add_norm(items, output)
 
     def form(self) -> AddNormForm:
-        """Return the form of this module in evaluation (regard.layers.forms).
-
-        Raises: NoFormError without residual connection and norm.
-        """
         if self.order == "none":
             raise NoFormError(self, "has order none, and only torch runs stacks without add & norm")
         return AddNormForm(self.order, form_of(self.norm, NormForm))
@@ -84,7 +74,7 @@ class Residual(nn.Module):
             and runs_original_forward(nn.LayerNorm, norm)
             and runs_original_forward(Dropout, dropout)
         ):
-            return check_same_size(norm, norm(items + dropout(output)), items)
+            return norm(items + dropout(output))
         return add_dropout_norm(
             items,
             output,

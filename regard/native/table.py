@@ -8,19 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.native.linear import is_onednn_faster
+from regard.ops import linear, softmax
 from regard.ops.dispatch import Native
 from regard.ops.gru import product_dtype
 
 _MIN_PRODUCT_WITH_GRADIENTS = 6 << 20
 """Number of multiplications from which a product with gradients is faster by oneDNN, call overhead
 included."""
-_MIN_PRODUCT = 1 << 21
-"""Number of multiplications from which a product without gradients is faster by oneDNN."""
 _VECTOR = 64
 """Bytes of a row from which torch vectorizes a softmax; below, it takes 5 to 15 times as long as
 the loops."""
-_MIN_SOFTMAX = 1 << 14
-"""Number of elements from which a compiled softmax is faster, call overhead included."""
 
 
 def is_plain(
@@ -45,7 +42,7 @@ def _accepts_linear(
     """needs_grad: whether gradients are computed; by default, as these tensors and the grad mode
     say."""
     size = x.numel() * weight.shape[0]
-    if x.dtype != torch.float32 or size < _MIN_PRODUCT:
+    if x.dtype != torch.float32 or size < linear.MIN_COMPILED:
         return False
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if needs_grad is None:
@@ -63,7 +60,7 @@ def _accepts_linear(
 
 def _accepts_softmax(scores: Tensor) -> bool:
     is_short = scores.shape[-1] * scores.element_size() < _VECTOR
-    return is_short and scores.numel() >= _MIN_SOFTMAX and is_plain(scores)
+    return is_short and scores.numel() >= softmax.MIN_COMPILED and is_plain(scores)
 
 
 def _accepts_add_dropout(x: Tensor, f: Tensor, *norm: Tensor | None) -> bool:

@@ -7,7 +7,7 @@ export and vmap.
 The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton
 kernels on a GPU (regard.native.additive.gpu). Both are imported on first use and take O((query +
 key) dim) memory, forward and backward. There are no second derivatives, and there is no plain form:
-`refusal` returns why the operator cannot be used.
+`unsupported_reason` says why the operator cannot be used.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from regard.compat.torch import is_eager
 from regard.errors import UserError
-from regard.ops.dispatch import absence, find
+from regard.ops import dispatch
+from regard.ops.dispatch import find
 
 MAX_EXP_INPUT = 33.0
 """Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any
@@ -150,22 +151,20 @@ def _can_skip_dispatcher(query: Tensor) -> bool:
     return type(query) in (Tensor, torch.nn.Parameter) and is_eager()
 
 
-def refusal(device: str) -> str | None:
+def unsupported_reason(device: str) -> str | None:
     """Return the reason why the operator cannot run on this type of device, or None if it can."""
-    return _REFUSALS.get(device, f"device {device} is not supported")
+    return _UNSUPPORTED.get(device, f"device {device} is not supported")
 
 
-def _refusal(device: str) -> str | None:
-    implementation = find(f"additive.{device}")
-    return (
-        None
-        if implementation is not None
-        else f"it needs compiled code, but {absence() or 'triton is not installed'}"
-    )
+def _find_reason(device: str) -> str | None:
+    if find(f"additive.{device}") is not None:
+        return None
+    reason = dispatch.unsupported_reason() or "triton is not installed"
+    return f"it needs compiled code, but {reason}"
 
 
-# Made once: torch.compile traces `refusal`, and cannot trace a search for packages.
-_REFUSALS = {device: _refusal(device) for device in _DEVICES}
+# Made once: torch.compile cannot trace a search for packages.
+_UNSUPPORTED = {device: _find_reason(device) for device in _DEVICES}
 
 
 @functools.cache
@@ -174,7 +173,9 @@ def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     read."""
     forward, backward = find(f"additive.{device}"), find(f"additive.{device}.backward")
     if forward is None or backward is None:
-        raise UserError(f"additive_read: {refusal(device)}; use attend(..., kernel='reference')")
+        raise UserError(
+            f"additive_read: {unsupported_reason(device)}; use attend(..., kernel='reference')"
+        )
     return forward.run, backward.run
 
 

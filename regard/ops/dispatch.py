@@ -49,7 +49,7 @@ class Native:
 
 
 @functools.cache
-def absence() -> str | None:
+def unsupported_reason() -> str | None:
     """Return the reason why no compiled code is used at all, or None."""
     value = os.environ.get(_VARIABLE, "1")
     if value not in ("0", "1"):
@@ -65,7 +65,7 @@ def absence() -> str | None:
 @functools.cache
 def find(operation: str) -> Native | None:
     """Return the compiled implementation of an operation, for any inputs; None if there is none."""
-    if absence() is not None:
+    if unsupported_reason() is not None:
         return None
     implementation = importlib.import_module("regard.native.table").OPERATIONS[operation]
     requires = implementation.requires

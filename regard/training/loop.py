@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
-from regard.ops.dispatch import absence
+from regard.ops.dispatch import unsupported_reason
 from regard.system.interrupt import handle_signals
 from regard.system.lock import lock_folder
 from regard.training.average import MovingAverage
@@ -123,7 +123,7 @@ def fit(
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
     settings["native"] = (
-        absence() is None
+        unsupported_reason() is None
     )  # with and without compiled code, dropout draws other bits
     with (
         join_process_group(config.device) as world,

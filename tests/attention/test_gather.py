@@ -225,9 +225,12 @@ def test_tiles_are_as_large_as_allowed(monkeypatch):
 def test_choices_that_weight_every_key_are_unsupported():
     for choice in (Soft(), Sparse(2)):
         read = make_inputs(choice)
-        assert gather.refusal(read) == f"choice {type(choice).__name__} may weight every key"
+        assert (
+            gather.unsupported_reason(read)
+            == f"choice {type(choice).__name__} may weight every key"
+        )
     for choice in CHOICES.values():
-        assert gather.refusal(make_inputs(choice)) is None
+        assert gather.unsupported_reason(make_inputs(choice)) is None
 
 
 @pytest.mark.parametrize("choice", [Hard(), Hard("gumbel"), TopK(3)], ids=["hard", "gumbel", "top"])

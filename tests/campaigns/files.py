@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  # what a run would import, loaded once
 
-from regard.ops.dispatch import absence, find
+from regard.ops.dispatch import find, unsupported_reason
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import command, judge
 from tests.campaigns.files_damage import apply_damage
@@ -121,7 +121,7 @@ def _without_native() -> Generator[None, None, None]:
     before = os.environ.get("REGARD_NATIVE")
     try:
         os.environ["REGARD_NATIVE"] = "0"
-        absence.cache_clear()
+        unsupported_reason.cache_clear()
         find.cache_clear()
         yield
     finally:
@@ -129,7 +129,7 @@ def _without_native() -> Generator[None, None, None]:
             del os.environ["REGARD_NATIVE"]
         else:
             os.environ["REGARD_NATIVE"] = before
-        absence.cache_clear()
+        unsupported_reason.cache_clear()
         find.cache_clear()
 
 

@@ -153,7 +153,8 @@ def _supported_share(score: str, choice: str, kernel: str) -> str:
             "bias": BIASES[bias](),
         }
         supported.append(
-            KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None
+            KERNELS[kernel].unsupported_reason(prepare_inputs(query, (keys, values), **parts))
+            is None
         )
     return "yes" if all(supported) else "some" if any(supported) else ""
 

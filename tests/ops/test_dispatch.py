@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.errors import UserError
 from regard.native.table import OPERATIONS
 from regard.ops import dispatch
-from regard.ops.dispatch import Native, absence, find, native
+from regard.ops.dispatch import Native, find, native, unsupported_reason
 from regard.ops.dropout import add_dropout, add_dropout_norm, dropout
 
 
@@ -21,12 +21,12 @@ def set_variable(monkeypatch):
 
     def set_to(value: str) -> None:
         monkeypatch.setenv("REGARD_NATIVE", value)
-        absence.cache_clear()
+        unsupported_reason.cache_clear()
         find.cache_clear()
 
     yield set_to
     monkeypatch.undo()
-    absence.cache_clear()
+    unsupported_reason.cache_clear()
     find.cache_clear()
 
 
@@ -47,14 +47,14 @@ def test_zero_disables_all_operations(set_variable):
     set_variable("0")
     assert native("dropout", torch.ones(3)) is None
     assert all(find(name) is None for name in OPERATIONS)
-    assert absence() == "REGARD_NATIVE is 0"
+    assert unsupported_reason() == "REGARD_NATIVE is 0"
 
 
 def test_numba_that_compiles_nothing_is_not_used(monkeypatch, set_variable):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     set_variable("1")
     assert native("dropout", torch.ones(3)) is None
-    assert absence() == "NUMBA_DISABLE_JIT is set, so that numba compiles nothing"
+    assert unsupported_reason() == "NUMBA_DISABLE_JIT is set, so that numba compiles nothing"
 
 
 def test_other_values_of_the_variable_raise(set_variable):
@@ -73,7 +73,7 @@ def test_operations_are_computed_by_torch_if_a_package_is_absent(
         importlib.util, "find_spec", lambda name: None if name == package else find_spec(name)
     )
     assert all(find(name) is None for name in OPERATIONS)
-    assert absence() == f"{package} is not installed"
+    assert unsupported_reason() == f"{package} is not installed"
 
 
 def test_transforms_and_modes_use_torch():

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.axes import check_integer
-from regard.attention.biases.base import DistanceBias, check_bias_device
+from regard.attention.biases.base import DistanceBias
 
 
 @final
@@ -22,8 +22,8 @@ class Alibi(DistanceBias):
     Under a causal mask this is press2022's -slope_h (p - j); without one it is symmetric.
     Slopes of l heads, l a power of two: 2^{-8/l}, 2^{-16/l}, ..., 2^{-8}. For other l: those of the
     next smaller power of two, then every other one of the next larger power, from the first, as in
-    the paper's code. Nothing is learned or saved. A read needs an axis of heads. Raises: ValueError
-    if num_heads < 1. Source: press2022, section 3.
+    the paper's code. Nothing is learned or saved. A read needs an axis of heads.
+    Source: press2022, section 3.
     """
 
     def __init__(self, num_heads: int):
@@ -42,12 +42,9 @@ class Alibi(DistanceBias):
         return torch.exp2(self._eighths.double() * self._rate)
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
-        """Return -slope |distance|."""
-        check_bias_device("slopes of Alibi", self._eighths, distance)
         wide = torch.promote_types(dtype, torch.float32)
         slopes = torch.exp2(self._eighths.to(wide) * self._rate)
         return (-slopes.view(-1, *(1,) * distance.dim()) * distance.abs()).to(dtype)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         return f"num_heads={len(self._eighths)}"

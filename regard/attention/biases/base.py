@@ -16,44 +16,34 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
-from regard.attention.parts import check_pairs, check_result, describe_part
 from regard.attention.picture import SHOWN, Picture, draw_bias, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
 
 class Bias(nn.Module, ABC):
-    """Base class of attention biases, which are added to the scores; `+` adds biases and
-    tensors."""
+    """Base class of attention biases, added to the scores; `+` adds biases and tensors."""
 
     @abstractmethod
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "..."]:
-        """Return a tensor that broadcasts to (leading axes ..., queries, keys) at these positions.
+        """Return a tensor that broadcasts to (leading axes ..., queries, keys).
 
-        `query` are the queries at these positions, as passed to the read, before any score mapped
-        them.
+        query: those at these positions, as passed to the read, before any score mapped them.
         """
 
     def diagonals(
         self, positions: Positions, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "... diagonal"] | None:
-        """Return one number per diagonal if the bias is constant along diagonals, in O(m + n);
-        otherwise None.
+        """Return one number per diagonal if the bias is constant along diagonals, else None.
 
-        Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n, in the
-        given dtype. Positions other than the default ones, and tiles, give None.
+        Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n. Positions
+        other than the default ones, and tiles, give None.
         """
         return None
 
-    def may_be_infinite(self) -> bool:
-        """Return True if the bias may contain NaN or +inf (-inf hides a pair and does not
-        count)."""
-        return False
-
     def select(self, index: Int[Tensor, " rows"]) -> "Bias":
-        """Select the rows `index` of the first leading axis; a bias without that axis is
-        unchanged."""
+        """Select the rows `index` of the first leading axis, if there is one."""
         return self
 
     def picture(
@@ -64,8 +54,7 @@ class Bias(nn.Module, ABC):
         query: Tensor | None = None,
         title: str | None = None,
     ) -> Picture:
-        """Draw the bias: queries down, keys across, blue above zero, orange below, hatched where it
-        is -inf.
+        """Draw the bias: queries down, keys across; -inf is hatched.
 
         query: the queries (..., query, query_dim), for a bias that depends on them; by default
                zeros of size 1.
@@ -95,57 +84,40 @@ class Bias(nn.Module, ABC):
         return SHOWN, SHOWN
 
     def __add__(self, other: "Bias | Tensor") -> "Bias":
-        return SumOfBiases(self, TensorBias(other) if isinstance(other, Tensor) else other)
+        return SumOfBiases(self, other if isinstance(other, Bias) else TensorBias(other))
 
     def __radd__(self, other: Tensor) -> "Bias":
         return SumOfBiases(TensorBias(other), self)
 
 
 class DistanceBias(Bias):
-    """Base class of biases that depend only on the distance j - p (and the head): one number per
-    diagonal."""
+    """Base class of biases of the distance j - p (and the head): one number per diagonal."""
 
     @abstractmethod
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-        """Return the bias ([head,] ...) at these distances, position of the key minus position of
-        the query."""
+        """Return the bias ([head,] ...) at these distances, those of key minus query position."""
 
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "1 ... query key"]:
-        """Return the bias, the same for every row of the batch."""
         rows, keys = positions.num_rows, positions.num_keys
         # `unfold` fixes the number of keys in an exported program.
-        if (
-            positions.key_positions is not None
-            or rows == 0
-            or keys == 0
-            or torch.compiler.is_exporting()
-        ):
-            return self._checked_at(positions.key - positions.query, query.dtype).unsqueeze(0)
+        is_fixed = positions.key_positions is None and not torch.compiler.is_exporting()
+        if not is_fixed or rows == 0 or keys == 0:
+            return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
         # One number per diagonal, expanded over the rows: gradients are summed along diagonals
         # before the table.
-        diagonals = self._checked_at(_distances(rows, keys, positions), query.dtype)
+        diagonals = self.at(_distances(rows, keys, positions), query.dtype)
         return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
 
     def diagonals(
         self, positions: Positions, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "1 ... diagonal"] | None:
-        """Return one number per diagonal; None for positions other than the default ones, and for
-        tiles."""
-        if (
-            not positions.is_aligned
-            or positions.rows is not None
-            or positions.num_queries == 0
-            or positions.num_keys == 0
-        ):
+        queries, keys = positions.num_queries, positions.num_keys
+        is_whole = positions.is_aligned and positions.rows is None
+        if not is_whole or queries == 0 or keys == 0:
             return None
-        return self._checked_at(
-            _distances(positions.num_queries, positions.num_keys, positions), dtype
-        ).unsqueeze(0)
-
-    def _checked_at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
-        return check_result(self, "at", self.at(distance, dtype), *distance.shape)
+        return self.at(_distances(queries, keys, positions), dtype).unsqueeze(0)
 
 
 @final
@@ -155,9 +127,7 @@ class TensorBias(Bias):
     def __init__(self, tensor: Float[Tensor, "..."]):
         super().__init__()
         if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"bias must be a Bias or a floating-point tensor, got {describe_part(tensor)}"
-            )
+            raise TypeError(f"bias must be a Bias or a floating-point tensor, got {tensor!r}")
         if not tensor.is_floating_point():
             raise TypeError(
                 f"bias must be floating point, got {tensor.dtype}; pass a boolean tensor as "
@@ -170,25 +140,18 @@ class TensorBias(Bias):
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "..."]:
-        """Return the tensor, after checking that it broadcasts."""
         check_broadcasts("bias", self.tensor, positions)
         return positions.rows_of(self.tensor)
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes(self.tensor)
 
-    def may_be_infinite(self) -> bool:
-        """Return True if the largest number is infinite or NaN."""
-        return self.tensor.numel() > 0 and not bool(self.tensor.detach().amax() < float("inf"))
-
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
-        """Select rows, if the tensor has a leading axis of rows."""
         if self.tensor.dim() < 3 or self.tensor.shape[0] == 1:
             return self
         return TensorBias(self.tensor.index_select(0, index))
 
     def extra_repr(self) -> str:
-        """Sizes."""
         return ", ".join(map(str, self.tensor.shape))
 
 
@@ -198,27 +161,18 @@ class SumOfBiases(Bias):
 
     def __init__(self, left: Bias, right: Bias):
         super().__init__()
-        for side in (left, right):
-            if not isinstance(side, Bias):
-                raise TypeError(
-                    f"a bias can only be added to a Bias or a tensor, got {type(side).__name__}"
-                )
         self.left, self.right = left, right
 
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "..."]:
-        """Return the sum of both."""
-        tensors = (
-            check_pairs(side, side.materialize(query, positions), positions, is_mask=False)
-            for side in (self.left, self.right)
-        )
-        return torch.add(*align_pair(*tensors))
+        left = self.left.materialize(query, positions)
+        right = self.right.materialize(query, positions)
+        return torch.add(*align_pair(left, right))
 
     def diagonals(
         self, positions: Positions, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "... diagonal"] | None:
-        """Return the sum of both, if both are constant along diagonals."""
         left, right = self.left.diagonals(positions, dtype), self.right.diagonals(positions, dtype)
         if left is None or right is None:
             return None
@@ -228,21 +182,8 @@ class SumOfBiases(Bias):
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
 
-    def may_be_infinite(self) -> bool:
-        """Return True if either may."""
-        return self.left.may_be_infinite() or self.right.may_be_infinite()
-
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
-        """Select rows of both."""
         return SumOfBiases(self.left.select(index), self.right.select(index))
-
-
-def check_bias_device(name: str, tensor: Tensor, query: Tensor) -> None:
-    """Raise ValueError if a tensor of a bias is not on the query's device."""
-    if tensor.device != query.device:
-        raise ValueError(
-            f"{name} must be on the query's device {query.device}, got {tensor.device}"
-        )
 
 
 def _one_line(bias: Bias) -> str:
@@ -253,6 +194,5 @@ def _one_line(bias: Bias) -> str:
 
 
 def _distances(rows: int, keys: int, positions: Positions) -> Tensor:
-    """Return the distance j - p of each of the rows + keys - 1 diagonals, starting at the last row
-    and first key."""
+    """Return the distance j - p of each diagonal, starting at the last row and first key."""
     return torch.arange(rows + keys - 1, device=positions.device) - (rows - 1) - positions.first

@@ -12,22 +12,22 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import check_integer
-from regard.attention.biases.base import DistanceBias, check_bias_device
+from regard.attention.biases.base import DistanceBias
 
 
 @final
 class RelativeBias(DistanceBias):
-    """T5 relative position bias: bias = table[h, bucket(j - p)], learned per head and bucket of
-    distances.
+    """T5 relative position bias: table[h, bucket(j - p)], learned per head and bucket.
 
     With b buckets, d = p - j >= 0 is in bucket d if d < b/2; otherwise in b/2 + floor(b/2 log(2d/b)
     / log(2 max_distance/b)), at most b - 1. Two-sided (bidirectional): the first half of the
     buckets is for keys at or before the query, the second half for keys after it. One-sided: keys
-    after the query are in bucket 0. Parameters: table (num_heads, buckets), or (buckets) if
-    num_heads is None; initialized to zero. T5 shares one such bias among all layers and uses Dot,
-    unscaled. A read needs an axis of heads unless num_heads is None. Raises: ValueError unless
-    num_heads >= 1, buckets >= 2 (even and >= 4 if two-sided), and max_distance exceeds the
-            distances that have a bucket of their own.
+    after the query are in bucket 0. T5 shares one such bias among all layers and uses Dot,
+    unscaled. A read needs an axis of heads unless num_heads is None.
+
+    Parameters: table (num_heads, buckets), or (buckets) if num_heads is None; initially zero.
+    Raises: ValueError unless num_heads >= 1, buckets >= 2 (even and >= 4 if two-sided), and
+            max_distance exceeds the distances that have a bucket to themselves.
     Source: raffel2020, section 2.1.
     """
 
@@ -58,20 +58,16 @@ class RelativeBias(DistanceBias):
         return bucket + (distance > 0) * (self.table.shape[-1] // 2) if self.two_sided else bucket
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-        """Return the entries of the table ([head,] ...)."""
-        check_bias_device("table of RelativeBias", self.table, distance)
         return self.table[..., self.bucket(distance)].to(dtype)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         num_heads, buckets = self.table.shape if self.table.dim() == 2 else (None, len(self.table))
         sides = "" if self.two_sided else ", two_sided=False"
         return f"num_heads={num_heads}, buckets={buckets}, max_distance={self.max_distance}{sides}"
 
 
 def _bounds(buckets: int, max_distance: int) -> list[int]:
-    """Compute the least distance of each bucket but the first: T5's logarithms, exactly, in
-    integers.
+    """Compute the least distance of each bucket but the first: T5's logarithms, in integers.
 
     Bucket e + t of e exact and w wide ones begins at the least d with w log(d / e) /
     log(max_distance / e) >= t, which is d^w >= e^(w - t) max_distance^t.
@@ -80,8 +76,8 @@ def _bounds(buckets: int, max_distance: int) -> list[int]:
     wide = buckets - exact
     if max_distance <= exact:
         raise ValueError(
-            f"max_distance must exceed {exact}, the number of distances with a bucket of their "
-            f"own, got {max_distance}"
+            f"max_distance must exceed {exact}, the number of buckets of one distance, got "
+            f"{max_distance}"
         )
     bounds = list(range(1, exact + 1))
     for step in range(1, wide):

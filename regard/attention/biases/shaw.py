@@ -13,24 +13,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.axes import check_integer
-from regard.attention.biases.base import Bias, check_bias_device
+from regard.attention.biases.base import Bias
 from regard.attention.positions import Positions
 
 
 @final
 class ShawBias(Bias):
-    """Relative position representations: bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d), k =
-    max_distance, a learned.
+    """Relative position representations: bias = q_i . a[clip(j - p_i, -k, k)] / sqrt(d).
 
-    With ScaledDot the sum is shaw2018's equation 4, q_i . (key_j + a_ij) / sqrt(d). The query is
-    the one passed to the read; in MultiHead, the projected query of a head.
-    Parameters: table (2 k + 1, query_dim), shared by all heads as in the paper, or (num_heads, 2 k
-    + 1, query_dim) if num_heads is given; initialized to zero.
-    Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation
+    k is max_distance, and a learned. With ScaledDot the sum is shaw2018's equation 4,
+    q_i . (key_j + a_ij) / sqrt(d). The query is the one passed to the read; in MultiHead, the
+    projected query of a head. Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation
     (section 4.3) the vectors of the keys alone were sufficient.
+    Parameters: table (2 k + 1, query_dim), shared by all heads as in the paper, or
+    (num_heads, 2 k + 1, query_dim) if num_heads is given; initially zero.
     Cost: time O(query * (k * query_dim + key)); no tensor (query, key, query_dim) is stored.
-    Raises: ValueError unless all sizes are at least 1, and if size or heads of the query differ
-    from the table's.
+    Raises: ValueError unless all sizes are at least 1 and the query fits the table.
     Source: shaw2018, sections 3.1 to 3.3.
     """
 
@@ -45,16 +43,11 @@ class ShawBias(Bias):
     def materialize(
         self, query: Float[Tensor, "... query query_dim"], positions: Positions
     ) -> Float[Tensor, "... query key"]:
-        """Compute products with all 2 k + 1 vectors, and gather for each key the one at its
-        distance."""
+        # Products with all 2 k + 1 vectors, then for each key the one at its distance.
         self._check(query)
         reach = self.table.shape[-2] // 2
         scaled = query * (1 / math.sqrt(query.shape[-1]))
-        products = scaled @ self.table.to(query.dtype).transpose(
-            -2, -1
-        )  # (..., query, 2 reach + 1)
-        # A bias of -inf would mask the key, and so conceal a query that is not finite.
-        products = torch.where(products == float("-inf"), float("nan"), products)
+        products = scaled @ self.table.to(query.dtype).transpose(-2, -1)
         index = (positions.key - positions.query).clamp(-reach, reach) + reach
         return products.gather(-1, index.expand(*products.shape[:-1], positions.num_keys))
 
@@ -67,12 +60,9 @@ class ShawBias(Bias):
         if self.table.dim() == 3 and (query.dim() < 3 or query.shape[-3] != self.table.shape[0]):
             raise ValueError(
                 f"query must be (..., {self.table.shape[0]} heads, query, {size}) for this "
-                f"ShawBias, "
-                f"got {tuple(query.shape)}"
+                f"ShawBias, got {tuple(query.shape)}"
             )
-        check_bias_device("table of ShawBias", self.table, query)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         heads = f", num_heads={self.table.shape[0]}" if self.table.dim() == 3 else ""
         return f"query_dim={self.table.shape[-1]}, max_distance={self.table.shape[-2] // 2}{heads}"

@@ -65,18 +65,15 @@ class Hard(KeySelection):
 
     @property
     def num_selected(self) -> int:
-        """One key per query."""
         return 1
 
     @property
     def is_random(self) -> bool:
-        """True in training, unless the gradient is straight-through."""
         return self.training and self.gradient != "straight-through"
 
     def select_keys(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> SelectedKeys:
-        """Select the best key, or sample one."""
         if self.is_random and self.gradient == "reinforce":
             return self._sample(scores, allowed)
         dtype = scores.dtype
@@ -112,7 +109,6 @@ class Hard(KeySelection):
             )
 
     def extra_repr(self) -> str:
-        """Gradient and temperature."""
         return f"gradient={self.gradient!r}, temperature={self.temperature}"
 
     def _sample(self, scores: Tensor, allowed: Tensor | None) -> SelectedKeys:

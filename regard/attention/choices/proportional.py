@@ -32,7 +32,6 @@ class Proportional(Choice):
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Divide each score by the sum of its row, accumulated at least in float32."""
         if allowed is not None:
             scores = torch.where(allowed, scores, 0.0)
         check_not_negative("scores for Proportional", scores)

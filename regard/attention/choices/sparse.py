@@ -41,13 +41,11 @@ class Sparse(Choice):
         self.soft = Soft(beta, learn=learn)
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless beta broadcasts to the rows of the scores."""
         self.soft.check(leading, num_queries)
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return the entmax over the keys, computed at least in float32."""
         if self.alpha == 1:
             return self.soft.weights(scores, allowed)
         scores = self.soft.scale_scores(scores)
@@ -57,13 +55,11 @@ class Sparse(Choice):
         return entmax(mask_scores(scores, allowed | masked), alpha=self.alpha) * ~masked
 
     def tile(self, first: int, last: int) -> "Sparse":
-        """Return the choice with the rows of a beta that differs between queries."""
         tiled = Sparse(self.alpha)
         tiled.soft = self.soft.tile(first, last)
         return tiled
 
     def extra_repr(self) -> str:
-        """Alpha; beta is printed with the submodule."""
         return f"alpha={self.alpha}"
 
 

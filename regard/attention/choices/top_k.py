@@ -82,7 +82,6 @@ class KeySelection(Choice):
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return the weights of the selected keys, zeros elsewhere."""
         if scores.shape[-1] == 0:
             return scores
         selected = self.select_keys(scores, allowed)
@@ -115,17 +114,14 @@ class TopK(KeySelection):
 
     @property
     def num_selected(self) -> int:
-        """The number k."""
         return self.k
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless beta broadcasts to the rows of the scores."""
         self.soft.check(leading, num_queries)
 
     def select_keys(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> SelectedKeys:
-        """Select the k best keys, with the softmax of their scores as weights."""
         masked_scores = scores if allowed is None else mask_scores(scores, allowed)
         index = best_keys(masked_scores.detach(), self.k)
         allowed_selected = (
@@ -134,13 +130,11 @@ class TopK(KeySelection):
         return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed_selected))
 
     def tile(self, first: int, last: int) -> "TopK":
-        """Return the choice with the rows of a beta that differs between queries."""
         tiled = TopK(self.k)
         tiled.soft = self.soft.tile(first, last)
         return tiled
 
     def extra_repr(self) -> str:
-        """K; beta is printed with the submodule."""
         return f"k={self.k}"
 
 

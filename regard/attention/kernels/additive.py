@@ -1,7 +1,7 @@
 """Fused additive attention: neither the weights nor the hidden units are stored.
 
-    score_ij = v . tanh(q_i + k_j) + bias_ij     out_i = sum_j softmax_j(beta score_ij) v_j     in
-    O((m + n) d) memory
+    score_ij = v . tanh(q_i + k_j) + bias_ij
+    out_i    = sum_j softmax_j(beta score_ij) v_j        in O((m + n) d) memory
 
 Implemented for CPUs (numba) and GPUs (Triton) behind one operator, regard::additive_read. Masks
 that allow a range of keys per query bound the loops; biases that are constant along diagonals take
@@ -10,7 +10,6 @@ m + n - 1 numbers.
 Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
 """
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +25,7 @@ from regard.ops import additive
 from regard.ops.additive import MAX_EXP_INPUT, additive_read, is_step
 
 
-def refusal(inputs: AttentionInputs) -> str | None:
+def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, TanhSum):
         return f"score {type(inputs.score).__name__} is not additive"
@@ -37,7 +36,7 @@ def refusal(inputs: AttentionInputs) -> str | None:
         return f"beta of shape {tuple(beta.shape)} differs between queries"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
-    return additive.refusal(inputs.query.device.type)
+    return additive.unsupported_reason(inputs.query.device.type)
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
@@ -46,58 +45,55 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(form, TanhSum)
     assert isinstance(choice, Soft)
     has_heads, original = form.v.dim() == 2, inputs
+
+    def to_four_axes(tensor: Tensor) -> Tensor:
+        return _with_four_axes(tensor, has_heads=has_heads)
+
     if inputs.query.device.type == "cpu":
         # The loops compute in float32, so the tensors that they save for backward are not rounded
         # either.
         inputs = inputs.with_wide_scores()._replace(values=widen(inputs.values))
-    to_four_axes = functools.partial(_with_four_axes, has_heads=has_heads)
-    query, keys, values = (
-        to_four_axes(inputs.query),
-        to_four_axes(inputs.keys),
-        to_four_axes(inputs.values),
-    )
+    query, keys, values = map(to_four_axes, (inputs.query, inputs.keys, inputs.values))
     # Under autocast the mapped queries and keys are in half precision; values keep their dtype.
     query, keys, values = _with_one_batch(query, keys.to(query.dtype), values.to(query.dtype))
     v = form.v.to(query.dtype)
     v = v if has_heads else v.unsqueeze(0)  # (head or 1, hidden)
-    diagonals = inputs.diagonals()
-    added = inputs.bias_tensor() if diagonals is None else None
-    bias = (
-        None if added is None else to_four_axes(added).to(query.dtype)
-    )  # (batch, head, query, key)
-    diagonals = (
-        None
-        if diagonals is None
-        else to_four_axes(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
-    )
+    added, bias, diagonals = None, None, inputs.diagonals()
+    if diagonals is not None:
+        diagonals = to_four_axes(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
+    else:
+        added = inputs.bias_tensor()
+    if added is not None:
+        bias = to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
     beta = choice.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta
-        if bias is not None and (allowed := inputs.allowed_pairs(added)) is not None:
-            bias = _scale_bias(bias, beta[:, None], to_four_axes(allowed))
+        if bias is not None:
+            allowed = inputs.allowed_pairs(added)
+            assert allowed is not None
+            hidden = ~to_four_axes(allowed)
+            # No infinity may reach the gradient of beta.
+            bias = (bias.masked_fill(hidden, 0.0) * beta[:, None]).masked_fill(
+                hidden, float("-inf")
+            )
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta
         bias = None if bias is None else bias * beta
         diagonals = None if diagonals is None else diagonals * beta
     interval, allowed = inputs.split_range_and_mask()
-    first, last = (
-        (None, None)
-        if interval is None
-        else (to_four_axes(bound).squeeze(-1) for bound in interval)
-    )
-    allowed = None if allowed is None else to_four_axes(allowed)
-    exps = _cached_exponentials(original) if is_step(query, keys) else None
-    exps = None if exps is None else to_four_axes(exps.view(inputs.keys.shape)).expand_as(keys)
+    first, last, exps = None, None, None
+    if interval is not None:
+        first, last = (to_four_axes(bound).squeeze(-1) for bound in interval)
+    if allowed is not None:
+        allowed = to_four_axes(allowed)
+    if is_step(query, keys):
+        exps = _cached_exponentials(original)
+    if exps is not None:
+        exps = to_four_axes(exps.view(inputs.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
     return out.to(original.query.dtype).reshape(*inputs.leading, *out.shape[-2:])
-
-
-def _scale_bias(bias: Tensor, beta: Tensor, allowed: Tensor) -> Tensor:
-    """Return bias * beta for allowed pairs and -inf elsewhere, so that no infinity reaches the
-    gradient of beta."""
-    return (bias.masked_fill(~allowed, 0.0) * beta).masked_fill(~allowed, float("-inf"))
 
 
 @dataclass
@@ -105,16 +101,14 @@ class _CachedExponentials:
     """Cached e^{2 keys} of a memory that is read step by step."""
 
     version: int
-    """Version counter of the keys at the time of the check; the cache is dropped when they are
-    written to."""
+    """Version counter of the keys: the cache is dropped when they are written to."""
     reads: int = 0
     exps: Tensor | None = None
     """None before the second read of the memory, or if the keys are too large."""
 
 
 def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
-    """Return e^{2 keys} in the layout of the keys, cached from the second step on; None if
-    unavailable."""
+    """Return e^{2 keys}, cached from the second step on; None if unavailable."""
     kernel_cache, keys = inputs.kernel_cache, inputs.keys
     if kernel_cache is None or not is_inspectable(keys) or keys.numel() == 0:
         return None
@@ -131,8 +125,7 @@ def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
 
 
 def _with_four_axes(tensor: Tensor, *, has_heads: bool) -> Tensor:
-    """Return a view with axes (batch, head, ..., ...): the first of three axes is heads if v has
-    heads, else batch."""
+    """Return a view (batch, head, ..., ...): of three axes, the first is heads if v has heads."""
     if tensor.dim() == 3:
         return tensor.unsqueeze(0 if has_heads else 1)
     return tensor[(None,) * (4 - tensor.dim()) + (...,)]

@@ -23,7 +23,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels.sdpa import expand_leading
 from regard.attention.masks import Mask
 from regard.attention.scores import InnerProduct
 from regard.compat.torch import limit_recompilation
@@ -35,7 +34,7 @@ _MAX_COMPILED = 256
 """Largest number of kinds of read (shapes, dtypes, masks, biases) compiled in one process."""
 
 
-def refusal(inputs: AttentionInputs) -> str | None:
+def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, InnerProduct):
         return f"score {type(inputs.score).__name__} is not an inner product"
@@ -43,21 +42,27 @@ def refusal(inputs: AttentionInputs) -> str | None:
         return f"choice {type(inputs.choice).__name__} is not Soft"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
-    return _refusal_on_cpu(inputs) if inputs.query.device.type == "cpu" else None
+    return _reason_on_cpu(inputs) if inputs.query.device.type == "cpu" else None
+
+
+def _reason_on_cpu(inputs: AttentionInputs) -> str | None:
+    tensors = (inputs.query, inputs.keys, inputs.values)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "it has no gradient on a CPU"
+    if inputs.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"dtype {inputs.query.dtype} is not supported on a CPU"
+    if not has_compiler():
+        return "it needs a C++ compiler on a CPU"
+    return None
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
-    """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values, without
-    forming the weights."""
+    """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values."""
     form, choice = inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
     assert isinstance(choice, Soft)
-    if inputs.query.shape[-1] != inputs.keys.shape[-1]:
-        inputs.score.compare(
-            inputs.query[..., :1, :], inputs.keys[..., :1, :]
-        )  # raises an informative error
     grouped = inputs.group > 1
-    query, keys, values = expand_leading(inputs, inputs.query, grouped=grouped)
+    query, keys, values = inputs.expand(inputs.query, grouped=grouped)
     leading = query.shape[:-2]
     query, keys, values = (_with_four_axes(x) for x in (query, keys, values))
     out = _flex_attention(
@@ -77,50 +82,33 @@ def has_compiler() -> bool:
     return any(shutil.which(name) is not None for name in ("c++", "g++", "clang++"))
 
 
-def _refusal_on_cpu(inputs: AttentionInputs) -> str | None:
-    tensors = (inputs.query, inputs.keys, inputs.values)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "it has no gradient on a CPU"
-    if inputs.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"dtype {inputs.query.dtype} is not supported on a CPU"
-    if not has_compiler():
-        return "it needs a C++ compiler on a CPU"
-    return None
-
-
 @functools.cache
 def _compile_flex_attention() -> Callable[..., Tensor]:
-    # A read that torch cannot compile must fail instead of falling back to a path that stores all
-    # scores.
-    return cast(
-        "Callable[..., Tensor]", torch.compile(flex_attention, dynamic=False, fullgraph=True)
-    )
+    # A read that torch cannot compile must fail, not fall back to a path that stores all scores.
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return cast("Callable[..., Tensor]", compiled)
 
 
 def _flex_attention(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -> Tensor:
     if torch.compiler.is_compiling():
-        return cast(
-            "Tensor", flex_attention(query, keys, values, **rules)
-        )  # compiled with the calling function
+        # Compiled with the calling function.
+        return cast("Tensor", flex_attention(query, keys, values, **rules))
     with limit_recompilation(_MAX_COMPILED):
         return _compile_flex_attention()(query, keys, values, **rules)
 
 
 def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None):
     """Return the function that modifies scores before the softmax, or None if there is none."""
-    bias, diagonals, num_queries = (
-        inputs.bias_tensor(),
-        inputs.diagonals(),
-        inputs.positions.num_queries,
-    )
-    bias = None if bias is None else _with_four_axes(bias)
-    diagonals = None if diagonals is None else _with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
-    if bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
+    num_queries, diagonals = inputs.positions.num_queries, inputs.diagonals()
+    bias = inputs.bias_tensor() if diagonals is None else None
+    if diagonals is not None:
+        diagonals = _with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
+    if bias is not None:
+        bias = _with_four_axes(bias)
+    if inputs.bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
         return None
-    if isinstance(beta, Tensor):
-        beta = _with_four_axes(
-            beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)]
-        )  # broadcasts from the right
+    if isinstance(beta, Tensor):  # broadcasts from the right
+        beta = _with_four_axes(beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)])
 
     @no_type_check
     def modify(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -140,12 +128,10 @@ def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None)
 @no_type_check
 def _at(table: Tensor, *index: Tensor) -> Tensor:
     """Return an entry of a table of which any axis may have size 1."""
-    return table[
-        tuple(
-            at if size > 1 else torch.zeros_like(at)
-            for at, size in zip(index, table.shape, strict=True)
-        )
-    ]
+    place = []
+    for number, size in zip(index, table.shape, strict=True):
+        place.append(number if size > 1 else torch.zeros_like(number))
+    return table[tuple(place)]
 
 
 def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | None:
@@ -163,9 +149,7 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
     )
     if positions.is_aligned and key in block_masks:
         return block_masks[key]
-    inputs.tile(
-        0, 1
-    ).allowed_pairs()  # raises if the leading axes of the mask are not those of the read
+    inputs.tile(0, 1).allowed_pairs()  # raises if the mask has other leading axes than the read
     rule = mask.rule(positions)
 
     @no_type_check  # torch inspects the signature, which a checked function hides

@@ -1,5 +1,4 @@
-"""The read for choices of few keys (Hard, TopK): gathers the selected values instead of weighting
-all.
+"""The read for choices of few keys (Hard, TopK): gathers the selected values.
 
     out_i = sum_r weight_ir values[index_ir]        r = 1 .. k;  k = 1 for Hard
 
@@ -8,13 +7,12 @@ values are then read in O(query * k * value_dim), however many keys there are. F
 with any score, mask and bias.
 
 Backward: values get gradients at the selected keys, and the scores of TopK from the selected keys.
-The scores of Hard get a surrogate gradient, <gradient of out_i, value_j> through a softmax: O(query
-* key * value_dim), as in a soft read. If a read has several tiles, each is recomputed in backward,
-  and none of its intermediate tensors are saved.
+The scores of Hard get a surrogate gradient, <gradient of out_i, value_j> through a softmax, in
+O(query * key * value_dim), as in a soft read. If a read has several tiles, each is recomputed in
+backward, and none of its intermediate tensors are saved.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,7 +32,7 @@ values. A read holds a few tensors of this size at a time (twice as many in back
 inputs and its result; a single query may need larger ones."""
 
 
-def refusal(inputs: AttentionInputs) -> str | None:
+def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.choice, KeySelection):
         return f"choice {type(inputs.choice).__name__} may weight every key"
@@ -55,10 +53,15 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     ]
     recomputes = len(tiles) > 1 and torch.is_grad_enabled()
     recomputes = recomputes and not (torch.compiler.is_compiling() or is_transformed())
-    run = _checkpoint_tile(draws=choice.is_random) if recomputes else _read_tile
     outs, log_probs = [], []
     for tile in tiles:
-        out, log_prob = run(tile)
+        if recomputes:  # in backward, with the same random numbers
+            draws = choice.is_random
+            out, log_prob = checkpoint(
+                _read_tile, tile, use_reentrant=False, preserve_rng_state=draws
+            )
+        else:
+            out, log_prob = _read_tile(tile)
         outs.append(out)
         if log_prob is not None:
             log_probs.append(log_prob)
@@ -67,8 +70,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 
 def queries_per_tile(inputs: AttentionInputs) -> int:
-    """Return the number of queries for which the largest tensor of a tile has at most TILE
-    numbers."""
+    """Return the number of queries whose largest tensor has at most TILE numbers."""
     choice, form = inputs.choice, inputs.form
     assert isinstance(choice, KeySelection)
     num_reads = math.prod(inputs.leading)
@@ -98,15 +100,13 @@ def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
     *leading, num_keys, value_dim = values.shape
     first = torch.arange(math.prod(leading), device=values.device).view(*leading, 1, 1) * num_keys
     index = selected.index + first  # (..., query, selected): leading axes of 1 broadcast
-    gathered = (
-        values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
-    )
+    gathered = values.reshape(-1, value_dim).index_select(0, index.flatten())
+    gathered = gathered.view(*index.shape, value_dim)
     weight = selected.weight.to(values.dtype)
-    out = (
-        gathered.squeeze(-2) * weight
-        if index.shape[-1] == 1
-        else (weight.unsqueeze(-2) @ gathered).squeeze(-2)
-    )
+    if index.shape[-1] == 1:
+        out = gathered.squeeze(-2) * weight
+    else:
+        out = (weight.unsqueeze(-2) @ gathered).squeeze(-2)
     if selected.soft_weights is None:
         return out
     leading = out.shape[:-2]
@@ -115,8 +115,7 @@ def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
 
 
 class _StraightThrough(torch.autograd.Function):
-    """(slope - stop_gradient(slope)) values: zero, with the gradient of slope values (a
-    straight-through term)."""
+    """(slope - stop_gradient(slope)) values: zero, with the gradient of slope values."""
 
     generate_vmap_rule = True
 
@@ -131,29 +130,16 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         slope, values = ctx.saved_tensors
-        # The gradient of values is zero too, but its derivative is not: second derivatives are
-        # those of the formula.
-        grad_values = (
-            _StraightThrough.apply(slope.transpose(-2, -1), gradient)
-            if torch.is_grad_enabled()
-            else None
-        )
+        grad_values = None
+        if torch.is_grad_enabled():
+            # The gradient of values is zero too, but its derivative is not: second derivatives are
+            # those of the formula.
+            grad_values = _StraightThrough.apply(slope.transpose(-2, -1), gradient)
         return gradient @ values.transpose(-2, -1), grad_values
 
 
-def _checkpoint_tile(*, draws: bool) -> Callable[[AttentionInputs], tuple[Tensor, Tensor | None]]:
-    """Return a checkpointed `_read_tile`, which is recomputed in backward with the same random
-    numbers."""
-
-    def run(tile: AttentionInputs) -> tuple[Tensor, Tensor | None]:
-        return checkpoint(_read_tile, tile, use_reentrant=False, preserve_rng_state=draws)
-
-    return run
-
-
 def _round_like_product(out: Tensor) -> Tensor:
-    """Round to the autocast dtype as a product of weights and values would be, as autocast ignores
-    a gather."""
+    """Round to the autocast dtype, as a product would: autocast ignores a gather."""
     device = out.device.type
     if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return out

@@ -1,8 +1,7 @@
-"""Linear attention: the read by sums over the keys, for products of features, in linear time and
-memory.
+"""Linear attention: the read of products of features by sums over the keys, in linear time.
 
-    out_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_j phi(k_j) v_j^T        z_i = sum_j
-    phi(k_j)
+    out_i = phi(q_i)^T S_i / phi(q_i)^T z_i
+    S_i   = sum_j phi(k_j) v_j^T        z_i = sum_j phi(k_j)
 
 Sums are over the keys j that query i may attend to; if these are the same for every query, there is
 one S. Causal reads are split into chunks of queries: S of the keys before a chunk, and products of
@@ -21,20 +20,19 @@ from torch import Tensor
 from regard.attention.axes import widen
 from regard.attention.choices import Proportional, divide
 from regard.attention.inputs import AttentionInputs
-from regard.attention.masks import All, Causal, Mask
+from regard.attention.masks import And, Causal, Mask, intersect
 from regard.attention.memory import is_same_for_all_queries, read_sums, summarize, zero_hidden_keys
 from regard.attention.positions import Positions
 from regard.attention.scores import Features
 
 CHUNK = 64
-"""Queries per chunk: pairs inside it cost CHUNK per query, sums between chunks features * value_dim
-/ CHUNK."""
+"""Queries per chunk. Pairs cost CHUNK per query, sums between chunks features * value_dim / CHUNK."""
 
 SEGMENT = 16 * CHUNK
 """Queries computed at a time: intermediate results then stay in the processor's cache."""
 
 
-def refusal(inputs: AttentionInputs) -> str | None:
+def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.score, Features):
         return f"score {type(inputs.score).__name__} is not a product of features"
@@ -51,10 +49,6 @@ def refusal(inputs: AttentionInputs) -> str | None:
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = phi(query) S / phi(query) z, accumulated in float32 at least."""
     dtype, device = inputs.values.dtype, inputs.query.device.type
-    if inputs.query.shape[-1] != inputs.keys.shape[-1]:
-        inputs.score.compare(
-            inputs.query[..., :1, :], inputs.keys[..., :1, :]
-        )  # raises an informative error
     if not torch.is_autocast_enabled(device):
         return _read(inputs).to(dtype)
     with torch.autocast(device, enabled=False):
@@ -64,10 +58,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 def _read(inputs: AttentionInputs) -> Tensor:
     is_causal, rest = _split(inputs.mask, inputs.positions)
     allowed = None if rest is None else inputs._replace(mask=rest).allowed_pairs()
-    if (
-        allowed is not None and inputs.group > 1 and allowed.shape[-3] > 1
-    ):  # the mask differs between query heads
-        inputs = inputs.repeat_heads()
+    if allowed is not None and inputs.group > 1 and allowed.shape[-3] > 1:
+        inputs = inputs.repeat_heads()  # the mask differs between query heads
     query, keys, values = widen(inputs.query), widen(inputs.keys), widen(inputs.values)
     if allowed is not None:
         keys = zero_hidden_keys(keys, allowed)
@@ -83,27 +75,23 @@ def _causal(query: Tensor, keys: Tensor, values: Tensor, *, group: int) -> Tenso
         query = query[..., -num_before:, :]  # the first ones are fully masked
     first = max(0, num_before)
     sums, totals = summarize(keys[..., :first, :], values[..., :first, :])
-    query = (
-        query.unflatten(-3, (-1, group)) if group > 1 else query.unsqueeze(-3)
-    )  # (..., group, query, features)
+    # (..., group, query, features)
+    query = query.unflatten(-3, (-1, group)) if group > 1 else query.unsqueeze(-3)
     outputs = []
     for segment in _segments(query, keys[..., first:, :], values[..., first:, :]):
         out, sums, totals = _segment(*segment, sums, totals)
         outputs.append(out)
     out = torch.cat(outputs, -2)
     out = out.flatten(-4, -3) if group > 1 else out.squeeze(-3)  # (..., head, query, value_dim)
-    return (
-        torch.nn.functional.pad(out, (0, 0, num_queries - out.shape[-2], 0))
-        if num_before < 0
-        else out
-    )
+    if num_before < 0:
+        out = torch.nn.functional.pad(out, (0, 0, num_queries - out.shape[-2], 0))
+    return out
 
 
 def _segments(
     query: Tensor, keys: Tensor, values: Tensor
 ) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-    """Split into segments of SEGMENT queries, keys and values; one segment under torch.compile, for
-    any length."""
+    """Split into segments of SEGMENT queries, keys and values; under torch.compile, into one."""
     if torch.compiler.is_compiling() or query.shape[-2] <= SEGMENT:
         return [(query, keys, values)]
     return zip(*(tensor.split(SEGMENT, -2) for tensor in (query, keys, values)), strict=True)
@@ -112,15 +100,16 @@ def _segments(
 def _segment(
     query: Tensor, keys: Tensor, values: Tensor, sums: Tensor, totals: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute some chunks, query (..., group, time, features), from the sums before them; return
-    the sums after too."""
+    """Return some chunks of the output, and the sums after them.
+
+    query: (..., group, time, features); sums, totals: those before.
+    """
     time, group = query.shape[-2], query.shape[-3]
     query, keys, values = _chunks(query), _chunks(keys), _chunks(values)
     query = query.transpose(-4, -3).flatten(-3, -2)  # (..., chunk, group * CHUNK, features)
     inner, total = summarize(keys, values)
-    sums = torch.cat((sums.unsqueeze(-3), inner), -3).cumsum(
-        -3
-    )  # (..., chunk + 1, features, value_dim)
+    # (..., chunk + 1, features, value_dim)
+    sums = torch.cat((sums.unsqueeze(-3), inner), -3).cumsum(-3)
     totals = torch.cat((totals.unsqueeze(-2), total), -2).cumsum(-2)
     pairs = (query @ keys.transpose(-2, -1)).unflatten(-2, (group, CHUNK)).tril().flatten(-3, -2)
     parts = pairs @ values + query @ sums[..., :-1, :, :]
@@ -134,9 +123,7 @@ def _chunks(tensor: Tensor) -> Tensor:
     time = tensor.shape[-2]
     count = (time + CHUNK - 1) // CHUNK
     padding = count * CHUNK - time
-    if (
-        torch.compiler.is_compiling() or padding
-    ):  # the compiler cannot tell if the length is a multiple
+    if torch.compiler.is_compiling() or padding:  # compiled for any length
         tensor = torch.nn.functional.pad(tensor, (0, 0, 0, padding))
     return tensor.unflatten(-2, (count, CHUNK))
 
@@ -145,24 +132,11 @@ def _split(mask: Mask | None, positions: Positions) -> tuple[bool, Mask | None]:
     """Split the mask into whether it includes a causal mask, and the rest of the mask."""
     if mask is None:
         return False, None
-    if (
-        isinstance(mask, Causal)
-        and positions.is_aligned
-        and positions.rows is None
-        and positions.num_queries > 1
-    ):
+    if isinstance(mask, And):
+        left, left_rest = _split(mask.left, positions)
+        right, right_rest = _split(mask.right, positions)
+        return left or right, intersect(left_rest, right_rest)
+    is_whole = positions.is_aligned and positions.rows is None
+    if isinstance(mask, Causal) and is_whole and positions.num_queries > 1:
         return True, None
-    if isinstance(mask, All):
-        (left, left_rest), (right, right_rest) = (
-            _split(mask.left, positions),
-            _split(mask.right, positions),
-        )
-        rest = (
-            left_rest
-            if right_rest is None
-            else right_rest
-            if left_rest is None
-            else All(left_rest, right_rest)
-        )
-        return left or right, rest
     return False, mask

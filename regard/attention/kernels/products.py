@@ -28,10 +28,9 @@ _MAX_CACHED_MASK = 2**20
 """Largest number of elements of a causal additive mask that is cached between reads."""
 
 
-def refusal(inputs: AttentionInputs) -> str | None:
-    """Return the reason why this kernel cannot compute the read, or None if it can; the same as for
-    sdpa."""
-    return sdpa.refusal(inputs)
+def unsupported_reason(inputs: AttentionInputs) -> str | None:
+    """Return the reason why this kernel cannot compute the read, as of sdpa; None if it can."""
+    return sdpa.unsupported_reason(inputs)
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
@@ -48,96 +47,83 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     choice, form = inputs.choice, inputs.form
     assert isinstance(form, InnerProduct)
     assert isinstance(choice, Soft)
-    has_products = has_half_products(dtype)
+    beta, has_products = choice.beta, has_half_products(dtype)
     wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
-    if not has_products or isinstance(choice.beta, Tensor) or not supports_half_softmax():
+    if not has_products or isinstance(beta, Tensor) or not supports_half_softmax():
         return _read(wide._replace(values=values)).to(dtype)
-    query, keys, values = sdpa.expand_leading(inputs._replace(values=values), inputs.query)
-    if query.shape[-1] != keys.shape[-1]:
-        inputs.score.compare(query[..., :1, :], keys[..., :1, :])  # raises an informative error
+    query, keys, values = inputs._replace(values=values).expand(inputs.query)
     leading = query.shape[:-2]
-    additive_mask, fully_masked = _additive_mask(wide, wide.query, choice.beta)
-    additive_mask = None if additive_mask is None else _flatten_mask(additive_mask, leading)
+    added, fully_masked = _additive_mask(wide, wide.query, beta)
+    added = None if added is None else _flatten_mask(added, leading)
     weights = half_softmax(
-        _flatten(query.to(dtype)),
-        _flatten(keys.to(dtype)).mT,
-        additive_mask,
-        form.scale * choice.beta,
+        _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT, added, form.scale * beta
     )
     out = torch.bmm(weights, _flatten(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if fully_masked is None else out * ~fully_masked
 
 
 def _read(inputs: AttentionInputs) -> Tensor:
-    query, keys, values = inputs.query, inputs.keys, inputs.values
-    form, choice = inputs.form, inputs.choice
+    query, form, choice = inputs.query, inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
     assert isinstance(choice, Soft)
-    if query.shape[-1] != keys.shape[-1]:
-        inputs.score.compare(query[..., :1, :], keys[..., :1, :])  # raises an informative error
     beta, scale = choice.beta, form.scale
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
     else:
         scale = scale * beta
-    query, keys, values = sdpa.expand_leading(inputs, query)
+    query, keys, values = inputs.expand(query)
     leading = query.shape[:-2]
-    additive_mask, fully_masked = _additive_mask(inputs, query, beta)
-    additive_mask = None if additive_mask is None else _flatten_mask(additive_mask, leading)
-    scores = _scores(
-        _flatten(query), _flatten(keys).mT, additive_mask, scale, inputs.bias is not None
-    )
-    out = torch.bmm(softmax(scores).to(values.dtype), _flatten(values)).view(
-        *leading, query.shape[-2], values.shape[-1]
-    )
+    added, fully_masked = None, None
+    if inputs.mask is not None or inputs.bias is not None:
+        added, fully_masked = _additive_mask(inputs, query, beta)
+    if added is not None and added.dim() > 2:
+        added = _flatten_mask(added, leading)
+    if len(leading) > 1:  # the products take (batch * heads, time, dim)
+        query, keys, values = query.flatten(0, -3), keys.flatten(0, -3), values.flatten(0, -3)
+    elif not leading:
+        query, keys, values = query[None], keys[None], values[None]
+    scores = _scores(query, keys.mT, added, scale, inputs.bias is not None)
+    out = torch.bmm(softmax(scores).to(values.dtype), values)
+    if len(leading) != 1:
+        out = out.view(*leading, *out.shape[-2:])
     return out if fully_masked is None else out * ~fully_masked
 
 
 def _scores(
-    query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float, has_bias: bool
+    query: Tensor, keys: Tensor, added: Tensor | None, scale: float, has_bias: bool
 ) -> Tensor:
-    """Return scale query keys + additive_mask, (batch * head, query, key).
+    """Return scale query keys + added, (batch * head, query, key).
 
     Products scale for free, but their gradients do not: those of queries and keys would each be
     scaled. With gradients the smaller of scores and queries is scaled, which is also the cheaper
     one to scale in backward.
     """
     if not (torch.is_grad_enabled() and (query.requires_grad or keys.requires_grad)):
-        if additive_mask is None:
+        if added is None:
             return torch.baddbmm(query.new_empty(1), query, keys, beta=0, alpha=scale)
-        return torch.baddbmm(additive_mask, query, keys, alpha=scale)
-    if has_bias or scale <= 0 or keys.shape[-1] >= query.shape[-1]:
+        return torch.baddbmm(added, query, keys, alpha=scale)
+    scales_queries = has_bias or scale <= 0 or keys.shape[-1] >= query.shape[-1]
+    if scales_queries:
         query = query * scale
-        return (
-            torch.bmm(query, keys)
-            if additive_mask is None
-            else torch.baddbmm(additive_mask, query, keys)
-        )
-    # Here the mask holds 0 or minus infinity, which no scale changes.
-    return (
-        torch.bmm(query, keys)
-        if additive_mask is None
-        else torch.baddbmm(additive_mask, query, keys)
-    ).mul_(scale)
+    scores = torch.bmm(query, keys) if added is None else torch.baddbmm(added, query, keys)
+    # Without a bias, `added` holds 0 or minus infinity, which no scale changes.
+    return scores if scales_queries else scores.mul_(scale)
 
 
 def _additive_mask(
     inputs: AttentionInputs, query: Tensor, beta: float | Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the additive mask of the scores and the fully masked rows, which are unmasked: a
-    softmax needs a key."""
+    """Return the additive mask of the scores, and the rows that are fully masked.
+
+    Those rows are unmasked: a softmax needs a key.
+    """
     positions = inputs.positions
-    if (
-        inputs.bias is None
-        and isinstance(inputs.mask, Causal)
-        and not inputs.may_have_fully_masked_rows()
-    ):
-        is_small = positions.num_queries * positions.num_keys <= _MAX_CACHED_MASK
-        if is_small and positions.is_aligned and positions.rows is None and is_eager():
-            return _causal_additive_mask(
-                positions.num_queries, positions.num_keys, query.dtype, query.device
-            ), None
+    if inputs.bias is None and isinstance(inputs.mask, Causal) and is_eager():
+        num_queries, num_keys = positions.num_queries, positions.num_keys
+        is_small = num_queries <= num_keys and num_queries * num_keys <= _MAX_CACHED_MASK
+        if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
+            return _causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
     bias = inputs.bias_tensor()
     allowed, fully_masked = inputs.allowed_pairs(bias), None
     if allowed is None:
@@ -147,33 +133,29 @@ def _additive_mask(
         fully_masked = ~allowed.any(-1, keepdim=True)
         allowed = allowed | fully_masked
     if finite is None:
-        return torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(
-            ~allowed, float("-inf")
-        ), fully_masked
-    return (finite * beta).to(query.dtype).masked_fill(~allowed, float("-inf")), fully_masked
+        added = torch.zeros_like(allowed, dtype=query.dtype)
+    else:
+        added = (finite * beta).to(query.dtype)
+    return added.masked_fill(~allowed, float("-inf")), fully_masked
 
 
 @functools.lru_cache(maxsize=16)
 def _causal_additive_mask(
     num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return 0, and minus infinity after each query's own position; creating it costs as much as a
-    short product."""
-    with torch.inference_mode(
-        False
-    ):  # an inference tensor could not be used by a later read with gradients
-        additive_mask = torch.full(
-            (num_queries, num_keys), float("-inf"), dtype=dtype, device=device
-        )
-        return additive_mask.triu_(num_keys - num_queries + 1)
+    """Return 0, and minus infinity after each query's own position."""
+    # An inference tensor could not be used by a later read with gradients.
+    with torch.inference_mode(False):
+        added = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
+        return added.triu_(num_keys - num_queries + 1)
 
 
 def _flatten(tensor: Tensor) -> Tensor:
-    return tensor.reshape(-1, *tensor.shape[-2:])  # (batch * heads, time, dim)
+    return tensor.reshape(-1, *tensor.shape[-2:])
 
 
-def _flatten_mask(additive_mask: Tensor, leading: torch.Size) -> Tensor:
+def _flatten_mask(added: Tensor, leading: torch.Size) -> Tensor:
     """Flatten the leading axes of the mask to one, as the product broadcasts only one."""
-    if all(size == 1 for size in additive_mask.shape[:-2]):
-        return additive_mask.reshape(1, *additive_mask.shape[-2:])
-    return _flatten(additive_mask.expand(*leading, *additive_mask.shape[-2:]))
+    if all(size == 1 for size in added.shape[:-2]):
+        return added.reshape(1, *added.shape[-2:])
+    return _flatten(added.expand(*leading, *added.shape[-2:]))

@@ -1,29 +1,29 @@
 """Masks: True where a query may attend to a key. Masks combine with `&`, `|` and `~`.
 
-| name                            | query i may attend to key j iff               | source
-|
-|---------------------------------|-----------------------------------------------|-----------------------------| | causal()                        | j <= p_i                                      | vaswani2017, section 3.2.3  |
-| padding(lengths)                | j < lengths[b]                                |
-| | prefix(lengths)                 | j <= p_i or j < lengths[b]                    | raffel2020,
-section 3.2.1   | | window(size, ahead)             | p_i + ahead - size < j <= p_i + ahead
-| beltagy2020, section 3.1    | | documents(ids)                  | ids[b, p_i] = ids[b, j]
-|                             | | random_blocks(block, per_query) | the block of j is drawn for the
-block of p_i  | zaheer2020, section 2       | | dense(tensor)                   | tensor[b, i, j]
-|                             | | FilledSlots(window)             | slot j is filled, and inside the
-window       |                             |
+| name                            | query i may attend to key j iff                | source          |
+|---------------------------------|------------------------------------------------|-----------------|
+| causal()                        | j <= p_i                                       | vaswani2017     |
+| padding(lengths)                | j < lengths[b]                                 |                 |
+| prefix(lengths)                 | j <= p_i or j < lengths[b]                     | raffel2020, 3.2 |
+| window(size, ahead)             | p_i + ahead - size < j <= p_i + ahead          | beltagy2020     |
+| documents(ids)                  | ids[b, p_i] = ids[b, j]                        |                 |
+| random_blocks(block, per_query) | the block of j is drawn for the block of p_i   | zaheer2020      |
+| dense(tensor)                   | tensor[b, i, j]                                |                 |
+| FilledSlots(window)             | slot j is filled, and inside the window        |                 |
 
 p_i is the position of query i (by default the last query is at the last key), b its row of the
 batch.
 """
 
 from regard.attention.masks.base import (
-    All,
-    Any,
+    And,
     Dense,
     Interval,
     Mask,
     Not,
+    Or,
     dense,
+    intersect,
     materialize_mask,
     split_interval,
 )
@@ -36,14 +36,14 @@ from regard.attention.masks.slots import FilledSlots
 from regard.attention.masks.window import window
 
 __all__ = [
-    "All",
-    "Any",
+    "And",
     "Causal",
     "Dense",
     "FilledSlots",
     "Interval",
     "Mask",
     "Not",
+    "Or",
     "Padded",
     "Padding",
     "Placed",
@@ -51,6 +51,7 @@ __all__ = [
     "causal",
     "dense",
     "documents",
+    "intersect",
     "materialize_mask",
     "padding",
     "prefix",

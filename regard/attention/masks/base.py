@@ -1,7 +1,7 @@
 """Base class of attention masks, masks from tensors (`dense`), and combinations of masks.
 
-    dense(tensor)     True = may attend, everywhere in this library (as in
-    scaled_dot_product_attention) a & b             allowed by both
+    dense(tensor)     True = may attend, everywhere, as in scaled_dot_product_attention
+    a & b             allowed by both
     a | b             allowed by either
     ~a                allowed where a does not allow
 
@@ -24,7 +24,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
-from regard.attention.parts import check_pairs
 from regard.attention.picture import SHOWN, Picture, draw_mask, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -34,18 +33,15 @@ Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 
 
 class Mask(ABC):
-    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (the
-    complement)."""
+    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (not)."""
 
     @abstractmethod
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys) at these
-        positions."""
+        """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys)."""
 
     @abstractmethod
     def select(self, index: Int[Tensor, " rows"]) -> "Mask":
-        """Select the rows `index` of the first leading axis (a mask without leading axes is
-        unchanged)."""
+        """Select the rows `index` of the first leading axis, if there is one."""
 
     def interval(self, positions: Positions) -> Interval | None:
         """Return the keys of each query as a range first <= j < last; None if the mask is not a
@@ -57,8 +53,7 @@ class Mask(ABC):
         return None
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the mask as a function of indices, for kernels that tile by themselves; by default
-        a table lookup."""
+        """Return the mask as a function of indices, for kernels that tile by themselves."""
         return make_lookup(materialize_mask(self, positions))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
@@ -68,8 +63,7 @@ class Mask(ABC):
     def tensor(
         self, num_queries: int, num_keys: int, *, device: torch.device | None = None
     ) -> Bool[Tensor, "..."]:
-        """Return the mask as a tensor, for a read whose last query is at the position of the last
-        key."""
+        """Return the mask as a tensor, for a read whose last query is at the last key."""
         return materialize_mask(
             self,
             Positions(num_queries, num_keys, torch.device("cpu") if device is None else device),
@@ -83,8 +77,7 @@ class Mask(ABC):
         title: str | None = None,
         device: torch.device | None = None,
     ) -> Picture:
-        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes a
-        file."""
+        """Draw the mask: rows are queries, columns are keys, dark = may attend."""
         positions = Positions(
             num_queries, num_keys, torch.device("cpu") if device is None else device
         )
@@ -102,12 +95,10 @@ class Mask(ABC):
         return SHOWN, SHOWN
 
     def __and__(self, other: "Mask") -> "Mask":
-        return All(_check_mask(self), _check_mask(other))
+        return And(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __or__(self, other: "Mask") -> "Mask":
-        return Any(_check_mask(self), _check_mask(other))
-
-    __rand__, __ror__ = __and__, __or__
+        return Or(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __invert__(self) -> "Mask":
         return Not(self)
@@ -119,8 +110,14 @@ class Mask(ABC):
 
 
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
-    """Return the tensor of a mask, after checking that it is boolean and broadcasts to the read."""
-    return check_pairs(mask, mask.materialize(positions), positions, is_mask=True)
+    """Return the tensor of a mask, which must be boolean."""
+    allowed = mask.materialize(positions)
+    if allowed.dtype != torch.bool:
+        raise TypeError(
+            f"{type(mask).__name__}.materialize must return a boolean tensor (True = may attend), "
+            f"got {allowed.dtype}"
+        )
+    return allowed
 
 
 @final
@@ -148,78 +145,59 @@ class Dense(Mask):
         return f"dense({tuple(self.allowed.shape)})"
 
 
-@final
-class All(Mask):
-    """Intersection of two masks: allowed by both."""
+class _Pair(Mask):
+    """Base class of combinations of two masks."""
 
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
 
-    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        """Return the logical and of both tensors."""
-        return torch.logical_and(
-            *align_pair(
-                materialize_mask(self.left, positions), materialize_mask(self.right, positions)
-            )
-        )
-
-    def interval(self, positions: Positions) -> Interval | None:
-        """Return the intersection of both ranges."""
-        left, right = self.left.interval(positions), self.right.interval(positions)
-        if left is None or right is None:
-            return None
-        return torch.maximum(*align_pair(left[0], right[0])), torch.minimum(
-            *align_pair(left[1], right[1])
-        )
-
-    def rule(self, positions: Positions) -> Rule:
-        """Return the logical and of both rules."""
-        left, right = self.left.rule(positions), self.right.rule(positions)
-        return lambda *index: left(*index) & right(*index)
-
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select rows of both masks."""
-        return All(self.left.select(index), self.right.select(index))
+        return type(self)(self.left.select(index), self.right.select(index))
+
+    def _tensors(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        left, right = (
+            materialize_mask(self.left, positions),
+            materialize_mask(self.right, positions),
+        )
+        return align_pair(left, right)
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
+
+
+@final
+class And(_Pair):
+    """Intersection of two masks: allowed by both."""
+
+    def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
+        return torch.logical_and(*self._tensors(positions))
+
+    def interval(self, positions: Positions) -> Interval | None:
+        left, right = self.left.interval(positions), self.right.interval(positions)
+        return None if left is None or right is None else _intersect_intervals(left, right)
+
+    def rule(self, positions: Positions) -> Rule:
+        left, right = self.left.rule(positions), self.right.rule(positions)
+        return lambda *index: left(*index) & right(*index)
 
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"
 
 
 @final
-class Any(Mask):
+class Or(_Pair):
     """Union of two masks: allowed by either."""
 
-    def __init__(self, left: Mask, right: Mask):
-        self.left, self.right = left, right
-
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        """Return the logical or of both tensors."""
-        return torch.logical_or(
-            *align_pair(
-                materialize_mask(self.left, positions), materialize_mask(self.right, positions)
-            )
-        )
+        return torch.logical_or(*self._tensors(positions))
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the logical or of both rules."""
         left, right = self.left.rule(positions), self.right.rule(positions)
         return lambda *index: left(*index) | right(*index)
 
-    def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select rows of both masks."""
-        return Any(self.left.select(index), self.right.select(index))
-
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if one of the masks always allows a key."""
-        return self.left.may_have_fully_masked_rows(
-            positions
-        ) and self.right.may_have_fully_masked_rows(positions)
-
-    def _shown_sizes(self) -> tuple[int, int]:
-        return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
+        parts = (self.left, self.right)
+        return all(part.may_have_fully_masked_rows(positions) for part in parts)
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
@@ -259,61 +237,46 @@ def dense(tensor: Tensor) -> Mask:
 
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
-    if not isinstance(tensor, Tensor):
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise TypeError(
-            f"a dense mask must be a boolean tensor (True = may attend), got "
-            f"{type(tensor).__name__}"
-        )
-    if tensor.dtype != torch.bool:
-        raise TypeError(
-            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; write "
-            f"tensor.bool() if 1 means may "
-            "attend, tensor == 0 if 0 does, and pass numbers that are added to scores as bias="
+            f"a dense mask must be a boolean tensor (True = may attend), got {kind}; pass numbers "
+            f"that are added to scores as bias="
         )
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")
     return Dense(tensor)
 
 
+def intersect(left: Mask | None, right: Mask | None) -> Mask | None:
+    """Return the intersection of two masks; None allows everything."""
+    if left is None or right is None:
+        return right if left is None else left
+    return And(left, right)
+
+
 def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | None, Mask | None]:
-    """Split a mask into a range of keys and the rest, which a kernel must check pair by pair; each
-    may be None."""
+    """Split a mask into a range of keys and the rest, which a kernel must check pair by pair."""
     if mask is None:
         return None, None
     interval = mask.interval(positions)
     if interval is not None:
         return interval, None
-    if not isinstance(mask, All):
+    if not isinstance(mask, And):
         return None, mask
-    (left, left_rest), (right, right_rest) = (
-        split_interval(mask.left, positions),
-        split_interval(mask.right, positions),
-    )
-    rest = (
-        left_rest
-        if right_rest is None
-        else right_rest
-        if left_rest is None
-        else All(left_rest, right_rest)
-    )
+    left, left_rest = split_interval(mask.left, positions)
+    right, right_rest = split_interval(mask.right, positions)
+    rest = intersect(left_rest, right_rest)
     if left is None or right is None:
         return (right if left is None else left), rest
-    both = (
-        torch.maximum(*align_pair(left[0], right[0])),
-        torch.minimum(*align_pair(left[1], right[1])),
-    )
-    return both, rest
+    return _intersect_intervals(left, right), rest
+
+
+def _intersect_intervals(left: Interval, right: Interval) -> Interval:
+    first, last = align_pair(left[0], right[0]), align_pair(left[1], right[1])
+    return torch.maximum(*first), torch.minimum(*last)
 
 
 def may_lack_own_key(positions: Positions) -> bool:
     """Return True if a query may have no key at its own position."""
     return not positions.is_aligned or positions.num_queries > positions.num_keys
-
-
-def _check_mask(mask: Mask) -> Mask:
-    if not isinstance(mask, Mask):
-        raise TypeError(
-            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in "
-            f"regard.dense"
-        )
-    return mask

@@ -17,29 +17,24 @@ class Causal(Mask):
     attends to every key."""
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
-        """Return key position <= query position."""
         return positions.key <= positions.query
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return 0 <= j < position + 1."""
         if positions.key_positions is not None:
             return None
         last = positions.query + 1
         return torch.zeros_like(last), last
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the rule j <= i + start."""
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first = positions.first
         return lambda row, head, query, key: key <= query + first
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Return the mask itself: every row has the same."""
         return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if every query has a key at its own position, which it attends to."""
         return may_lack_own_key(positions)
 
     def __repr__(self) -> str:

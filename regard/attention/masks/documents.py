@@ -30,13 +30,10 @@ class Documents(Mask):
         self.ids, self.key_ids, self.in_order = ids, key_ids, in_order
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
-        """Return True where the ids are equal."""
         query, key = self._of_queries(positions), self._of_keys(positions)
         return torch.eq(*align_pair(query.unsqueeze(-1), key.unsqueeze(-2)))
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return the first to the last key of the document, if the ids of the keys never
-        decrease."""
         if positions.key_positions is not None or not self.in_order:
             return None
         self._check(positions)
@@ -51,18 +48,15 @@ class Documents(Mask):
         return first, last
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the comparison of ids as a function of indices."""
         query = make_lookup(self._of_queries(positions).unsqueeze(-1))
         key = make_lookup(self._of_keys(positions).unsqueeze(-2))
         return lambda *index: query(*index) == key(*index)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select the ids of the rows, if there is an axis of rows."""
         key_ids = None if self.key_ids is None else _select_rows(self.key_ids, index)
         return Documents(_select_rows(self.ids, index), key_ids, in_order=self.in_order)
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False for self-attention in which every query has a key at its own position."""
         return self.key_ids is not None or may_lack_own_key(positions)
 
     def _keys(self) -> Tensor:

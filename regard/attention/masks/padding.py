@@ -24,24 +24,20 @@ class Padding(Mask):
         self._may_be_empty = not is_inspectable(lengths) or bool((lengths < 1).any())
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "... 1 key"]:
-        """Return one row for all queries."""
         return (positions.key < self.lengths.to(positions.device).unsqueeze(-1)).unsqueeze(-2)
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return 0 <= j < length."""
         if positions.key_positions is not None:
             return None
         last = self.lengths.to(positions.device)[..., None, None]
         return torch.zeros_like(last), last
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select the lengths of the rows."""
         if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
             return self
         return Padding(self.lengths.index_select(0, index.to(self.lengths.device)))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return True unless every row has at least one key."""
         return self._may_be_empty or positions.num_keys == 0 or positions.key_positions is not None
 
     def __repr__(self) -> str:
@@ -89,7 +85,6 @@ class Unpadded(Padded):
 
     @property
     def mask(self) -> None:
-        """None: there is no padding."""
         return None
 
 
@@ -112,7 +107,6 @@ class Placed(Padded):
         return Placed.of(*super()._replace(**fields), self.centers)
 
     def select(self, index: Int[Tensor, " rows"]) -> "Placed":
-        """Select the rows `index`."""
         return Placed.of(*super().select(index), self.centers.index_select(0, index))
 
     def to(self, device: torch.device | str) -> "Placed":

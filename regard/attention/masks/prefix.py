@@ -23,18 +23,15 @@ class Prefix(Mask):
         self.lengths = lengths
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
-        """Return True for keys up to the query's position or in the prefix."""
         return positions.key < self._last(positions)
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return 0 <= j < max(p + 1, length)."""
         if positions.key_positions is not None:
             return None
         last = self._last(positions)
         return torch.zeros_like(last), last
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the mask as a function of indices."""
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first, length = positions.first, make_lookup(self._column(positions))
@@ -43,13 +40,11 @@ class Prefix(Mask):
         )
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select the lengths of the rows."""
         if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
             return self
         return Prefix(self.lengths.index_select(0, index.to(self.lengths.device)))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if every query has a key at its own position, which it attends to."""
         return may_lack_own_key(positions)
 
     def _last(self, positions: Positions) -> Tensor:

@@ -22,18 +22,15 @@ class RandomBlocks(Mask):
         self.block, self.per_query, self.seed, self.length = block, per_query, seed, length
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
-        """Return True for keys whose block is drawn for the block of the query."""
         return self._is_drawn(positions.query, positions.key)
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the mask as a function of indices, without a table."""
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first = positions.first
         return lambda row, head, query, key: self._is_drawn(query + first, key)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Return the mask itself: every row has the same."""
         return self
 
     def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:

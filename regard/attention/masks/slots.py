@@ -23,7 +23,6 @@ class FilledSlots(Mask):
         self.window = window
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "rows key"]:
-        """Return one row for all queries, unless there is a window."""
         key = positions.key
         allowed = (key < _end(positions)).unsqueeze(0)
         if positions.key_positions is not None:
@@ -31,7 +30,6 @@ class FilledSlots(Mask):
         return allowed if self.window is None else allowed & (key > positions.query - self.window)
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return max(0, position - window + 1) <= j < end."""
         if positions.key_positions is not None:
             return None
         query = positions.query
@@ -43,19 +41,15 @@ class FilledSlots(Mask):
         return first, torch.zeros_like(query) + _end(positions)
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the rule j < end; a table lookup if there is a window or keys are not in order."""
         if self.window is not None or positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         end = _end(positions)
         return lambda row, head, query, key: key < end
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Return the mask itself: every row has the same."""
         return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if all positions are known to be at least 0: each query then attends to its
-        own position."""
         if positions.start is None:
             return positions.num_queries > positions.num_keys
         if isinstance(positions.start, Tensor) and not is_inspectable(positions.start):

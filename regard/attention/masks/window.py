@@ -19,29 +19,24 @@ class Window(Mask):
         self.size, self.ahead = size, ahead
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
-        """Return True for keys inside the window of the query."""
         return self._is_inside(positions.query, positions.key)
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return the window."""
         if positions.key_positions is not None:
             return None
         last = positions.query + (self.ahead + 1)
         return last - self.size, last
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the window as a function of indices."""
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first = positions.first
         return lambda row, head, query, key: self._is_inside(query + first, key)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Return the mask itself: every row has the same."""
         return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return False if every query has a key at its own position, which it attends to."""
         return may_lack_own_key(positions)
 
     def _is_inside(self, query: Tensor, key: Tensor) -> Tensor:

@@ -21,13 +21,11 @@ from regard.attention.positions import Positions
 from regard.attention.scores import Score
 
 KernelCache = dict[str, object]
-"""Results that kernels computed from the keys of one memory, cached for later reads by name of the
-kernel."""
+"""Results that kernels computed from the keys of one memory, by name of the kernel."""
 
 
 class KeyValueCache(ABC):
-    """Interface of memories, for reads and decoders: fixed, growing, preallocated, ring-buffer or
-    quantized."""
+    """Interface of memories, for reads and decoders."""
 
     keys: Tensor
     """(..., key, key_dim)"""
@@ -39,8 +37,8 @@ class KeyValueCache(ABC):
     """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
 
     length: int | Tensor
-    """Number of pairs added so far, including discarded ones: the position of the next pair. A
-    tensor () if the memory is written in place."""
+    """Number of pairs added so far: the position of the next pair. A tensor () if the memory is
+    written in place."""
 
     kernel_cache: KernelCache | None = None
     """Results that kernels cache for these keys; None if the keys change in place."""
@@ -59,8 +57,7 @@ class KeyValueCache(ABC):
 
     @abstractmethod
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last
-        key."""
+        """Return the positions of queries: the last query is at the last key."""
 
     @abstractmethod
     def map_keys_with(self, score: Score) -> Self:
@@ -70,12 +67,16 @@ class KeyValueCache(ABC):
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
     ) -> Self:
-        """Append new pairs, whose keys must be mapped as the present ones are."""
+        """Append new pairs, whose keys must be mapped as the present ones are.
+
+        Raises: ValueError if the memory has a mask, which would not cover the new keys, or if
+                shapes or devices differ from those of the present pairs; TypeError if dtypes
+                differ.
+        """
 
     @abstractmethod
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished
-        sequences)."""
+        """Select the rows `index` of the first axis, in that order (beams)."""
 
     @abstractmethod
     def crop(self, size: int) -> Self:
@@ -93,8 +94,7 @@ def check_unmapped(memory: KeyValueCache) -> None:
     if memory.mapped_by is not None:
         raise ValueError(
             f"score must be the {type(memory.mapped_by).__name__} that mapped the keys of this "
-            f"memory, "
-            "got another score"
+            f"memory, got another score"
         )
 
 
@@ -106,8 +106,7 @@ def check_new_pairs(
     *,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Raise ValueError or TypeError unless new pairs fit old ones: sizes, one value per key,
-    dtypes, devices.
+    """Raise ValueError or TypeError unless new pairs fit old ones.
 
     dtype: dtype of the keys and values that reads use, if it differs from that of storage.
     """

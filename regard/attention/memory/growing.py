@@ -1,10 +1,8 @@
-"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies
-only the new pairs.
+"""Memory of key-value pairs, fixed or growing: `extend` copies only the new pairs.
 
 It is also a key-value store, whose keys are found by equality (regard.attention.memory.lookup).
 """
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, final
 
@@ -33,8 +31,7 @@ from regard.attention.scores import Score
 from regard.compat.torch import is_wrapped
 
 _MIN_PREALLOCATED = 2**15
-"""Least number of elements in the keys for which a growing memory is preallocated: smaller ones are
-copied faster."""
+"""Elements of the keys from which a growing memory is preallocated: smaller ones are copied."""
 
 
 class _Buffers(NamedTuple):
@@ -49,8 +46,7 @@ class _Buffers(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Memory(KeyValueCache):
-    """Keys (..., key, key_dim) and values (..., key, value_dim), with an optional mask over the
-    keys.
+    """Keys (..., key, key_dim) and values (..., key, value_dim), with a mask over the keys.
 
     Shared:  the tensors are those that were passed, and `crop` returns views. A memory that grew
              without gradients is stored in larger preallocated buffers. The first `extend` of it
@@ -59,17 +55,12 @@ class Memory(KeyValueCache):
     Cost:    `extend` copies a pair O(1) times on average (all pairs at every call, if they are few
              or have gradients), and the buffers are half as large again as the pairs (by at least
              16 pairs).
-    Raises:  ValueError if the numbers of keys and values differ (both are in the message).
     """
 
     keys: Float[Tensor, "... key key_dim"]
-    """Keys, which are compared with the queries."""
     values: Float[Tensor, "... key value_dim"]
-    """Values, whose weighted sums are the output."""
     mask: Mask | None = None
-    """Mask over the keys, for all queries (padding); combined with the mask of each read."""
     mapped_by: Score | None = None
-    """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
     _free_buffers: list[_Buffers | None] = field(default_factory=list, init=False, repr=False)
     """Ownership of the free slots after these pairs, removed by the first `extend`.
 
@@ -78,52 +69,32 @@ class Memory(KeyValueCache):
     `select`, which copies (for beams that are reordered at every step, preallocation would only
     copy more), or another memory owns the slots.
     """
-
     kernel_cache: KernelCache = field(default_factory=dict, init=False, repr=False)
-    """Results that kernels cache for these keys; longer, selected and cropped memories start with
-    an empty cache."""
-
-    def __post_init__(self) -> None:
-        if self.keys.shape[-2] != self.values.shape[-2]:
-            raise ValueError(
-                f"there must be as many values as keys, got {self.keys.shape[-2]} keys "
-                f"and {self.values.shape[-2]} values"
-            )
+    """Longer, selected and cropped memories start with an empty cache."""
 
     @property
     def length(self) -> int:
-        """Number of pairs."""
         return self.size
 
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last
-        key."""
-        return Positions(num_queries, self.size, self.keys.device)
+        return Positions(num_queries, self.keys.shape[-2], self.keys.device)
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys once, for many reads with this score."""
-        if self.is_mapped_by(score):
+        if self.mapped_by is score or self.is_mapped_by(score):
             return self
         check_unmapped(self)
-        return replace(self, keys=score.map_keys(self.keys), mapped_by=score)
+        return type(self)(score.map_keys(self.keys), self.values, self.mask, score)
 
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
     ) -> Self:
-        """Append new pairs. Keys must be mapped as the present ones are.
-
-        Raises: ValueError if the memory has a mask, which would not cover the new keys, or if
-                shapes or devices differ from those of the present pairs; TypeError if dtypes
-                differ.
-        """
         check_can_grow(self)
         check_new_pairs(self.keys, self.values, keys, values)
         if not _should_preallocate(self.keys, self.values, keys, values):
             return self._concatenate(keys, values)
         try:
-            buffers = (
-                self._free_buffers.pop()
-            )  # not a check before the pop: several threads may extend one prompt
+            # Not a check before the pop: several threads may extend one prompt.
+            buffers = self._free_buffers.pop()
         except IndexError:
             longer = self._concatenate(keys, values)
             longer._free_buffers.append(None)
@@ -140,17 +111,11 @@ class Memory(KeyValueCache):
         return longer
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished
-        sequences)."""
-        return replace(
-            self,
-            keys=self.keys.index_select(0, index),
-            values=self.values.index_select(0, index),
-            mask=None if self.mask is None else self.mask.select(index),
-        )
+        keys, values = self.keys.index_select(0, index), self.values.index_select(0, index)
+        mask = None if self.mask is None else self.mask.select(index)
+        return replace(self, keys=keys, values=values, mask=mask)
 
     def crop(self, size: int) -> Self:
-        """Keep the first `size` pairs, as views."""
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, got {size}")
         return replace(self, keys=self.keys[..., :size, :], values=self.values[..., :size, :])
@@ -173,11 +138,10 @@ class Memory(KeyValueCache):
         return numbers[0] if numbers else 0
 
     def put(self, keys: Float[Tensor, "..."], values: Float[Tensor, "..."]) -> Self:
-        """Return the memory with these pairs: the value of an equal key is replaced, other pairs
-        are added at the end.
+        """Return the memory with these pairs, where new values replace those of equal keys.
 
         keys, values: (..., new, dim), or (..., dim) for one pair per row. Of equal new keys the
-        last value counts.
+                      last value counts. Other pairs are added at the end.
         Raises: ValueError or TypeError if sizes, dtypes or devices differ, if the keys of the
                 memory are mapped, or if a new key holds NaN, which equals nothing.
         """
@@ -188,10 +152,8 @@ class Memory(KeyValueCache):
             return self
         if bool(new_keys.isnan().any()):
             raise ValueError("keys must not hold NaN, which equals nothing, got one")
-        pairs = put_pairs(
-            self.keys, self.values, allowed_keys(self.mask, self.keys), new_keys, new_values
-        )
-        return self._pack(*pairs)
+        allowed = allowed_keys(self.mask, self.keys)
+        return self._pack(*put_pairs(self.keys, self.values, allowed, new_keys, new_values))
 
     def get(
         self,
@@ -201,48 +163,41 @@ class Memory(KeyValueCache):
         score: Score | None = None,
         threshold: float | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the value of the key that equals each query, or of the key with the highest score:
-        a hard read.
+        """Return the value of the key of each query (equal, or of the highest score): a hard read.
 
-        queries:   (..., query, dim), or (..., dim) for one query per row; the result has the same
-        axes.
+        queries:   (..., query, dim), or (..., dim) for one query per row; so is the result.
         default:   value of queries whose key is missing; it broadcasts to the result. None:
-        KeyError.
-        score:     compares queries and keys; None: a key is found if it equals the query in every
-        number.
+                   KeyError.
+        score:     compares queries and keys; None: a key is found if it equals the query.
         threshold: with a score, a key is missing if no score is at least this; None: only if there
-        is no pair. A soft read of the same memory is `attend(queries, memory, score=score)`.
+                   is no pair.
+        A soft read of the same memory is `attend(queries, memory, score=score)`.
         Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is
-                NaN or given without score, if sizes differ, or if the keys of the memory are
-                mapped; TypeError if queries are not a tensor, or default neither a number nor a
-                tensor.
+                given without score, if sizes differ, or if the keys of the memory are mapped.
         """
         index = self._find("queries", queries, score, threshold)
         missing = index < 0
         if default is None:
             _raise_if_missing(missing, "queries")
+        shape = (*index.shape, self.values.shape[-1])
         if self.size == 0:
-            found = self.values.new_zeros(*index.shape, self.values.shape[-1])
+            found = self.values.new_zeros(shape)
         else:
-            found = self.values.gather(
-                -2, index.clamp(min=0).unsqueeze(-1).expand(*index.shape, self.values.shape[-1])
-            )
+            found = self.values.gather(-2, index.clamp(min=0).unsqueeze(-1).expand(shape))
         if default is not None:
-            found = torch.where(missing.unsqueeze(-1), _as_default(default, found), found)
+            replacement = torch.as_tensor(default).to(found).expand(shape)
+            found = torch.where(missing.unsqueeze(-1), replacement, found)
         return found if queries.dim() == self.keys.dim() else found.squeeze(-2)
 
     def contains(self, queries: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Return whether a key equals each query: (..., query) for (..., query, dim), or (...) for
-        (..., dim)."""
+        """Return True for each query that a key equals: (..., query), or (...) for (..., dim)."""
         found = self._find("queries", queries) >= 0
         return found if queries.dim() == self.keys.dim() else found.squeeze(-1)
 
     def delete(self, keys: Float[Tensor, "..."]) -> Self:
-        """Return the memory without the pairs of these keys: (..., removed, dim), or (..., dim) for
-        one key per row.
+        """Return the memory without the pairs of these keys, (..., removed, dim) or (..., dim).
 
-        Raises: KeyError, naming the first key that the memory does not have; ValueError if sizes
-                differ.
+        Raises: KeyError, naming the first key that is missing; ValueError if sizes differ.
         """
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
         allowed = allowed_keys(self.mask, self.keys)
@@ -260,21 +215,14 @@ class Memory(KeyValueCache):
     def _find(
         self, name: str, queries: Tensor, score: Score | None = None, threshold: float | None = None
     ) -> Int[Tensor, "... query"]:
-        """Return the index of each query's key, -1 where it is missing; `queries` may lack the axis
-        of queries."""
+        """Return the index of each query's key, -1 where it is missing."""
         self._check_lookup()
         queries = self._with_axis(name, queries)
-        if threshold is not None and math.isnan(threshold):
-            raise ValueError("threshold must be a number or None, got NaN")
+        allowed = allowed_keys(self.mask, self.keys)
         if score is not None:
-            return find_best(
-                queries, self.keys, allowed_keys(self.mask, self.keys), score, threshold
-            )
+            return find_best(queries, self.keys, allowed, score, threshold)
         if threshold is not None:
-            raise ValueError(
-                f"threshold must be None without a score: keys are found by equality, got "
-                f"{threshold}"
-            )
+            raise ValueError(f"threshold must be None without a score, got {threshold}")
         if queries.shape[-1] != self.keys.shape[-1]:
             raise ValueError(
                 f"{name} must have the size of the keys, {self.keys.shape[-1]}, got "
@@ -284,12 +232,10 @@ class Memory(KeyValueCache):
             raise TypeError(
                 f"{name} must have the dtype of the keys, {self.keys.dtype}, got {queries.dtype}"
             )
-        return find_equal(queries, self.keys, allowed_keys(self.mask, self.keys))
+        return find_equal(queries, self.keys, allowed)
 
     def _with_axis(self, name: str, tensor: Tensor) -> Tensor:
         """Return (..., item, dim) for a tensor that may lack the axis of items."""
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
         given = tensor if tensor.dim() == self.keys.dim() else tensor.unsqueeze(-2)
         leading = self.keys.shape[:-2]
         if given.dim() != self.keys.dim() or given.shape[:-2] != leading:
@@ -304,14 +250,12 @@ class Memory(KeyValueCache):
         if self.mapped_by is not None:
             raise ValueError(
                 f"keys must not be mapped to be found, got keys mapped by "
-                f"{type(self.mapped_by).__name__}; use the "
-                "memory before `map_keys_with`"
+                f"{type(self.mapped_by).__name__}; use the memory before `map_keys_with`"
             )
         if self.keys.shape[:-2] != self.values.shape[:-2]:
             raise ValueError(
                 f"keys and values must have the same leading axes to be found, got shapes "
-                f"{tuple(self.keys.shape)} "
-                f"and {tuple(self.values.shape)}"
+                f"{tuple(self.keys.shape)} and {tuple(self.values.shape)}"
             )
 
     def _pack(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
@@ -320,22 +264,8 @@ class Memory(KeyValueCache):
         return replace(self, keys=keys, values=values, mask=mask)
 
     def _concatenate(self, keys: Tensor, values: Tensor) -> Self:
-        return replace(
-            self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2)
-        )
-
-
-def _as_default(default: object, values: Tensor) -> Tensor:
-    """Return the default as a tensor of the dtype of the values. Raises if it does not broadcast to
-    them."""
-    if not isinstance(default, int | float | Tensor):
-        raise TypeError(f"default must be a number or a tensor, got {type(default).__name__}")
-    tensor = torch.as_tensor(default).to(values)
-    sizes, wanted = tuple(tensor.shape), tuple(values.shape)
-    fits = all(size in (1, other) for size, other in zip(sizes[::-1], wanted[::-1], strict=False))
-    if len(sizes) > len(wanted) or not fits:
-        raise ValueError(f"default must broadcast to the values, {wanted}, got shape {sizes}")
-    return tensor
+        keys, values = torch.cat((self.keys, keys), -2), torch.cat((self.values, values), -2)
+        return replace(self, keys=keys, values=values)
 
 
 def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:
@@ -347,27 +277,22 @@ def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:
 
 
 def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:
-    """Return True if the memory is large, and its tensors are not traced by autograd, torch.func or
-    a compiler."""
-    if (
-        torch.compiler.is_compiling()
-        or torch.is_grad_enabled()
-        or old_keys.numel() < _MIN_PREALLOCATED
-    ):
+    """Return True if the memory is large, and no autograd, torch.func or compiler traces it."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return False
+    if old_keys.numel() < _MIN_PREALLOCATED:
         return False
     return not any(is_wrapped(tensor) for tensor in (old_keys, *others))
 
 
 def _fits(buffers: _Buffers, size: int) -> bool:
-    """Return True if the buffers have `size` slots and are writable (inference tensors are not,
-    outside that mode)."""
+    """Return True if the buffers have `size` slots and are writable in the current mode."""
     is_read_only = buffers.keys.is_inference() and not torch.is_inference_mode_enabled()
     return size <= buffers.keys.shape[-2] and not is_read_only
 
 
 def _preallocate(tensor: Tensor, size: int) -> Tensor:
-    """Copy a tensor (..., key, dim) to the start of one with `size` slots and half as many again,
-    at least 16."""
+    """Copy a tensor (..., key, dim) to the start of one with `size` slots and half as many more."""
     *leading, old, dim = tensor.shape
     buffer = tensor.new_empty(*leading, size + max(size // 2, 16), dim)
     buffer.narrow(-2, 0, old).copy_(tensor)

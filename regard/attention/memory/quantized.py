@@ -99,22 +99,18 @@ class QuantizedMemory(KeyValueCache):
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:
-        """Dequantized, at every access."""
         return self.quantized_keys.dequantize(self.dtype)
 
     @property
     def values(self) -> Float[Tensor, "... key value_dim"]:
-        """Dequantized, at every access."""
         return self.quantized_values.dequantize(self.dtype)
 
     @property
     def size(self) -> int:
-        """Number of keys."""
         return self.quantized_keys.numbers.shape[-2]
 
     @property
     def length(self) -> int:
-        """Number of pairs."""
         return self.size
 
     @property
@@ -123,12 +119,9 @@ class QuantizedMemory(KeyValueCache):
         return sum(x.nbytes for x in (*self.quantized_keys, *self.quantized_values))
 
     def positions(self, num_queries: int) -> Positions:
-        """Return the positions of queries that read this memory: the last query is at the last
-        key."""
         return Positions(num_queries, self.size, self.quantized_keys.numbers.device)
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys, and quantize them again unless the score leaves them unchanged."""
         if self.is_mapped_by(score):
             return self
         check_unmapped(self)
@@ -162,8 +155,6 @@ class QuantizedMemory(KeyValueCache):
         )
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished
-        sequences)."""
         return replace(
             self,
             quantized_keys=self.quantized_keys.select(index),
@@ -172,7 +163,6 @@ class QuantizedMemory(KeyValueCache):
         )
 
     def crop(self, size: int) -> Self:
-        """Keep the first `size` pairs, as views."""
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, got {size}")
         return replace(

@@ -56,12 +56,10 @@ class RingMemory(FixedSizeCache):
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:
-        """Contents of all slots."""
         return self.key_slots
 
     @property
     def values(self) -> Float[Tensor, "... key value_dim"]:
-        """Contents of all slots."""
         return self.value_slots
 
     @property

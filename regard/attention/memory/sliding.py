@@ -66,27 +66,22 @@ class SlidingMemory(KeyValueCache):
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:
-        """Contents of the pairs that reads use."""
         return self.pairs.keys[..., self.pairs.size - self.num_visible :, :]
 
     @property
     def values(self) -> Float[Tensor, "... key value_dim"]:
-        """Contents of the pairs that reads use."""
         return self.pairs.values[..., self.pairs.size - self.num_visible :, :]
 
     @property
     def size(self) -> int:
-        """Number of keys that reads use."""
         return self.num_visible
 
     @property
     def mask(self) -> Mask | None:
-        """Mask of the window; None while all pairs fit into it."""
         return FilledSlots(self.window) if self.num_visible > self.window else None
 
     @property
     def mapped_by(self) -> Score | None:
-        """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
         return self.pairs.mapped_by
 
     def positions(self, num_queries: int) -> Positions:
@@ -113,7 +108,6 @@ class SlidingMemory(KeyValueCache):
         )
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys once, for many reads with this score."""
         return (
             self
             if self.is_mapped_by(score)
@@ -139,13 +133,9 @@ class SlidingMemory(KeyValueCache):
         )
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams, unfinished
-        sequences)."""
         return replace(self, pairs=_last(self.pairs, self.num_visible).select(index))
 
     def crop(self, size: int) -> Self:
-        """Return the memory as it was after its first `size` pairs, without discarded pairs, which
-        reads may need."""
         num_discarded = self.length - self.num_visible
         if not num_discarded <= size <= self.length:
             raise ValueError(

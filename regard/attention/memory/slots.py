@@ -34,8 +34,6 @@ class FixedSizeCache(KeyValueCache):
         """Return the slots of the next pairs. Raises ValueError if they do not fit."""
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys of all slots once, which is cheapest while the memory is empty. Values are
-        shared."""
         if self.is_mapped_by(score):
             return self
         check_unmapped(self)
@@ -67,7 +65,6 @@ class FixedSizeCache(KeyValueCache):
         return replace(self, length=self.length + num_new)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order, as a copy."""
         return replace(
             self,
             key_slots=self.key_slots.index_select(0, index),

@@ -65,12 +65,10 @@ class StaticMemory(FixedSizeCache):
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:
-        """Contents of the slots that reads process."""
         return self.key_slots if self.reach is None else self.key_slots[..., : self.reach, :]
 
     @property
     def values(self) -> Float[Tensor, "... key value_dim"]:
-        """Contents of the slots that reads process."""
         return self.value_slots if self.reach is None else self.value_slots[..., : self.reach, :]
 
     @property
@@ -79,7 +77,6 @@ class StaticMemory(FixedSizeCache):
         return self.key_slots.shape[-2]
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions in which the last query is at the last filled slot."""
         start = self.length - num_queries
         return Positions(num_queries, self.size, self.length.device, start)
 
@@ -102,8 +99,6 @@ class StaticMemory(FixedSizeCache):
         return replace(self, reach=reach)
 
     def crop(self, size: int) -> Self:
-        """Keep the first `size` pairs, in the same slots: the next extension overwrites the
-        others."""
         return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:

@@ -59,13 +59,10 @@ class Additive(LinearMaps):
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query hidden"]:
-        """Return W_q q, or W_q q + b: adding b to queries is cheaper than to pairs, and keys stay
-        mapped."""
         query = super().map_query(query)
         return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
 
     def form(self, dim: int) -> Form:
-        """Return v . tanh(q + k)."""
         return TanhSum(self._vector)
 
     @property
@@ -110,19 +107,15 @@ class Concat(Score):
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query hidden"]:
-        """Return the left part of W times q."""
         return apply_weight(query, self.weight[..., : self.query_dim], "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
-        """Return the right part of W times k."""
         return apply_weight(keys, self.weight[..., self.query_dim :], "keys")
 
     def form(self, dim: int) -> Form:
-        """Return v . tanh(q + k)."""
         return TanhSum(self.v)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         hidden, both = self.weight.shape[-2:]
         heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
         return (
@@ -150,17 +143,13 @@ class BareAdditive(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of heads of this size, or, if their sizes differ from it, `Additive`,
-        which maps them."""
         if sizes.query == sizes.keys == sizes.hidden:
             return cls(sizes.query, num_heads=sizes.num_heads)
         return Additive.create(sizes)
 
     def form(self, dim: int) -> Form:
-        """Return v . tanh(q + k)."""
         return TanhSum(self.v)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
         return f"dim={self.v.shape[-1]}{heads}"

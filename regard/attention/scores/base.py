@@ -23,21 +23,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.parts import describe_result
 from regard.ops.linear import linear
 
 
 class InnerProduct(NamedTuple):
-    """Formula of a score: scale <q, k> of mapped vectors, then, if cap is set, cap tanh(. /
-    cap)."""
+    """Formula of a score: scale <q, k> of mapped vectors; with a cap, cap tanh(. / cap) of it."""
 
     scale: float
     cap: float | None = None
 
 
 class TanhSum(NamedTuple):
-    """Formula of a score: v . tanh(q + k) of mapped vectors; v (hidden), or one per head, (head,
-    hidden)."""
+    """Formula of a score: v . tanh(q + k) of mapped vectors; v is (hidden), or (head, hidden)."""
 
     v: Tensor
 
@@ -64,42 +61,28 @@ Form = InnerProduct | TanhSum
 
 
 class Score(nn.Module):
-    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair, (...,
-    query, key).
+    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair.
 
     A subclass defines `compare`, or `form`, from which `compare` follows.
-    Raises: TypeError for a class that is not of this package and defines both, and for an object of
-            one without either.
+    Raises: TypeError for a class outside of this package that defines both, which may differ.
     """
 
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: the score treats all heads alike."""
     initial_factor: float | None = None
-    """Initial value of the factor of the scores in the softmax that a core learns, for scores so
-    small, such as cosines, that their softmax is nearly uniform; None: no factor."""
+    """Initial factor of the scores that a core learns, for scores as small as cosines, whose
+    softmax is nearly uniform; None: no factor."""
     is_rotation_invariant: bool = False
-    """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings
-    require."""
+    """True if score(R q, R k) = score(q, k) for rotations R, as rotary encodings require."""
     needs_equal_sizes: bool = False
     """True if queries and keys must be of equal size."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        if type(self).compare is Score.compare and type(self).form is Score.form:
-            raise TypeError(f"{type(self).__name__} must define compare(query, keys), or form(dim)")
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        methods = (cls.compare, cls.form)
-        is_of_package = all(method.__module__.startswith("regard.") for method in methods)
-        if is_of_package or Score.compare in methods or Score.form in methods:
-            return
-        compare, form = (method.__qualname__ for method in methods)
-        raise TypeError(
-            f"score {cls.__name__} must define compare or form, not both, got {compare} and "
-            f"{form}, which may differ; "
-            "without compare, the scores are computed from form"
-        )
+        compare, form = cls.compare, cls.form
+        modules = {compare.__module__.split(".")[0], form.__module__.split(".")[0]}
+        if compare is not Score.compare and form is not Score.form and modules != {"regard"}:
+            raise TypeError(f"score {cls.__name__} must define compare or form, not both")
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> "Score":
@@ -119,21 +102,20 @@ class Score(nn.Module):
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
-        """Return the scores of all pairs of mapped queries and mapped keys; by default computed
-        from `form`."""
-        form = form_of(self, query.shape[-1])
-        if form is None:
-            raise TypeError(
-                f"{type(self).__name__} must define compare(query, keys), since its form is None"
-            )
+        """Return the scores of all pairs of mapped vectors; by default computed from `form`."""
+        form = self.form(query.shape[-1])
         if isinstance(form, TanhSum):
             return _compare_additive(query, keys, form.v)
-        scores = inner_products(self, query if form.scale == 1 else query * form.scale, keys)
+        if not isinstance(form, InnerProduct):
+            raise TypeError(
+                f"{type(self).__name__} must define compare(query, keys), or a form that is an "
+                f"InnerProduct or a TanhSum, got {form!r}"
+            )
+        scores = (query if form.scale == 1 else query * form.scale) @ keys.transpose(-2, -1)
         return scores if form.cap is None else cap_scores(scores, form.cap)
 
     def form(self, dim: int) -> Form | None:
-        """Return the formula of the scores of mapped vectors of size `dim`; None if no fused kernel
-        supports it."""
+        """Return the formula of the scores of mapped vectors of size `dim`, for fused kernels."""
         return None
 
     def forward(
@@ -144,8 +126,7 @@ class Score(nn.Module):
 
 
 class LinearMaps(Score):
-    """Base class of General and Additive: linear maps of queries and of keys, both to size
-    `hidden`."""
+    """Base class of General and Additive: linear maps of queries and keys, both to `hidden`."""
 
     def __init__(
         self,
@@ -166,8 +147,13 @@ class LinearMaps(Score):
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
         """Create the score of states, or of heads, of these sizes."""
-        heads = {"num_heads": sizes.num_heads, "key_heads": sizes.key_heads}
-        return cls(sizes.query, sizes.keys, sizes.hidden, **heads)
+        return cls(
+            sizes.query,
+            sizes.keys,
+            sizes.hidden,
+            num_heads=sizes.num_heads,
+            key_heads=sizes.key_heads,
+        )
 
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
@@ -182,62 +168,19 @@ class LinearMaps(Score):
     def extra_repr(self) -> str:
         """Sizes of the module."""
         hidden, query_dim = self.query_weight.shape[-2:]
-        heads = (
-            ""
-            if self.num_heads is None
-            else f", num_heads={self.num_heads}, key_heads={len(self.key_weight)}"
-        )
+        heads = ""
+        if self.num_heads is not None:
+            heads = f", num_heads={self.num_heads}, key_heads={len(self.key_weight)}"
         return f"query_dim={query_dim}, key_dim={self.key_weight.shape[-1]}, hidden={hidden}{heads}"
-
-
-def form_of(score: Score, dim: int) -> Form | None:
-    """Return the form of a score. Raises TypeError, with the class of the score, unless it is one
-    of numbers."""
-    form = score.form(dim)
-    if form is None or (
-        type(form) is InnerProduct and not isinstance(form.scale, Tensor) and form.cap is None
-    ):
-        return form  # the most frequent ones at once: every read asks
-    name = f"{type(score).__name__}.form"
-    if not isinstance(form, InnerProduct | TanhSum):
-        raise TypeError(
-            f"{name} must return InnerProduct(scale), TanhSum(v) or None, got "
-            f"{describe_result(form)}"
-        )
-    if isinstance(form, TanhSum) and not isinstance(form.v, Tensor):
-        raise TypeError(f"v of TanhSum in {name} must be a tensor, got {describe_result(form.v)}")
-    if isinstance(form, InnerProduct):
-        for field, number in zip(form._fields, form, strict=True):
-            if isinstance(number, Tensor):
-                raise TypeError(
-                    f"{field} of InnerProduct in {name} must be a number, got "
-                    f"{describe_result(number)}; multiply by "
-                    "a learned scale in map_query, or pass choice=Soft(beta)"
-                )
-    return form
-
-
-def inner_products(score: Score, query: Tensor, keys: Tensor) -> Tensor:
-    """Return query keys^T. Raises ValueError, naming the score, if their sizes differ."""
-    if query.shape[-1] != keys.shape[-1]:
-        raise ValueError(
-            f"queries and keys of {type(score).__name__} must have equal sizes, got "
-            f"{query.shape[-1]} "
-            f"and {keys.shape[-1]}; General, Additive and Concat support unequal sizes"
-        )
-    return query @ keys.transpose(-2, -1)
 
 
 def cap_scores(scores: Tensor, cap: float) -> Tensor:
     """Return cap tanh(scores / cap)."""
-    # Zero times the score is added: a score that overflows may have the wrong sign, and must give
-    # NaN, not the cap.
-    return torch.add(cap * torch.tanh(scores / cap), scores, alpha=0)
+    return cap * torch.tanh(scores / cap)
 
 
 def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
-    """Return W x for a weight (out, in), or W_h x for (head, out, in). Raises ValueError if sizes
-    or heads differ."""
+    """Return W x for a weight (out, in), or W_h x for one of (head, out, in)."""
     if vectors.shape[-1] != weight.shape[-1]:
         raise ValueError(f"{name} must have size {weight.shape[-1]}, got {vectors.shape[-1]}")
     if weight.dim() == 2:
@@ -245,8 +188,7 @@ def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
     if vectors.dim() < 3 or vectors.shape[-3] not in (1, len(weight)):
         raise ValueError(
             f"{name} must be (..., {len(weight)} heads or 1, {name.removesuffix('s')}, "
-            f"{weight.shape[-1]}), "
-            f"got {tuple(vectors.shape)}"
+            f"{weight.shape[-1]}), got {tuple(vectors.shape)}"
         )
     return vectors @ weight.transpose(-2, -1)
 
@@ -270,8 +212,7 @@ def check_sizes(score: Score, **sizes: int) -> None:
 
 
 def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> int | None:
-    """Check the numbers of heads, and return the number of key heads, which defaults to
-    num_heads."""
+    """Check the numbers of heads, and return that of the keys, by default num_heads."""
     if num_heads is not None and num_heads < 1:
         raise ValueError(f"num_heads of {type(score).__name__} must be at least 1, got {num_heads}")
     if key_heads is None:
@@ -282,12 +223,6 @@ def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> i
 
 
 def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
-    if not query.shape[-1] == keys.shape[-1] == v.shape[-1]:
-        raise ValueError(
-            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got "
-            f"{query.shape[-1]} "
-            f"and {keys.shape[-1]}; Additive and Concat map unequal sizes"
-        )
     hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
     if v.dim() == 1:
         return hidden @ v.to(hidden.dtype)

@@ -34,15 +34,12 @@ class Cosine(Score):
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query dim"]:
-        """Return q / |q|."""
         return _normalize(query)
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:
-        """Return k / |k|."""
         return _normalize(keys)
 
     def form(self, dim: int) -> Form:
-        """Return the unscaled inner product: mapped vectors are normalized."""
         return InnerProduct(1.0)
 
 

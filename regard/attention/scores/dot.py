@@ -21,7 +21,6 @@ class Dot(Score):
     needs_equal_sizes = True
 
     def form(self, dim: int) -> Form:
-        """Return the unscaled inner product."""
         return InnerProduct(1.0)
 
 
@@ -34,7 +33,6 @@ class ScaledDot(Score):
     needs_equal_sizes = True
 
     def form(self, dim: int) -> Form:
-        """Return the inner product scaled by 1 / sqrt(d)."""
         return InnerProduct(1 / math.sqrt(dim))
 
 
@@ -60,5 +58,4 @@ class General(LinearMaps):
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
 
     def form(self, dim: int) -> Form:
-        """Return the unscaled inner product: the maps learn the scale."""
         return InnerProduct(1.0)

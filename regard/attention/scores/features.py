@@ -57,7 +57,6 @@ class Features(Score, ABC):
         return query @ keys.transpose(-2, -1)
 
     def form(self, dim: int) -> Form:
-        """Return the unscaled inner product."""
         return InnerProduct(1.0)
 
 
@@ -79,15 +78,12 @@ class FeatureMap(Features):
     def map_query(
         self, query: Float[Tensor, "... query dim"]
     ) -> Float[Tensor, "... query features"]:
-        """Return phi(q)."""
         return self._apply_phi(query)
 
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
-        """Return phi(k)."""
         return self._apply_phi(keys)
 
     def extra_repr(self) -> str:
-        """Name of the function; a module is printed by torch."""
         return (
             ""
             if isinstance(self.phi, torch.nn.Module)
@@ -138,12 +134,10 @@ class RandomFeatures(Features):
     def map_query(
         self, query: Float[Tensor, "... query dim"]
     ) -> Float[Tensor, "... query features"]:
-        """Return features of queries, scaled so that the largest of each query is one."""
         _, inner = self._inner(query, "query")
         return (inner - inner.detach().amax(-1, keepdim=True)).exp().to(query.dtype)
 
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
-        """Return features of keys, none above e^60."""
         scaled, inner = self._inner(keys, "keys")
         bound = self.directions.to(inner.dtype).square().sum(-1).amax() / 2
         return (
@@ -151,7 +145,6 @@ class RandomFeatures(Features):
         )
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"
 
     def _inner(self, x: Tensor, name: str) -> tuple[Tensor, Tensor]:

@@ -40,19 +40,16 @@ class Location(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of states of these sizes."""
         return cls(sizes.query, sizes.max_keys)
 
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query max_keys"]:
-        """Return W q, the scores of all positions."""
         return apply_weight(query, self.weight, "query")
 
     def compare(
         self, query: Float[Tensor, "... query max_keys"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
-        """Return the scores of as many positions as there are keys."""
         num_keys, max_keys = keys.shape[-2], self.weight.shape[-2]
         if num_keys > max_keys:
             raise ValueError(
@@ -63,7 +60,6 @@ class Location(Score):
         return query[..., :num_keys].expand(*leading, -1, -1)
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         max_keys, query_dim = self.weight.shape[-2:]
         heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
         return f"query_dim={query_dim}, max_keys={max_keys}{heads}"

@@ -10,7 +10,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.parts import check_part
+from regard.attention.axes import check_part
 from regard.attention.scores.base import Form, InnerProduct, Score, cap_scores
 
 
@@ -26,7 +26,7 @@ class SoftCap(Score):
 
     def __init__(self, score: Score, cap: float):
         super().__init__()
-        check_part("score of SoftCap", score, Score, "ScaledDot()")
+        check_part("score of SoftCap", score, Score)
         if not 0 < cap < float("inf"):
             raise ValueError(f"cap must be positive and finite, got {cap}")
         self.score = score
@@ -39,28 +39,21 @@ class SoftCap(Score):
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query dim"]:
-        """Map as the inner score does."""
         return self.score.map_query(query)
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:
-        """Map as the inner score does."""
         return self.score.map_keys(keys)
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
-        """Return the capped inner scores."""
         return cap_scores(self.score.compare(query, keys), self.cap)
 
     def form(self, dim: int) -> Form | None:
-        """Return a capped inner product; kernels support no other capped scores."""
         form = self.score.form(dim)
-        return (
-            form._replace(cap=self.cap)
-            if isinstance(form, InnerProduct) and form.cap is None
-            else None
-        )
+        if not isinstance(form, InnerProduct) or form.cap is not None:
+            return None
+        return form._replace(cap=self.cap)
 
     def extra_repr(self) -> str:
-        """Cap of the module."""
         return f"cap={self.cap}"

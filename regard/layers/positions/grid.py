@@ -33,7 +33,6 @@ class GridPositions(PositionalEncoding):
 
     @property
     def max_length(self) -> int:
-        """Number of cells, and one for the end symbol."""
         return len(self.rows) * len(self.columns) + 1
 
     def vectors(self) -> Float[Tensor, "positions dim"]:
@@ -43,7 +42,6 @@ class GridPositions(PositionalEncoding):
     def add(
         self, items: Float[Tensor, "batch time dim"], start: int = 0
     ) -> Float[Tensor, "batch time dim"]:
-        """Return items + vectors()[start : start + time]."""
         end = start + items.shape[1]
         if end > self.max_length:
             raise ValueError(
@@ -52,10 +50,8 @@ class GridPositions(PositionalEncoding):
         return items + self.vectors()[start:end]
 
     def extra_repr(self) -> str:
-        """Size of the grid, and of the items."""
         return f"({len(self.rows)}, {len(self.columns)}), {self.rows.shape[1]}"
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        """Return vectors()[start : start + length]."""
         check_range(start, length, self.max_length)
         return self.vectors()[start : start + length]

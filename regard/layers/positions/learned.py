@@ -27,22 +27,18 @@ class Learned(PositionalEncoding):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config for these sizes."""
         return cls(config.max_length, sizes.width)
 
     def check(self, sizes: PositionSizes) -> None:
-        """Raise ValueError if the items have another size."""
         check_size("dim", self, self.weight.shape[1], sizes.width)
 
     @property
     def max_length(self) -> int:
-        """Number of positions."""
         return len(self.weight)
 
     def add(
         self, items: Float[Tensor, "batch time dim"], start: int = 0
     ) -> Float[Tensor, "batch time dim"]:
-        """Return items + weight[start : start + time]."""
         end = start + items.shape[1]
         if end > self.max_length:
             raise ValueError(
@@ -52,14 +48,11 @@ class Learned(PositionalEncoding):
         return items + self.weight[start:end]
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        """Return weight[start : start + length]."""
         check_range(start, length, self.max_length)
         return self.weight[start : start + length]
 
     def extra_repr(self) -> str:
-        """Number of positions, and size of the items."""
         return ", ".join(map(str, self.weight.shape))
 
     def form(self) -> LearnedForm:
-        """Return the form of this module (regard.layers.forms)."""
         return LearnedForm(self.weight)

@@ -112,7 +112,6 @@ class Rotary(PositionalEncoding):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config for these sizes."""
         scaling = None
         if config.scaling == "linear":
             scaling = LinearScaling(config.factor)
@@ -131,7 +130,6 @@ class Rotary(PositionalEncoding):
     def rotate(
         self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
     ) -> Float[Tensor, "... time dim"]:
-        """Return the vectors at positions start, start + 1, ..., rotated in at least float32."""
         if vectors.shape[-1] < self.dim:
             raise ValueError(
                 f"vectors must have at least dim={self.dim} numbers for Rotary, got "
@@ -155,17 +153,13 @@ class Rotary(PositionalEncoding):
         )
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        """Return cosine and sine of the angle of each pair, alternating: cos_0, sin_0, cos_1, ...,
-        in float32."""
         angles = self._products(torch.arange(start, start + length))
         return torch.stack((angles.cos(), angles.sin()), -1).flatten(-2).float()
 
     def form(self) -> RotaryForm:
-        """Return the form of this module (regard.layers.forms)."""
         return RotaryForm(self.rates(), self.interleaved)
 
     def extra_repr(self) -> str:
-        """Settings of the module."""
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"
         return f"{self.dim}, base={self.base}{scaling}{', interleaved=True' if self.interleaved else ''}"
 

@@ -34,25 +34,20 @@ class Sinusoidal(PositionalEncoding):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config for these sizes."""
         return cls(sizes.width)
 
     def check(self, sizes: PositionSizes) -> None:
-        """Raise ValueError if the items have another size."""
         check_size("dim", self, self.dim, sizes.width)
 
     def add(
         self, items: Float[Tensor, "batch time dim"], start: int = 0
     ) -> Float[Tensor, "batch time dim"]:
-        """Return items + P[start : start + time]."""
         return items + self._rows(start, start + items.shape[1]).to(items.dtype)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        """Return P[start : start + length], in float32."""
         return sinusoids(start, length, self.dim)
 
     def extra_repr(self) -> str:
-        """Size of the items."""
         return str(self.dim)
 
     def form(self) -> SinusoidsForm:

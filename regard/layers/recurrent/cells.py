@@ -91,7 +91,6 @@ class Cell(nn.Module, ABC):
         """Return the state after an input x, where `projected` is project(x) and `context` is c."""
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         rows, input_dim = self.input_weight.shape
         context_dim = 0 if self.context_weight is None else self.context_weight.shape[1]
         return f"input_dim={input_dim}, context_dim={context_dim}, hidden={rows // self.gates}"
@@ -122,7 +121,6 @@ class RNNCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """Return the next state."""
         (before,) = state
         return (
             torch.tanh(
@@ -151,7 +149,6 @@ class GRUCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """Return the next state."""
         (before,) = state
         sizes = 2 * before.shape[-1], before.shape[-1]
         gates, candidate = self._inputs(projected, context).split(sizes, -1)
@@ -181,7 +178,6 @@ class LSTMCell(Cell):
         *,
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
-        """Return the next state."""
         before, cell = state
         gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, -1)

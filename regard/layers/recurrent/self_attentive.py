@@ -208,7 +208,6 @@ class SelfAttentiveCell(nn.Module):
         return past.memory.values.chunk(self.cell.parts, -1)
 
     def extra_repr(self) -> str:
-        """Settings that are not modules."""
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
 
     def _extend_memory(self, memory: KeyValueCache | None, state: CellState) -> KeyValueCache:

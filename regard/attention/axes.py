@@ -76,7 +76,7 @@ def widen(tensor: Tensor) -> Tensor:
 def check_part(name: str, part: Any, base: type[Any]) -> None:
     """Raise TypeError unless a part of a read is an object of its base class."""
     if not isinstance(part, base):
-        kind = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
+        kind = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
         raise TypeError(f"{name} must be an object of class {base.__name__}, got {kind}")
 
 

@@ -196,11 +196,17 @@ def prepare_inputs(
     elif isinstance(memory, tuple | list) and len(memory) == 2:
         keys, values = memory
     else:
-        raise TypeError(f"memory must be a Memory or a pair (keys, values), got {memory!r}")
+        raise TypeError(
+            f"memory must be a Memory or a pair (keys, values), got {type(memory).__name__}"
+        )
     _check_tensors(query, keys, values)
     num_axes = query.dim()
     if not num_axes == keys.dim() == values.dim():
-        _check_head_axis(score, num_axes, keys)
+        if cache is not None and score.num_heads is not None and keys.dim() < num_axes:
+            raise ValueError(
+                f"keys that {type(score).__name__} maps per head must have as many axes as the "
+                f"query, {num_axes}, got shape {tuple(keys.shape)}"
+            )
         keys, values = align(keys, num_axes), align(values, num_axes)
     if cache is None:
         keys = score.map_keys(keys)
@@ -237,14 +243,6 @@ def _check_parts(score: Score, choice: Choice, mask: Mask | None) -> None:
     check_part("choice", choice, Choice)
     if mask is not None:
         check_part("mask", mask, Mask)
-
-
-def _check_head_axis(score: Score, num_axes: int, keys: Tensor) -> None:
-    if score.num_heads is not None and keys.dim() < num_axes:
-        raise ValueError(
-            f"keys that {type(score).__name__} maps per head must have as many axes as the query, "
-            f"{num_axes}, got shape {tuple(keys.shape)}; insert an axis of heads"
-        )
 
 
 def _check_score(score: Score, form: Form | None, query: Tensor, keys: Tensor) -> None:

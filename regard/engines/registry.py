@@ -13,7 +13,7 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.cores.transformer import Transformer
 from regard.models.readers.tokens import TokenReader
-from regard.ops.dispatch import unsupported_reason
+from regard.ops import dispatch
 
 
 def prepare(
@@ -45,7 +45,7 @@ def prepare(
     if name == "torch" or (is_auto and not _prefers_compiled(model)):
         return TorchEngine(model, compute_type=compute_type, workers=workers)
     try:
-        if (reason := unsupported_reason()) is not None:
+        if (reason := dispatch.unsupported_reason()) is not None:
             raise UnsupportedModelError(f"it needs compiled code, but {reason}")
         with on_device(torch.device("cpu")):
             form = lower(model, is_probed=is_probed)
@@ -64,7 +64,7 @@ def unsupported_reason(name: str, model: Any) -> str | None:
     """Return why an engine does not support a model, as the end of a sentence; None if it does."""
     if name == "torch":
         return None
-    if (reason := unsupported_reason()) is not None:
+    if (reason := dispatch.unsupported_reason()) is not None:
         return f"it needs compiled code, but {reason}"
     try:
         with on_device(torch.device("cpu")):
@@ -81,6 +81,6 @@ def _prefers_compiled(model: Any) -> bool:
         return False
     if any(weight.device.type != "cpu" for weight in core.parameters()):
         return False
-    if unsupported_reason() is not None:
+    if dispatch.unsupported_reason() is not None:
         return True  # for the warning
     return importlib.import_module("regard.engines.compiled.engine").is_optimized_cpu()

@@ -77,7 +77,7 @@ class Read(nn.Module):
         check_part("score", self.score, Score)
         check_part("choice", self.choice, Choice)
         self.mask = mask
-        self.bias = TensorBias(bias) if isinstance(bias, Tensor) else bias
+        self.bias = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
         self.kernel = kernel
 
     def forward(

@@ -76,22 +76,20 @@ def test_wrong_biases_are_refused():
         TensorBias([[0.0]])
     with pytest.raises(
         TypeError,
-        match=r"bias must be floating point, got torch.bool; pass .* as mask=regard.dense",
+        match=r"bias must be floating point, got torch.bool; pass",
     ):
         TensorBias(torch.ones(2, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), got shape \(2,\)"):
         TensorBias(torch.zeros(2))
-    with pytest.raises(TypeError, match="a bias can only be added to a Bias or a tensor, got str"):
+    with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got str"):
         Alibi(2) + "1"  # pyrefly: ignore
 
 
-def test_tensor_bias_refuses_another_size_or_device():
+def test_tensor_bias_refuses_another_size():
     with pytest.raises(
         ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), got \(3, 5\)"
     ):
         TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 4, CPU))
-    with pytest.raises(ValueError, match="bias must be on the query's device meta, got cpu"):
-        TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 5, torch.device("meta")))
 
 
 @pytest.mark.parametrize("kernel", ADDITIVE_KERNELS)

@@ -55,7 +55,7 @@ def test_features_refuse_negative_numbers_and_unequal_sizes():
         FeatureMap(torch.tanh)(query, keys)
     for kernel in ("reference", "linear"):
         short = keys[:, :5], torch.randn(11, 2)
-        with pytest.raises(ValueError, match="must have the same number of features, got 7 and 5"):
+        with pytest.raises(ValueError, match="must have equal sizes, got 7 and 5"):
             attend(query, short, score=FeatureMap(), choice=Proportional(), kernel=kernel)
     with pytest.raises(ValueError, match="keys must have size 7, got 5"):
         RandomFeatures(7, 3)(query, keys[:, :5])

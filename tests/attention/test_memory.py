@@ -169,11 +169,3 @@ def test_reordered_memories_store_only_their_pairs():
     for _ in range(3):
         memory = memory.select(torch.tensor([2, 1, 0])).extend(*make_pair())
     assert memory.keys.untyped_storage().nbytes() == memory.keys.nbytes
-
-
-@pytest.mark.usefixtures("no_shape_checks")
-def test_keys_without_values_are_refused():
-    with pytest.raises(
-        ValueError, match="there must be as many values as keys, got 3 keys and 2 values"
-    ):
-        Memory(torch.randn(3, 5), torch.randn(2, 5))

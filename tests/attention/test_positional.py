@@ -11,7 +11,7 @@ from regard.attention.attend import attend
 from regard.attention.biases import Alibi, RelativeBias, ShawBias
 from regard.attention.masks import causal
 from regard.attention.positions import Positions
-from regard.attention.scores import Dot, ScaledDot
+from regard.attention.scores import ScaledDot
 from tests.helpers import close
 
 CPU = torch.device("cpu")
@@ -278,9 +278,7 @@ def test_wrong_sizes_are_refused():
         RelativeBias(1, buckets=1, two_sided=False)
     with pytest.raises(ValueError, match=r"buckets must be even when two-sided.*got 7"):
         RelativeBias(1, buckets=7)
-    with pytest.raises(
-        ValueError, match=r"max_distance must exceed 8, the number of distances .* got 8"
-    ):
+    with pytest.raises(ValueError, match=r"max_distance must exceed 8"):
         RelativeBias(1, max_distance=8)
     for sizes, name in (
         ((0, 1, 1), "query_dim"),
@@ -301,25 +299,7 @@ def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
         ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), positions)
 
 
-def test_biases_refuse_another_device():
-    positions, query = Positions(2, 3, torch.device("meta")), torch.zeros(1, 2, 5, device="meta")
-    for name, bias in (("slopes", Alibi(1)), ("table", RelativeBias(1)), ("table", ShawBias(5, 1))):
-        with pytest.raises(
-            ValueError, match=rf"{name} of {type(bias).__name__} must be on the query's device meta"
-        ):
-            bias.materialize(query, positions)
-
-
 def test_bias_per_head_needs_a_heads_axis():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
-    with pytest.raises(ValueError, match="at most the 3 axes of the read, got 4"):
+    with pytest.raises(ValueError, match="leading axes of bias Alibi must be"):
         attend(query, (keys, keys), bias=Alibi(2))
-
-
-@pytest.mark.parametrize("score", [ScaledDot(), Dot()])
-def test_queries_that_are_not_finite_are_refused_even_if_their_bias_masks_all_keys(score):
-    bias = ShawBias(2, max_distance=1)
-    bias.load_state_dict({"table": -torch.ones(3, 2)})
-    query, keys = torch.tensor([[torch.inf, 0.0]]), torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])
-    with torch.no_grad(), pytest.raises(ValueError, match="must be finite"):
-        attend(query, (keys, torch.randn(2, 3)), score=score, bias=bias)

@@ -30,7 +30,7 @@ def eager(monkeypatch):
     """Compute every product by oneDNN, on any processor and of any size."""
     monkeypatch.setattr(table, "is_onednn_faster", lambda: True)
     monkeypatch.setattr(table, "_MIN_PRODUCT_WITH_GRADIENTS", 0)
-    monkeypatch.setattr(table, "_MIN_PRODUCT", 0)
+    monkeypatch.setattr("regard.ops.linear.MIN_COMPILED", 0)
 
 
 def uses_onednn(x, weight):

@@ -202,7 +202,7 @@ def test_rotary_is_refused_with_other_scores():
     for score in (General(HEAD, HEAD), BareAdditive(HEAD), FeatureMap()):
         with pytest.raises(
             ValueError,
-            match=f"invariant to rotations with Rotary positions.*{type(score).__name__}",
+            match=f"score be invariant to rotations .*Rotary and {type(score).__name__}",
         ):
             attention(Rotary(HEAD), score=score)
 
@@ -212,7 +212,7 @@ def test_a_users_score_is_refused_unless_it_declares_the_invariance():
         def compare(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
             return -torch.cdist(query, keys)
 
-    with pytest.raises(ValueError, match="got Distance"):
+    with pytest.raises(ValueError, match="Rotary and Distance"):
         attention(Rotary(HEAD), score=Distance())
     Distance.is_rotation_invariant = True
     part, items = attention(Rotary(HEAD), score=Distance()), torch.randn(2, TIME, WIDTH).double()
@@ -223,7 +223,7 @@ def test_a_users_score_is_refused_unless_it_declares_the_invariance():
 def test_only_rotating_positions_are_accepted_by_attention():
     for positions in (Sinusoidal(WIDTH), Learned(9, WIDTH), AlibiPositions(HEADS), NoPositions()):
         with pytest.raises(
-            ValueError, match=f"positions must rotate .* got {type(positions).__name__}"
+            ValueError, match=f"positions must rotate, .* got {type(positions).__name__}"
         ):
             attention(positions)
 

@@ -20,7 +20,7 @@ def reference_softmax(scores, gradient):
 @pytest.mark.parametrize("columns", [1, 2, 7, 15, 16, 31, 33, 257, 5000])
 def test_softmax_and_gradient_match_float64(monkeypatch, dtype, columns):
     monkeypatch.setattr(table, "_VECTOR", 1 << 20)
-    monkeypatch.setattr(table, "_MIN_SOFTMAX", 0)
+    monkeypatch.setattr("regard.ops.softmax.MIN_COMPILED", 0)
     scores = (torch.randn(3, 41, columns) * 8).to(dtype).requires_grad_()
     gradient = torch.randn(3, 41, columns).to(dtype)
     out = softmax(scores)
@@ -57,7 +57,7 @@ def test_softmax_does_not_depend_on_threads():
 
 
 def test_gradients_of_gradients_and_mapped_functions(monkeypatch):
-    monkeypatch.setattr(table, "_MIN_SOFTMAX", 0)
+    monkeypatch.setattr("regard.ops.softmax.MIN_COMPILED", 0)
     scores = torch.randn(4, 7, requires_grad=True)
 
     def second(function):

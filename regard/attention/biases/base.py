@@ -127,7 +127,9 @@ class TensorBias(Bias):
     def __init__(self, tensor: Float[Tensor, "..."]):
         super().__init__()
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"bias must be a Bias or a floating-point tensor, got {tensor!r}")
+            raise TypeError(
+                f"bias must be a Bias or a floating-point tensor, got {type(tensor).__name__}"
+            )
         if not tensor.is_floating_point():
             raise TypeError(
                 f"bias must be floating point, got {tensor.dtype}; pass a boolean tensor as "

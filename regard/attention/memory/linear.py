@@ -114,8 +114,12 @@ class LinearState:
         hides_nothing = mask is None or (isinstance(mask, Causal) and query.shape[-2] == 1)
         if bias is not None or not hides_nothing:
             raise ValueError("a LinearState has no single pairs: it takes neither bias nor mask")
-        mapped = score.map_query(query)
-        num_axes = mapped.dim()
+        mapped, num_axes = score.map_query(query), query.dim()
+        if num_axes < self.sums.dim():
+            raise ValueError(
+                f"query must have all leading axes of its memory, {tuple(self.sums.shape[:-2])}, "
+                f"got shape {tuple(query.shape)}"
+            )
         sums = align(self.sums, num_axes)
         totals = align(self.totals.unsqueeze(-1), num_axes).squeeze(-1)
         broadcast_leading(mapped, sums, sums)

@@ -13,7 +13,7 @@ from regard.recipes.base.entry import keep_test, without_test
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import check_data_files, find_unfinished_step, read_run
+from regard.recipes.run_folder import find_unfinished_step, read_run
 from regard.settings.declare import settings
 from regard.settings.tree import settings_by_path
 from regard.system.progress import show_progress
@@ -47,7 +47,6 @@ def run(argv: list[str]) -> int:
     if not record.config.data.test:
         config = keep_test(record.config, read_run(folder).config)
         record = replace(record, config=config)
-    check_data_files(record.recipe, record.config.data)
     out = options.predictions
     check_new(out, force=options.force)
     trained = load_trained(folder, options, record)

@@ -13,7 +13,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import check_data_files, check_run_folder, read_init, read_run
+from regard.recipes.run_folder import check_run_folder, read_init, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import (
@@ -113,11 +113,8 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
-    exists = (folder / "run.json").exists()
     get_entry(run.recipe).check(run.config)
     check_run_folder(folder, run)
-    if not exists:
-        check_data_files(run.recipe, run.config.data)
     keep_freed_memory()
     announce_compiling()
     with report_slow(print_notice, "loading PyTorch"):

@@ -14,7 +14,6 @@ run without a checkpoint is replaced.
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,11 +26,11 @@ from regard.recipes.base.run import (
     ARTIFACTS,
     Init,
     Run,
+    Source,
     data_paths,
-    parameter_settings,
     training_fingerprint,
 )
-from regard.recipes.registry import NAMES, RECIPES, get_entry
+from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, hash_file, read_json
@@ -46,32 +45,6 @@ _LIMITS = ("steps", "epochs", "minutes", "patience")
 _MAX_SHOWN = 5
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """Data of a run: a file, or all files of a folder."""
-
-    path: str
-    size: int
-    modified: int
-    """Time of the last modification in nanoseconds."""
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Content:
-    """Content of run.json."""
-
-    format_version: int
-    recipe: str
-    seed: int
-    regard: str
-    created: str
-    config: dict[str, Any]
-    data: dict[str, Source]
-    """By the name of the setting: data.train, data.val.0 ..."""
-    init: Init | None = None
-
-
 def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = False) -> Run:
     """Read the run of a folder.
 
@@ -79,28 +52,31 @@ def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = F
     is_start: another run starts from it, which may be of a recipe of the package, too.
     Raises:   UserError, naming the file, if it is missing, damaged, or of another version.
     """
-    path, content = Path(folder) / _FILE, _read(folder)
-    entries = RECIPES if own is None else {own.name: own} | (RECIPES if is_start else {})
-    if content.recipe not in entries:
+    path = Path(folder) / _FILE
+    if not path.exists():
+        raise UserError(f"{folder} is not a run folder: it has no run.json")
+    content = read_json(path, dict[str, Any])
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
         raise UserError(
-            f"{path}: recipe must be one of {', '.join(entries)}, got {content.recipe!r}; a recipe "
-            f"of your own needs its Entry: regard.load(folder, recipe=ENTRY)"
+            f"{folder} was written by another version of regard (format {version}, this one reads "
+            f"{FORMAT_VERSION}): train it again"
+        )
+    run = read_json(path, Run)
+    entries = RECIPES if own is None else {own.name: own} | (RECIPES if is_start else {})
+    if run.recipe not in entries:
+        raise UserError(
+            f"{path}: recipe must be one of {', '.join(entries)}, got {run.recipe!r}; a recipe of "
+            f"your own needs its Entry: regard.load(folder, recipe=ENTRY)"
         )
     config = apply_changes(
-        entries[content.recipe].config(),
-        content.config,
+        entries[run.recipe].config(),
+        run.config,
         called=lambda name: f"{path}: config.{name}",
         complete=True,
     )
-    return Run(
-        recipe=content.recipe,
-        seed=content.seed,
-        config=config,
-        created=content.created,
-        regard=content.regard,
-        init=content.init,
-        own=own if own is not None and own.name == content.recipe else None,
-    )
+    own = own if own is not None and own.name == run.recipe else None
+    return dataclasses.replace(run, config=config, own=own)
 
 
 def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
@@ -143,34 +119,31 @@ class RunFolder:
     """Settings, with the precision `auto` replaced."""
     is_resumed: bool
     """True if the folder held this run; another one is replaced."""
-    sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
-    """Data of a run that is resumed."""
     report: dict[str, Any] | None = None
     """Report of a run that is finished, so that nothing is left to do."""
 
     def start(self, fit: Callable[[Path], None]) -> None:
         """Write run.json and, for a new run, the artifacts that `fit` writes to a folder."""
-        if self.is_resumed:
-            (self.path / _REPORT).unlink(missing_ok=True)
-            _write(self.path, self.run, self.sources)
-            return
-        unfinished = self.path / _UNFINISHED
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
+        unfinished, run = self.path / _UNFINISHED, self.run
         try:
-            fit(unfinished)
-            _write(self.path, self.run, find_sources(self.run, {}))
+            if not self.is_resumed:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir()
+                fit(unfinished)
+                data = {name: find_source(path, None) for name, path in data_paths(run).items()}
+                run = dataclasses.replace(run, data=data)
             (self.path / _REPORT).unlink(missing_ok=True)
-            shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
-            unfinished.rename(self.path / ARTIFACTS)
+            _write(self.path, run)
+            if not self.is_resumed:
+                shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
+                unfinished.rename(self.path / ARTIFACTS)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def write_report(self, report: Mapping[str, Any]) -> None:
         """Write report.json, which marks the run as finished."""
-        write_atomically(
-            self.path / _REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-        )
+        content = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.path / _REPORT, content)
 
 
 @contextmanager
@@ -187,8 +160,6 @@ def open_run_folder(
     Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or
              files of something else, or if another process trains in it.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with lock_folder(folder):
         try:
@@ -200,17 +171,9 @@ def open_run_folder(
 
 
 def check_run_folder(folder: Path, run: Run) -> None:
-    """Raise UserError as `open_run_folder`, without a look at the data and without torch."""
-    if folder.is_dir():
-        before, has_begun = _find_run(folder, run)
-        if before is not None and has_begun:
-            _check_settings(folder, before, _with_precision(run, before))
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Return True if the run has a checkpoint, its own or of a model that it trains first."""
-    patterns = ("checkpoints/step-*/state.json", "*/checkpoints/step-*/state.json")
-    return any(any(folder.glob(pattern)) for pattern in patterns)
+    """Raise UserError as `open_run_folder` for other settings; needs no torch and no data."""
+    if folder.is_dir() and (before := _find_run(folder, run)) is not None:
+        _check_settings(folder, before, _with_precision(run, before.config.train.precision))
 
 
 def find_unfinished_step(folder: Path) -> int | None:
@@ -219,21 +182,25 @@ def find_unfinished_step(folder: Path) -> int | None:
     return None if (folder / _REPORT).exists() else max(steps, default=None)
 
 
-def check_data_files(recipe: str, settings: Any) -> None:
-    """Raise UserError for a file that settings of data name and that does not exist."""
-    data = to_plain(settings)
-    if recipe not in NAMES or data.get("format") == "huggingface":
-        return  # a recipe of the user may give other meanings to these settings
-    for name, value in data.items():
-        for path in value if isinstance(value, list) else [value]:
-            is_path = name.startswith(("train", "val", "test")) and isinstance(path, str)
-            if not is_path or path.startswith("hf:") or os.path.exists(path):
-                continue
-            if path == "-":
-                raise UserError(
-                    f"{option_name(f'data.{name}')} must be a file, got - (standard input)"
-                )
-            check_file(Path(path))
+def find_source(path: str, known: Source | None) -> Source:
+    """Return the identity of a file, of all files of a folder, or of another name.
+
+    Files of the known size and time are not read again.
+    """
+    root = Path(path)
+    files = [root] if root.is_file() else []
+    if root.is_dir():
+        files = sorted(file for file in root.rglob("[!.]*") if file.is_file())
+    stats = [file.stat() for file in files]
+    size = sum(stat.st_size for stat in stats)
+    modified = max((stat.st_mtime_ns for stat in stats), default=0)
+    if known is not None and files and (known.size, known.modified) == (size, modified):
+        return known
+    if root.is_file():
+        return Source(size=size, modified=modified, sha256=hash_file(root))
+    lines = [f"{file.relative_to(root).as_posix()}\t{hash_file(file)}" for file in files] or [path]
+    content = "\n".join(lines).encode("utf-8", "surrogateescape")
+    return Source(size=size, modified=modified, sha256=hashlib.sha256(content).hexdigest())
 
 
 def _open(
@@ -242,55 +209,59 @@ def _open(
     resolve: Callable[[], Literal["float32", "bfloat16"]],
     notify: Callable[[str], None],
 ) -> RunFolder:
-    before, has_begun = _find_run(folder, run)
-    if before is None or not has_begun:
-        train = dataclasses.replace(run.config.train, precision=resolve())
-        run = dataclasses.replace(run, config=dataclasses.replace(run.config, train=train))
-        return RunFolder(path=folder, run=run, is_resumed=False)
-    run = _with_precision(run, before)
+    before = _find_run(folder, run)
+    if before is None:
+        return RunFolder(path=folder, run=_with_precision(run, resolve()), is_resumed=False)
+    run = _with_precision(run, before.config.train.precision)
     _check_settings(folder, before, run)
-    sources = _check_data(folder, run, notify)
-    run = dataclasses.replace(before, config=run.config)
+    data = _check_data(folder, before, run, notify)
     steps, made = run.config.train.steps, find_unfinished_step(folder)
     if steps is not None and made is not None and steps < made:
         raise UserError(
             f"the run in {folder} has made {made} steps, more than --train.steps {steps}"
         )
     report = None
-    if (folder / _REPORT).exists() and (folder / _WEIGHTS).exists():
+    if (folder / _REPORT).exists():
         is_same = before.config == run.config
-        if not is_same and not has_checkpoint(folder):
+        if not is_same and not _has_checkpoint(folder):
             trains = before.config.train, run.config.train
-            is_same = all(getattr(trains[0], name) == getattr(trains[1], name) for name in _LIMITS)
-            if not is_same:
+            if any(getattr(trains[0], name) != getattr(trains[1], name) for name in _LIMITS):
                 raise UserError(
                     f"the run in {folder} is finished and kept no checkpoints "
                     f"(--train.keep-finished model), so it cannot be continued; --init {folder} "
                     f"starts a new run from its parameters"
                 )
+            is_same = True
         report = read_json(folder / _REPORT, dict[str, Any]) if is_same else None
-    return RunFolder(path=folder, run=run, is_resumed=True, sources=sources, report=report)
+    run = dataclasses.replace(before, config=run.config, data=data)
+    return RunFolder(path=folder, run=run, is_resumed=True, report=report)
 
 
-def _find_run(folder: Path, run: Run) -> tuple[Run | None, bool]:
-    """Return the run in a folder, if any, and True if it has a checkpoint or parameters."""
+def _find_run(folder: Path, run: Run) -> Run | None:
+    """Return the run in a folder, if it has a checkpoint or parameters."""
     if (folder / _FILE).exists():
-        return read_run(folder, run.own), has_checkpoint(folder) or (folder / _WEIGHTS).exists()
+        before = read_run(folder, run.own)
+        return before if _has_checkpoint(folder) or (folder / _WEIGHTS).exists() else None
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if names:
         raise UserError(
             f"{folder} holds files of something else ({', '.join(names[:_MAX_SHOWN])}); choose "
             f"another folder with --run"
         )
-    return None, False
+    return None
 
 
-def _with_precision(run: Run, before: Run) -> Run:
-    """Return a run with the precision that it started with in place of `auto`."""
+def _has_checkpoint(folder: Path) -> bool:
+    """Return True if the run has a checkpoint, its own or of a model that it trains first."""
+    patterns = ("checkpoints/step-*/state.json", "*/checkpoints/step-*/state.json")
+    return any(any(folder.glob(pattern)) for pattern in patterns)
+
+
+def _with_precision(run: Run, precision: str) -> Run:
+    """Return a run with a precision in place of `auto`."""
     train = run.config.train
-    if train.precision != "auto":
-        return run
-    train = dataclasses.replace(train, precision=before.config.train.precision)
+    if train.precision == "auto":
+        train = dataclasses.replace(train, precision=precision)
     return dataclasses.replace(run, config=dataclasses.replace(run.config, train=train))
 
 
@@ -299,111 +270,39 @@ def _check_settings(folder: Path, before: Run, now: Run) -> None:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}")
     differences = find_differences(training_fingerprint(before), training_fingerprint(now))
-    if not differences:
-        return
-    given = find_differences(parameter_settings(before), parameter_settings(now))
     rows = []
-    for name, (theirs, mine) in given.items():
-        if name in differences:
-            option = option_name(name.removesuffix(".name"))
-            rows.append(f"{option} is {_format(theirs)} there and {_format(mine)} here")
-    more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
-    raise UserError(
-        f"{folder} holds a run of {now.recipe} with other settings: "
-        f"{'; '.join(rows[:_MAX_SHOWN])}{more}. Choose another folder with --run"
-    )
-
-
-def _check_data(folder: Path, run: Run, notify: Callable[[str], None]) -> dict[str, Source]:
-    """Return the data of a run that is resumed. Raises UserError if it is not that of its start."""
-    recorded = _read(folder).data
-    sources = find_sources(run, recorded)
-    for name in {**recorded, **sources}:
-        was, now = recorded.get(name), sources.get(name)
-        is_named = now is not None and not now.sha256
-        if was is None or now is None or was.sha256 != now.sha256 or (is_named and was != now):
-            raise UserError(
-                f"{option_name(name)}: {data_paths(run).get(name)} is not the data that the run in "
-                f"{folder} started with; choose another folder with --run"
-            )
-        if was.path != now.path:
-            notify(f"{name} has moved from {was.path} to {now.path}; its content is the same")
-    return sources
-
-
-def find_sources(run: Run, recorded: Mapping[str, Source]) -> dict[str, Source]:
-    """Return the training and validation data of a run by the name of its setting.
-
-    A file of the recorded size and time is not read again. Data that is gone, or is not a file,
-    such as a name at Hugging Face, is identified by its name.
-    """
-    sources = {}
-    for name, path in data_paths(run).items():
-        root, known = Path(path), recorded.get(name)
-        if not (root.is_file() or root.is_dir()):
-            if known is not None and known.path == path:
-                sources[name] = known
-            elif known is None or not known.sha256:
-                sources[name] = Source(path=path, size=0, modified=0, sha256="")
-            else:
-                check_file(root)
-            continue
-        files = _list_files(root)
-        stats = [file.stat() for file in files]
-        size = sum(stat.st_size for stat in stats)
-        modified = max((stat.st_mtime_ns for stat in stats), default=0)
-        if known is not None and (known.size, known.modified) == (size, modified):
-            sources[name] = dataclasses.replace(known, path=path)
-            continue
-        digest = hash_file(root) if files == [root] else _hash_files(root, files)
-        sources[name] = Source(path=path, size=size, modified=modified, sha256=digest)
-    return sources
-
-
-def _list_files(root: Path) -> list[Path]:
-    """Return a file, or the files of a folder and its folders, except hidden ones."""
-    files = [root]
-    if root.is_dir():
-        files = []
-        for file in sorted(root.rglob("*")):
-            is_hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
-            if file.is_file() and not is_hidden:
-                files.append(file)
-    return files
-
-
-def _hash_files(root: Path, files: list[Path]) -> str:
-    """Return the SHA-256 of the names and the content of the files of a folder."""
-    lines = [f"{file.relative_to(root).as_posix()}\t{hash_file(file)}\n" for file in files]
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _read(folder: str | Path) -> _Content:
-    path = Path(folder) / _FILE
-    if not path.exists():
-        raise UserError(f"{folder} is not a run folder: it has no run.json")
-    version = read_json(path, dict[str, Any]).get("format_version")
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{folder} was written by another version of regard (format {version}, this one reads "
-            f"{FORMAT_VERSION}): train it again"
+    for name, (theirs, mine) in differences.items():
+        rows.append(
+            f"{option_name(name.removesuffix('.name'))} is {theirs!r} there and {mine!r} here"
         )
-    return read_json(path, _Content)
+    if rows:
+        raise UserError(
+            f"{folder} holds a run of {now.recipe} with other settings: "
+            f"{'; '.join(rows[:_MAX_SHOWN])}; choose another folder with --run"
+        )
 
 
-def _write(folder: Path, run: Run, sources: Mapping[str, Source]) -> None:
-    content = _Content(
-        format_version=FORMAT_VERSION,
-        recipe=run.recipe,
-        seed=run.seed,
-        regard=run.regard,
-        created=run.created,
-        config=to_plain(run.config),
-        data=dict(sources),
-        init=run.init,
-    )
-    write_atomically(folder / _FILE, json.dumps(dataclasses.asdict(content), indent=2) + "\n")
+def _check_data(
+    folder: Path, before: Run, now: Run, notify: Callable[[str], None]
+) -> dict[str, Source]:
+    """Return the data of a run that is resumed. Raises UserError if it is not that of its start."""
+    paths, sources = data_paths(before), {}
+    for name, path in data_paths(now).items():
+        known, has_moved = before.data.get(name), paths.get(name) != path
+        is_gone = not has_moved and not Path(path).exists()
+        sources[name] = known if known and is_gone else find_source(path, known)
+        if known is None or known.sha256 != sources[name].sha256:
+            raise UserError(
+                f"{option_name(name)}: {path} is not the data that the run in {folder} started "
+                f"with; choose another folder with --run"
+            )
+        if has_moved:
+            notify(f"{name} has moved from {paths[name]} to {path}; its content is the same")
+    return sources
 
 
-def _format(value: object) -> str:
-    return "not given" if value is None else repr(value)
+def _write(folder: Path, run: Run) -> None:
+    content: dict[str, Any] = {"format_version": FORMAT_VERSION}
+    content |= dataclasses.asdict(dataclasses.replace(run, config=to_plain(run.config), own=None))
+    del content["own"]
+    write_atomically(folder / _FILE, json.dumps(content, indent=2) + "\n")

@@ -22,7 +22,7 @@ from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.load import create_recipe, load
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import RunFolder, check_data_files, open_run_folder, read_init
+from regard.recipes.run_folder import RunFolder, open_run_folder, read_init
 from regard.settings.declare import field_kinds
 from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
@@ -168,7 +168,6 @@ def train_run(
             return RunResult(report, is_interrupted=False, was_finished=True)
         if opened.is_resumed:
             notify(f"continuing the run in {folder}")
-        check_data_files(opened.run.recipe, opened.run.config.data)
         result = _fit(opened, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)

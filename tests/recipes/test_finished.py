@@ -28,10 +28,7 @@ def test_only_the_model_is_kept(small: Path) -> None:
 def test_same_command_finds_it_finished(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
     assert main(["train", "--run", str(small)]) == 0
-    output = capsys.readouterr().out
-    assert "is finished" in output
-    assert f"--init {small}" in output
-    assert "--train.steps" not in output
+    assert "is finished" in capsys.readouterr().out
     assert (
         main(["train", "--run", str(small), "--train.log-every", "3"]) == 0
     )  # affects nothing that is left to do

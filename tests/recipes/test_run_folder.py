@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ from regard.errors import UserError
 from regard.recipes import run_folder
 from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
-from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.run_folder import (
     FORMAT_VERSION,
-    find_sources,
+    find_source,
     open_run_folder,
     read_init,
     read_run,
@@ -156,7 +156,7 @@ def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:
         (tmp_path / name).write_text("long", encoding="utf-8")
     with pytest.raises(UserError, match=r"files of something else \(thesis.tex\)"):
         claim(tmp_path, make_run())
-    with pytest.raises(UserError, match="is a file, not a folder"):
+    with pytest.raises(FileExistsError, match=r"thesis\.tex"):
         claim(tmp_path / "thesis.tex", make_run())
     assert sorted(path.name for path in tmp_path.iterdir()) == [".run.json.new", "thesis.tex"]
 
@@ -176,7 +176,6 @@ DAMAGE = [
     (("recipe",), "poems", "recipe must be one of dates, translate, .*got 'poems'"),
     (("recipe",), None, "damaged: .*missing required field `recipe`"),
     (("seed",), "one", "damaged: Expected `int`, got `str` - at `\\$.seed`"),
-    (("config",), [], "damaged: Expected `object`, got `array` - at `\\$.config`"),
     (("config", "model", "core", "layers"), None, "config.model.core.layers is missing"),
     (("config", "model", "core", "layers"), "x", "config.model.core.layers must be a whole number"),
     (
@@ -245,40 +244,32 @@ def test_run_that_never_started_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def texts(folder: Path, text: str) -> Run:
-    """Return a run that reads two files and a folder."""
-    (folder / "images" / "a").mkdir(parents=True)
-    for name in ("train.tsv", "val.tsv", "images/a/1.png", "images/.hidden"):
-        (folder / name).write_text(text)
-    data = {"train": str(folder / "train.tsv"), "val": str(folder / "val.tsv")}
-    config = apply_changes(TranslateRunConfig(), {"data": data}, called=str)
-    return Run(recipe="translate", seed=1, config=config)
-
-
 def test_data_is_identified_by_size_time_and_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = texts(tmp_path, "a b\n")
-    sources = find_sources(run, {})
-    assert sources.keys() == {"data.train", "data.val"}
-    assert sources["data.train"].sha256 == hashlib.sha256(b"a b\n").hexdigest()
+    path = tmp_path / "train.tsv"
+    path.write_text("a b\n")
+    before = find_source(str(path), None)
+    assert (before.size, before.sha256) == (4, hashlib.sha256(b"a b\n").hexdigest())
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "hash_file", lambda _: pytest.fail("read again"))
-        assert find_sources(run, sources) == sources
-    (tmp_path / "val.tsv").touch()
-    assert find_sources(run, sources)["data.val"].sha256 == sources["data.val"].sha256
-    (tmp_path / "val.tsv").write_text("b a\n")
-    assert find_sources(run, sources)["data.val"].sha256 != sources["data.val"].sha256
+        assert find_source(str(path), before) == before
+    os.utime(path, ns=(1, 1))
+    assert find_source(str(path), before).sha256 == before.sha256
+    path.write_text("b a\n")
+    assert find_source(str(path), before).sha256 != before.sha256
 
 
 def test_folder_of_data_is_identified_by_the_names_and_content_of_its_files(tmp_path: Path) -> None:
-    texts(tmp_path, "a")
-    config = apply_changes(
-        ImagesRunConfig(), {"data": {"train": str(tmp_path / "images")}}, called=str
-    )
-    run = Run(recipe="images", seed=1, config=config)
-    before = find_sources(run, {})
-    (tmp_path / "images" / ".hidden").write_text("b")
-    assert find_sources(run, {})["data.train"].sha256 == before["data.train"].sha256
-    (tmp_path / "images" / "a" / "1.png").rename(tmp_path / "images" / "a" / "2.png")
-    assert find_sources(run, {})["data.train"].sha256 != before["data.train"].sha256
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_text("a")
+    before = find_source(str(tmp_path), None)
+    (tmp_path / "a" / ".hidden").write_text("b")
+    assert find_source(str(tmp_path), None).sha256 == before.sha256
+    (tmp_path / "a" / "1.png").rename(tmp_path / "a" / "2.png")
+    assert find_source(str(tmp_path), None).sha256 != before.sha256
+
+
+def test_other_names_identify_themselves() -> None:
+    names = ["hf:user/films", "hf:user/films#validation"]
+    assert len({find_source(name, None).sha256 for name in names}) == 2

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from regard import __version__
-from regard.recipes.base.entry import Entry
 from regard.settings.tree import to_plain
 
 ARTIFACTS = "artifacts"
@@ -22,8 +21,18 @@ class Init:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Identity of data: of a file, or of all files of a folder."""
+
+    size: int
+    modified: int
+    """Time of the last modification in nanoseconds."""
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """Content of run.json: recipe, seed and settings of a run."""
+    """Content of run.json: recipe, seed and settings of a run, and its data."""
 
     recipe: str
     seed: int
@@ -36,47 +45,40 @@ class Run:
     """Version of regard that started it."""
     init: Init | None = None
     """Run whose parameters it started from, if any."""
-    own: Entry | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Entry of a recipe that the caller passed instead of a name; run.json does not hold it."""
+    data: dict[str, Source] = dataclasses.field(default_factory=dict)
+    """Training and validation data of a run that started, by the name of its setting."""
+    own: Any = dataclasses.field(default=None, compare=False, repr=False)
+    """`Entry` of a recipe that the caller passed instead of a name; run.json does not hold it."""
 
 
 def training_fingerprint(run: Run) -> dict[str, Any]:
-    """Return the settings that affect the parameters, as JSON; for paths of data, only their
-    number."""
-    settings = parameter_settings(run)
-    return settings | {
-        "data": {
-            name: len(_paths(name, value)) or value for name, value in settings["data"].items()
-        }
-    }
-
-
-def data_paths(run: Run) -> dict[str, str]:
-    """Return the paths of training and validation data by the names of their settings: data.train,
-    data.train.0, ..."""
-    data = to_plain(run.config)["data"]
-    return {key: path for name in data for key, path in _paths(name, data[name]).items()}
-
-
-def parameter_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that affect the parameters, with the paths of data.
+    """Return the settings that affect the parameters, as JSON; of paths of data, their number.
 
     How bad lines are handled is not among them: the same data was read with `error` only if it has
     no bad line, and is refused with `error` if it has one.
     """
-    training = run.config.train.training_fingerprint()
-    settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}
-    settings |= {} if run.init is None else {"init": run.init.weights}
-    unused = ("test", "on_bad")
-    settings["data"] = {
-        name: value for name, value in settings["data"].items() if not name.startswith(unused)
-    }
-    return {name: value for name, value in settings.items() if name != "decode"}
+    settings = to_plain(run.config)
+    settings.pop("decode", None)
+    settings |= {"seed": run.seed, "train": run.config.train.training_fingerprint()}
+    if run.init is not None:
+        settings["init"] = run.init.weights
+    data = {}
+    for name, value in settings["data"].items():
+        if not name.startswith(("test", "on_bad")):
+            data[name] = len(_paths(name, value)) or value
+    return settings | {"data": data}
+
+
+def data_paths(run: Run) -> dict[str, str]:
+    """Return the training and validation data by the name of its setting: data.train, data.val.0"""
+    paths = {}
+    for name, value in to_plain(run.config.data).items():
+        paths |= _paths(name, value)
+    return paths
 
 
 def _paths(name: str, value: Any) -> dict[str, str]:
-    """Return the paths in a data setting, which holds a path, a list of paths, or something
-    else."""
+    """Return the paths in a setting, which holds a path, a list of paths, or something else."""
     if not name.startswith(("train", "val")):
         return {}
     if isinstance(value, list) and all(isinstance(path, str) for path in value):

@@ -58,6 +58,14 @@ class DescribedImages(Protocol):
     def origin(self) -> str:
         """Description of the source, for messages."""
 
+    @property
+    def skipped(self) -> Sequence[str]:
+        """Reason for each line or image that was left out."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices about the data, a line each."""
+
     def epoch(self, number: int) -> range:
         """Return the indices of the images of an epoch."""
         ...
@@ -216,9 +224,9 @@ def read_training_captions(
 ) -> tuple[CaptionedImages, CaptionedImages]:
     """Read the training and validation captions: those of the config, or a split of training."""
     assert config.train is not None
-    train = read_captions(config.train, config.train_images, config)
+    train = read_captions(config.train, config.train_images or config.images, config)
     if config.val is not None:
-        return train, read_captions(config.val, config.val_images, config)
+        return train, read_captions(config.val, config.val_images or config.images, config)
     parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
     val = tuple(train.items[i] for i in parts.val)
     return (

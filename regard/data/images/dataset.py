@@ -56,6 +56,11 @@ class ImageDataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def values(self) -> NDArray[np.uint8]:
+        """The pixels, named as in other data sets."""
+        return self.pixels
+
     def where(self, index: int) -> str:
         """Return the location of an image, for messages."""
         return self.locations[index]

@@ -55,19 +55,12 @@ def patch_axis(reader: ImageReader) -> Axis:
 def prepare_pixels(
     inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]
 ) -> Prepared:
-    """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images
-    of this shape.
-
-    inputs: as of `to_image`, of any size.
-    Raises: UserError naming the input.
-    """
+    """Return inputs (see `to_image`) as pixels of a run's shape (channels, height, width)."""
     prepared, (channels, height, width) = Prepared(len(inputs)), shape
     for owner, given in enumerate(inputs):
         where = f"input {first + owner}"
-        image = to_image(given, where)
-        prepared.add(
-            owner, to_image_array(image, data, (channels, height, width), where, resizes=True)
-        )
+        image, size = to_image(given, where), (channels, height, width)
+        prepared.add(owner, to_image_array(image, data, size, where, resizes=True))
     return prepared
 
 
@@ -91,20 +84,15 @@ def to_image(given: Any, where: str) -> PillowImage:
     if isinstance(given, PillowImage):
         return prepare_image(given, where)
     if not isinstance(given, np.ndarray):
-        raise UserError(
-            f"{where}: expected an image file, a Pillow image or an array, got "
-            f"{type(given).__name__}"
-        )
+        kind = type(given).__name__
+        raise UserError(f"{where}: expected an image file, a Pillow image or an array, got {kind}")
     array = given
     if array.ndim == 3 and array.shape[2] not in _CHANNELS and array.shape[0] in (1, 3):
         array = array.transpose(1, 2, 0)
     is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _CHANNELS)
     if given.dtype != np.uint8 or not is_image or 0 in array.shape:
-        expected = "(height, width) or (height, width, 1, 3 or 4 channels)"
-        raise UserError(
-            f"{where}: pixels must be bytes (uint8) of {expected}, got {given.dtype} of "
-            f"{given.shape}"
-        )
+        expected = "uint8 of (height, width) or (height, width, 1, 3 or 4 channels)"
+        raise UserError(f"{where}: expected {expected}, got {given.dtype} of {given.shape}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     return prepare_image(fromarray(np.ascontiguousarray(array)), where)

@@ -49,8 +49,7 @@ class Box(NamedTuple):
 
 
 class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
-    """Recipe of object detection in images. A row is an image at the size of the model's input, and
-    its scale."""
+    """Recipe of object detection in images. A row is a resized image with its frame."""
 
     metric = "ap"
     unit = "images"
@@ -91,9 +90,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def model(self) -> Model:
         data, config = self.config.data, self.config.model
-        shape = (3, data.height, data.width)
         reader = ImageReader(
-            shape,
+            (3, data.height, data.width),
             config.core.width,
             downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
@@ -106,16 +104,17 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Images]) -> dict[str, Any]:
         """Return AP, AP50, AP75, AR and the metrics of each class."""
-        batches: BoxBatches = dataset.targets
-        boxes = [item.boxes for item in batches.data.items]
-        found, names = self.detect_all(inference, batches), self.labels.names
+        batches, data, names = dataset.targets, self.config.data, self.labels.names
         scores = average_precision(
-            found, boxes, batches.classes, names, threshold=self.config.threshold
+            self.detect_all(inference, batches),
+            [item.boxes for item in dataset.data.items],
+            batches.classes,
+            names,
+            threshold=self.config.threshold,
         )
-        size = f"{self.config.data.width} x {self.config.data.height}"
         metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
-        signature = f"{metric}, input size {size}, classes {', '.join(names)}"
-        return scores | {"signature": signature}
+        size = f"input size {data.width} x {data.height}"
+        return scores | {"signature": f"{metric}, {size}, classes {', '.join(names)}"}
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
@@ -126,23 +125,18 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor, frames: Sequence[Frame]) -> list[Detections]:
         predictions = model(source.to(device_of(model)))
-        (score, label, region), order = predictions.best(), predictions.order()
+        scores, classes, regions = predictions.best()
+        order = predictions.order().cpu().numpy()
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
-        region = (region.float().cpu() * sides).double().numpy()
-        corners = np.concatenate(
-            (region[..., :2] - region[..., 2:] / 2, region[..., :2] + region[..., 2:] / 2), -1
-        )
+        regions = (regions.float().cpu() * sides).double().numpy()
+        middles, halves = regions[..., :2], regions[..., 2:] / 2
+        corners = np.concatenate((middles - halves, middles + halves), -1)
         detections = []
         for i, frame in enumerate(frames):
             ends = (corners[i] / frame.scale).clip(0, [frame.width, frame.height] * 2)
             boxes = np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1)
-            parts = (
-                score[i].double().cpu().numpy(),
-                label[i].cpu().numpy(),
-                boxes,
-                order[i].cpu().numpy(),
-            )
-            detections.append(Detections(*parts))
+            scores_of, classes_of = scores[i].double().cpu().numpy(), classes[i].cpu().numpy()
+            detections.append(Detections(scores_of, classes_of, boxes, order[i]))
         return detections
 
     def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:

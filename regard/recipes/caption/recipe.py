@@ -78,25 +78,28 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def load(self, split: str) -> Dataset[DescribedImages]:
         data = self.config.data
         if split == "test" and data.test is not None:
-            folder = data.test_images or data.images
-            images = read_captions(data.test, folder, data)
+            images = read_captions(data.test, data.test_images or data.images, data)
         elif data.train is None:
             images = CaptionedShapes(split, self.run.seed, data)
         else:
             images = self._splits[split == "val"]
         return _to_dataset(images)
 
+    @cached_property
+    def _splits(self) -> tuple[CaptionedImages, CaptionedImages]:
+        return read_training_captions(self.config.data, seed=self.run.seed)
+
     def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:
-        """Drop the images whose captions are too long."""
-        images, on_bad = dataset.data, self.config.data.on_bad
+        """Drop the captions that are too long."""
+        images = dataset.data
         if not isinstance(images, CaptionedImages):
             return dataset
-        limit = self.config.caption_limit
-        return _to_dataset(
-            images.limit_length(
-                lambda text: len(self.tokenizer.encode(text)), most=limit, on_bad=on_bad
-            )
+        images = images.limit_length(
+            lambda text: len(self.tokenizer.encode(text)),
+            most=self.config.caption_limit,
+            on_bad=self.config.data.on_bad,
         )
+        return _to_dataset(images)
 
     def fit(self, train: Dataset[DescribedImages]) -> dict[str, Any]:
         images = train.data
@@ -119,14 +122,16 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             downsampling_layers=self.config.stem_layers,
             dropout=config.dropout,
         )
-        smoothing = self.config.train.label_smoothing
-        return build_captioner(config, reader, vocab=len(self.tokenizer), label_smoothing=smoothing)
+        return build_captioner(
+            config,
+            reader,
+            vocab=len(self.tokenizer),
+            label_smoothing=self.config.train.label_smoothing,
+        )
 
     def describe(self) -> str:
-        data = self.config.data
-        return (
-            f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
-        )
+        data, words = self.config.data, f"{len(self.tokenizer):,} {self.tokenizer.noun}"
+        return f"images of {data.width} x {data.height}; {words}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
@@ -137,21 +142,22 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        """Return BLEU with its signature, exact matches, nll and perplexity per token, and samples.
+        """Return BLEU, exact matches, nll and perplexity per token, and samples.
 
         limit: describe only the first so many images; the loss is computed over all captions.
         """
         images, scorer, decode = dataset.data, Bleu(self.config.bleu), self.config.decode
-        decoding, indices = self.change({"n_best": 1}), [*images.epoch(0)][:limit]
+        decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []
         for rows in track(plan_by_count(indices, _ROWS), "images", len(indices)):
-            pixels = [images.pixels(i) for i in indices[rows.start : rows.stop]]
+            pixels = [images.pixels(indices[i]) for i in rows]
             for best, *_ in decoding.forward(inference, pixels):
                 outputs.append(self.tokenizer.decode(best.tokens))
         references = [images.captions(i) for i in indices]
         nll, samples = self._loss_per_token(inference.model, images), []
-        for i, output, own in [*zip(indices, outputs, references, strict=True)][:_SAMPLES]:
-            samples.append({"source": images.name(i), "output": output, "reference": own[0]})
+        for i, output in zip(indices[:_SAMPLES], outputs, strict=False):
+            reference = images.captions(i)[0]
+            samples.append({"source": images.name(i), "output": output, "reference": reference})
         return {
             self.metric: scorer.score(outputs, references),
             "exact_match": ExactMatch().score(outputs, references),
@@ -233,8 +239,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def _teacher_inputs(
         model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
     ) -> tuple[Tensor, Padded]:
-        """Return the image and the best caption of a row, with EOS if it is finished, as inputs of
-        the model."""
+        """Return the image and the best caption of a row as inputs of the model."""
         end = [EOS] if output[0].finished else []
         target = pad([[BOS, *output[0].tokens, *end]]).to(device_of(model))
         return stack_images([prepared.rows[row]]).to(device_of(model)), target
@@ -250,24 +255,19 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         pairs, total, count = batches.pairs(), 0.0, 0
         with torch.no_grad():
             for rows in plan_by_count(pairs, _ROWS):
-                loss = model.loss(
-                    batches.collate_pairs(pairs[rows.start : rows.stop]).to(device_of(model))
-                )
+                batch = batches.collate_pairs(pairs[rows.start : rows.stop])
+                loss = model.loss(batch.to(device_of(model)))
                 total, count = total + float(loss.nll), count + loss.count
         return total / count
 
-    @cached_property
-    def _splits(self) -> tuple[CaptionedImages, CaptionedImages]:
-        return read_training_captions(self.config.data, seed=self.run.seed)
-
 
 def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:
-    indices, notes = images.epoch(0), ()
-    if isinstance(images, CaptionedImages):
-        skipped = describe_skipped(images.origin, "lines or images", images.skipped)
-        notes = (*skipped, *images.notices)
-    count = len(indices)
-    inputs = View(count, lambda i: images.pixels(indices[i]))
-    references = View(count, lambda i: images.captions(indices[i])[0])
-    names = View(count, lambda i: images.name(indices[i]))
-    return Dataset(images, images.origin, inputs, references, names, notes)
+    indices, skipped = images.epoch(0), images.skipped
+    return Dataset(
+        images,
+        images.origin,
+        inputs=View(len(indices), lambda i: images.pixels(indices[i])),
+        references=View(len(indices), lambda i: images.captions(indices[i])[0]),
+        names=View(len(indices), lambda i: images.name(indices[i])),
+        notes=(*describe_skipped(images.origin, "lines or images", skipped), *images.notices),
+    )

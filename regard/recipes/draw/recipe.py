@@ -1,8 +1,8 @@
 """Recipe `draw`: text-to-image generation as a sequence of codes, scored by a classifier.
 
-    image -> autoencoder -> grid of codes                    trained first, on the canvases alone
-    text  -> core -> codes, row by row                       the encoder-decoder of the text-to-text
-    recipes codes -> decoder of the autoencoder -> image
+    image -> autoencoder -> grid of codes             trained first, on the canvases alone
+    text  -> core -> codes, row by row                the encoder-decoder of text-to-text recipes
+    codes -> decoder of the autoencoder -> image
 
 Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes); ho2022
         (classifier-free guidance).
@@ -59,11 +59,11 @@ from regard.training.seeds import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ROWS = 256
+_ENDINGS = (".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
 class Drawing(NamedTuple):
-    """Generated image (channels, height, width) or its path, and the mean log-probability of its
-    codes."""
+    """Generated image (channels, height, width) or its path, and mean log p of its codes."""
 
     image: Any
     score: float
@@ -86,23 +86,22 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def load(self, split: str) -> Dataset[CanvasDataset]:
         data = self.config.data
         if split == "test":
+            if hasattr(self, "autoencoder"):
+                labels, shape = self.labels, self.autoencoder.shape
+            else:  # before anything is learned
+                labels, shape = self._splits[2], self._splits[0].shape
             canvases = load_test_canvases(
-                data.test, data, seed=self.run.seed, **self._canvas_settings
+                data.test, data, seed=self.run.seed, labels=labels, shape=shape
             )
         else:
-            train, val, _ = self._splits
-            canvases = val if split == "val" else train
+            canvases = self._splits[split == "val"]
         indices = canvases.epoch(0)
         inputs = View(len(indices), lambda i: canvases.text(indices[i]))
         return Dataset(canvases, canvases.origin, inputs, notes=tuple(canvases.left_out()))
 
-    @property
-    def _canvas_settings(self) -> dict[str, Any]:
-        """Classes and shape of the canvases: those that were learned, or of the training data
-        before that."""
-        if hasattr(self, "autoencoder"):
-            return {"labels": self.labels, "shape": self.autoencoder.shape}
-        return {"labels": self._splits[2], "shape": self._splits[0].shape}
+    @cached_property
+    def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+        return load_training_canvases(self.config.data, seed=self.run.seed)
 
     def fit(self, train: Dataset[CanvasDataset]) -> dict[str, Any]:
         canvases, labels = train.data, self._splits[2]
@@ -127,36 +126,34 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
-        self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
         self.autoencoder = load_autoencoder(folder.parent, self.config)
-        self.classifier = (
-            CellClassifier.load(folder.parent, self.config) if self.labels is not None else None
-        )
+        self.labels, self.classifier = None, None
+        if (folder / _LABELS).exists():
+            self.labels = Labels.load(folder / _LABELS)
+            self.classifier = CellClassifier.load(folder.parent, self.config)
 
     def batches(self) -> TokenBatches:
-        limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
+        train, dropout = self.train, self.config.caption_dropout
         return TokenBatches(
-            lambda epoch: self.encode_drawings(
-                self.train.data, epoch=epoch, caption_dropout=self.config.caption_dropout
-            ),
-            **limit,
-            origin=self.train.origin,
+            lambda epoch: self.encode_drawings(train.data, epoch=epoch, caption_dropout=dropout),
+            batch_tokens=self.config.train.batch_tokens,
+            seed=self.run.seed,
+            origin=train.origin,
         )
 
     def encode_drawings(
         self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0
     ) -> EncodedPairs:
-        """Return the ids of an epoch's texts, a fraction `caption_dropout` of them empty, and of
-        their codes."""
+        """Return the ids of the texts of an epoch, some of them empty, and of their codes."""
         indices = list(drawings.epoch(epoch))
         stream = np.random.PCG64(np.random.SeedSequence((self.run.seed, 7, epoch)))
         is_dropped = stream.random_raw(len(indices)) / 2.0**64 < caption_dropout
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
-        codes = encode_canvases(self.autoencoder, drawings, indices)
-        return EncodedPairs.from_sequences(
-            sources, ([len(SPECIALS) + code for code in row] for row in codes)
-        )
+        targets = []
+        for codes in encode_canvases(self.autoencoder, drawings, indices):
+            targets.append([len(SPECIALS) + code for code in codes])
+        return EncodedPairs.from_sequences(sources, targets)
 
     def model(self) -> Model:
         return build(
@@ -168,8 +165,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         )
 
     def describe(self) -> str:
-        rows, columns = self.autoencoder.grid
-        return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codebook_size}"
+        (rows, columns), size = self.autoencoder.grid, self.config.autoencoder.codebook_size
+        return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {size}"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[CanvasDataset]) -> dict[str, Any]:
         """Return all metrics of canvases with texts."""
@@ -196,8 +193,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         seeds: Sequence[int],
         trace: Trace | None = None,
     ) -> tuple[Tensor, list[float]]:
-        """Sample codes (texts, positions) for texts as ids; return also their mean
-        log-probabilities."""
+        """Sample codes (texts, positions) for texts as ids; return also their mean log p."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
             if trace is not None:
@@ -306,10 +302,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
-    @cached_property
-    def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
-        return load_training_canvases(self.config.data, seed=self.run.seed)
-
 
 def _to_answer(drawings: list[Any]) -> Answer:
     """Return images, or their paths once they are saved, with their scores."""
@@ -321,29 +313,24 @@ def _to_answer(drawings: list[Any]) -> Answer:
 def drawing_paths(
     texts: Sequence[str], out: Path | None, *, first: int, count: int
 ) -> list[list[Path]]:
-    """Return the paths for drawings: `out`, or the text with dashes and .png; with numbers if there
-    are several.
+    """Return the paths for drawings: `out`, or the text with dashes and .png.
+
+    The names have numbers if there are several.
 
     Raises: UserError if the suffix is not a supported image format.
     """
-    if out is not None and out.suffix.lower() not in (
-        ".png",
-        ".bmp",
-        ".gif",
-        ".webp",
-        ".tif",
-        ".tiff",
-    ):
-        raise UserError(f"{out}: images can be saved as .png, .bmp, .gif, .webp or .tiff")
+    if out is not None and out.suffix.lower() not in _ENDINGS:
+        raise UserError(f"{out}: images can be saved as {', '.join(_ENDINGS)}")
     rows = []
     for number, text in enumerate(texts, start=first):
-        stem = re.sub(r"[^\w]+", "-", text.strip()).strip("-")[:60] or "drawing"
-        path = Path(f"{stem}.png") if out is None else out
-        parts = [str(number)] if len(texts) > 1 or first > 1 else []
-        names = [
-            "-".join([path.stem, *parts, *([str(rank)] if count > 1 else [])])
-            for rank in range(1, count + 1)
-        ]
+        path = out
+        if path is None:
+            stem = re.sub(r"[^\w]+", "-", text.strip()).strip("-")[:60]
+            path = Path(f"{stem or 'drawing'}.png")
+        stem = path.stem
+        if len(texts) > 1 or first > 1:
+            stem = f"{stem}-{number}"
+        names = [f"{stem}-{rank}" for rank in range(1, count + 1)] if count > 1 else [stem]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
 

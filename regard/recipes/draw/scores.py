@@ -2,11 +2,10 @@
 real canvases.
 
     prompt_accuracy                  percentage of drawings with exactly the items of the text, in
-    the right arrangement
+                                     the right arrangement
     item_recall                      percentage of the requested items that are recognized
     prompt_accuracy_real             prompt_accuracy of the real canvases of these texts
-    prompt_accuracy_reconstructed    the same after the autoencoder: upper bounds, given the errors
-    of the classifier
+    prompt_accuracy_reconstructed    the same after the autoencoder; both are upper bounds
 
 Cells are classified one by one; if a text states no arrangement, items may be in any cell.
 """
@@ -19,15 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.batches import EncodedPairs
 from regard.data.embedded.scenes import NOTHING, CanvasDataset, DrawnScene, SceneDataset
 from regard.data.embedded.sentences import describe_items
-from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.model import Model
 from regard.recipes.base.scoring import loss_per_token
-from regard.recipes.draw.stages import CellClassifier, encode_canvases, reconstruct
+from regard.recipes.draw.stages import (
+    CellClassifier,
+    autoencoder_scores,
+    encode_canvases,
+    reconstruct,
+)
 
 _SAMPLES = 5
 
@@ -38,22 +41,10 @@ def loss_scores(
     drawings: CanvasDataset,
     encoded: Callable[[CanvasDataset], EncodedPairs],
 ) -> dict[str, float]:
-    """Return nll and perplexity of the codes given the texts, and the autoencoder's error and code
-    usage."""
-    indices = list(drawings.epoch(0))
-    codes = torch.tensor(encode_canvases(autoencoder, drawings, indices))
-    pixels = np.stack([drawings.canvas(i) for i in indices])
+    """Return nll and perplexity of the codes given the texts, and scores of the autoencoder."""
     nll = loss_per_token(model, encoded(drawings))
-    used, perplexity = usage(codes, len(autoencoder.codebook.cluster_sizes))
-    return {
-        "nll": nll,
-        "perplexity": math.exp(min(nll, 100.0)),
-        "mse": float(
-            np.square((reconstruct(autoencoder, codes).astype(np.float64) - pixels) / 255).mean()
-        ),
-        "codes_used": used,
-        "code_perplexity": perplexity,
-    }
+    perplexity = math.exp(min(nll, 100.0))
+    return {"nll": nll, "perplexity": perplexity, **autoencoder_scores(autoencoder, drawings)}
 
 
 def drawing_scores(
@@ -62,30 +53,32 @@ def drawing_scores(
     autoencoder: QuantizedAutoencoder,
     drawn: NDArray[np.uint8],
 ) -> dict[str, Any]:
-    """Return the scores of drawings (count, channels, height, width) for the scenes' texts, and a
-    few samples."""
+    """Return the scores of drawings for the texts of scenes, by class too, and a few samples."""
     indices = list(scenes.epoch(0))
     references = [scenes.scene(i) for i in indices]
     real = np.stack([scenes.canvas(i) for i in indices])
-    codes: Tensor = torch.tensor(encode_canvases(autoencoder, scenes, indices))
-    reconstructed = reconstruct(autoencoder, codes)
-    recognized_items = classifier.classify_cells(drawn)
-    by_class = _count_by_class(references, recognized_items)
-    requested, recognized = (sum(counts[i] for counts in by_class.values()) for i in (0, 1))
-    rows = list(zip(references, recognized_items, strict=True))[:_SAMPLES]
+    codes = torch.tensor(encode_canvases(autoencoder, scenes, indices))
+    reconstructed = classifier.classify_cells(reconstruct(autoencoder, codes))
+    found = classifier.classify_cells(drawn)
+    recalls, all_requested, all_recognized = {}, 0, 0
+    for number, (requested, recognized) in sorted(_count_by_class(references, found).items()):
+        recalls[scenes.names[number]] = 100 * recognized / requested
+        all_requested += requested
+        all_recognized += recognized
+    samples = []
+    for scene, items in zip(references[:_SAMPLES], found, strict=False):
+        # A correct drawing is described by its text.
+        is_right = scene.matches(items)
+        output = scene.text if is_right else describe_canvas(items, scenes.names)
+        samples.append({"source": scene.text, "output": output, "reference": scene.text})
     return {
-        "prompt_accuracy": _percent_correct(references, recognized_items),
-        "item_recall": 100 * recognized / requested,
+        "prompt_accuracy": _percent_correct(references, found),
+        "item_recall": 100 * all_recognized / all_requested,
         "prompt_accuracy_real": _percent_correct(references, classifier.classify_cells(real)),
-        "prompt_accuracy_reconstructed": _percent_correct(
-            references, classifier.classify_cells(reconstructed)
-        ),
+        "prompt_accuracy_reconstructed": _percent_correct(references, reconstructed),
         "classifier_accuracy": classifier.accuracy(scenes),
-        "by_class": {
-            scenes.names[number]: 100 * recognized / requested
-            for number, (requested, recognized) in sorted(by_class.items())
-        },
-        "samples": [_sample(scene, items, scenes.names) for scene, items in rows],
+        "by_class": recalls,
+        "samples": samples,
     }
 
 
@@ -95,16 +88,9 @@ def describe_canvas(items: Sequence[int], names: Sequence[str]) -> str:
     return describe_items(present) if present else "nothing"
 
 
-def _percent_correct(
-    references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]
-) -> float:
-    return (
-        100
-        * sum(
-            scene.matches(items) for scene, items in zip(references, recognized_items, strict=True)
-        )
-        / len(references)
-    )
+def _percent_correct(scenes: Sequence[DrawnScene], found: Sequence[tuple[int, ...]]) -> float:
+    correct = [scene.matches(items) for scene, items in zip(scenes, found, strict=True)]
+    return 100 * sum(correct) / len(correct)
 
 
 def _count_by_class(
@@ -115,16 +101,7 @@ def _count_by_class(
     for scene, items in zip(references, recognized_items, strict=True):
         requested, recognized = Counter(scene.items), Counter(items)
         for number in requested.keys() - {NOTHING}:
-            before = counts.get(number, (0, 0))
-            counts[number] = (
-                before[0] + requested[number],
-                before[1] + min(requested[number], recognized[number]),
-            )
+            before, found = counts.get(number, (0, 0))
+            right = min(requested[number], recognized[number])
+            counts[number] = before + requested[number], found + right
     return counts
-
-
-def _sample(reference: DrawnScene, items: tuple[int, ...], names: Sequence[str]) -> dict[str, str]:
-    """Return a text and a description of its drawing, which is the text itself if the drawing is
-    correct."""
-    output = reference.text if reference.matches(items) else describe_canvas(items, names)
-    return {"source": reference.text, "output": output, "reference": reference.text}

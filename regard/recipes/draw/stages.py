@@ -1,9 +1,8 @@
 """Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a
 classifier of drawings.
 
-    RUN/autoencoder/     checkpoints and logs as of any training; model.safetensors has its
-    parameters RUN/autoencoder.json shape of the canvases, and metrics; written last, when the
-    training is finished RUN/classifier/, RUN/classifier.json    the same of the classifier
+    RUN/autoencoder/, RUN/classifier/            checkpoints, logs and parameters of a training
+    RUN/autoencoder.json, RUN/classifier.json    shape of the images, and metrics; written last
 
 The classifier is independent of the other models and their outputs: it is trained to classify the
 images of the training split, with an additional class for empty cells (black, with a little noise).
@@ -25,6 +24,7 @@ from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.recipes.base.run import Run, training_fingerprint
+from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.training.config import TrainConfig
@@ -57,11 +57,8 @@ class CanvasBatches(BatchesByCount):
         return np.array(self.drawings.epoch(epoch))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
-        """Return their pixels in [0, 1]."""
-        pixels = np.stack([self.drawings.canvas(i) for i in indices])
-        return Batch(
-            torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices)
-        )
+        pixels = torch.from_numpy(_stack(self.drawings, indices)).float() / 255
+        return Batch(pixels, torch.zeros(len(indices)), tuple(indices))
 
 
 @torch.no_grad()
@@ -71,27 +68,32 @@ def encode_canvases(
     """Return the codes of canvases, row by row."""
     codes: list[list[int]] = []
     for i in range(0, len(indices), _ROWS):
-        pixels = np.stack([drawings.canvas(index) for index in indices[i : i + _ROWS]])
+        pixels = _stack(drawings, indices[i : i + _ROWS])
         codes += model.encode(_to_tensor(pixels, model)).flatten(1).tolist()
     return codes
 
 
 @torch.no_grad()
 def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
-    """Return the canvases (count, channels, height, width) of codes (count, positions), given row
-    by row."""
-    device = next(model.parameters()).device
-    parts = [
-        model.decode(part.to(device).unflatten(1, model.grid))
-        .float()
-        .clamp(0, 1)
-        .mul(255)
-        .round()
-        .byte()
-        .cpu()
-        for part in codes.split(_ROWS)
-    ]
+    """Return the canvases (count, channels, height, width) of codes (count, positions)."""
+    parts = []
+    for part in codes.split(_ROWS):
+        pixels = model.decode(part.to(device_of(model)).unflatten(1, model.grid))
+        parts.append(pixels.float().clamp(0, 1).mul(255).round().byte().cpu())
     return torch.cat(parts).numpy()
+
+
+def autoencoder_scores(model: QuantizedAutoencoder, drawings: CanvasDataset) -> dict[str, float]:
+    """Return the squared error of an autoencoder, and the use of its codes."""
+    indices = drawings.epoch(0)
+    codes = torch.tensor(encode_canvases(model, drawings, indices))
+    used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
+    difference = reconstruct(model, codes).astype(np.float64) - _stack(drawings, indices)
+    return {
+        "mse": float(np.square(difference / 255).mean()),
+        "codes_used": used,
+        "code_perplexity": perplexity,
+    }
 
 
 def train_autoencoder(
@@ -101,38 +103,21 @@ def train_autoencoder(
     notify: Callable[[str], None],
 ) -> None:
     """Train the autoencoder on the training canvases, unless that is done."""
-    config, (train, val) = _config(run), drawings
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
+    config, (train, val) = run.config, drawings
     torch.manual_seed(derive_seed(run.seed, 1))
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
-    notify(
-        f"training the autoencoder first: canvases of {_format_shape(train.shape)} to "
-        f"{_format_shape(model.grid)} codes"
-    )
-    indices = list(val.epoch(0))
-
-    def measure(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, QuantizedAutoencoder)
-        codes = torch.tensor(encode_canvases(model, val, indices))
-        pixels = np.stack([val.canvas(i) for i in indices])
-        used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
-        difference = reconstruct(model, codes).astype(np.float64) - pixels
-        return {
-            "mse": float(np.square(difference / 255).mean()),
-            "codes_used": used,
-            "code_perplexity": perplexity,
-        }
-
-    batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
-    settings = _settings(config, steps=config.autoencoder_steps, lr=config.autoencoder_lr)
+    sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
+    notify(f"training the autoencoder first: canvases of {sizes}")
     metrics = _train_stage(
         folder / _AUTOENCODER,
         run,
         model,
-        batches,
-        settings=settings,
-        measure=measure,
+        CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2)),
+        steps=config.autoencoder_steps,
+        lr=config.autoencoder_lr,
+        measure=lambda model: autoencoder_scores(model, val),
         metric="mse",
         maximize=False,
     )
@@ -154,109 +139,72 @@ def train_classifier(
     notify: Callable[[str], None],
 ) -> None:
     """Train the classifier on the images of the training split, unless that is done."""
-    config, (train, val) = _config(run), drawings
     if (folder / f"{_CLASSIFIER}.json").exists():
         return
+    config, (train, val) = run.config, drawings
+    shape, classes = image_shape(train.images), len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
-    shape = image_shape(train.images)
-    model = _build_classifier(shape, len(train.names), label_smoothing=0.1)
-    size = _format_shape(shape)
+    model = ConvolutionalClassifier(shape, classes + 1, label_smoothing=0.1)
     notify(
-        f"then training the classifier that scores drawings: images of {size} to "
-        f"{len(train.names)} classes, or empty"
+        f"then training the classifier that scores drawings: images of {_format_shape(shape)} to "
+        f"{classes} classes, or empty"
     )
-    pixels, labels = _add_empty_images(train, seed=run.seed)
-    batches = ImageBatches(
-        pixels, labels, size=_CLASSIFIER_BATCH, seed=derive_seed(run.seed, 4), augment="shift"
-    )
-
-    def measure(model: nn.Module) -> dict[str, float]:
-        return {"accuracy": CellClassifier(model, config).accuracy(val)}
-
-    settings = _settings(config, steps=config.classifier_steps, lr=_CLASSIFIER_LR)
+    # As many empty cells as a class has images.
+    count = -(-len(train.images) // classes)
+    draw = np.random.Generator(np.random.PCG64(run.seed))
+    noise = draw.integers(0, _NOISE, (count, *shape), np.uint8)
     metrics = _train_stage(
         folder / _CLASSIFIER,
         run,
         model,
-        batches,
-        settings=settings,
-        measure=measure,
+        ImageBatches(
+            np.concatenate((train.images.pixels, noise)),
+            [*train.numbers, *[classes] * count],
+            size=_CLASSIFIER_BATCH,
+            seed=derive_seed(run.seed, 4),
+            augment="shift",
+        ),
+        steps=config.classifier_steps,
+        lr=_CLASSIFIER_LR,
+        measure=lambda model: {"accuracy": CellClassifier(model, config).accuracy(val)},
         metric="accuracy",
         maximize=True,
     )
-    _write_stage(folder, _CLASSIFIER, Stage(shape, metrics, len(train.names)))
+    _write_stage(folder, _CLASSIFIER, Stage(shape, metrics, classes))
 
 
 class CellClassifier:
     """Classifier of the cells of a canvas."""
 
-    def __init__(self, model: nn.Module, config: DrawRunConfig):
-        assert isinstance(model, ConvolutionalClassifier)
+    def __init__(self, model: ConvolutionalClassifier, config: DrawRunConfig):
         self.model, self.rows, self.columns = model, config.data.rows, config.data.columns
 
     @classmethod
     def load(cls, folder: Path, config: DrawRunConfig) -> "CellClassifier":
         """Load what `train_classifier` wrote."""
         stage = Stage.load(folder / f"{_CLASSIFIER}.json")
-        model = _build_classifier(stage.shape, stage.classes)
+        model = ConvolutionalClassifier(stage.shape, stage.classes + 1)
         load_weights(folder / _CLASSIFIER / "model.safetensors", model)
         return cls(model.eval(), config)
 
     @torch.no_grad()
     def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the most likely class of each image, or NOTHING."""
-        parts = [
-            self.model(_to_tensor(images[i : i + _ROWS], self.model))
-            for i in range(0, len(images), _ROWS)
-        ]
+        parts = []
+        for i in range(0, len(images), _ROWS):
+            parts.append(self.model(_to_tensor(images[i : i + _ROWS], self.model)))
         classes = torch.cat(parts).argmax(-1).cpu().numpy()
         return np.where(classes == parts[0].shape[1] - 1, NOTHING, classes)
 
     def classify_cells(self, canvases: NDArray[np.uint8]) -> list[tuple[int, ...]]:
         """Return the classes of the cells of each canvas, row by row."""
-        classes = self.classify(split_cells(canvases, self.rows, self.columns)).reshape(
-            len(canvases), -1
-        )
-        return [tuple(row) for row in classes.tolist()]
+        classes = self.classify(split_cells(canvases, self.rows, self.columns))
+        return [tuple(row) for row in classes.reshape(len(canvases), -1).tolist()]
 
     def accuracy(self, scenes: SceneDataset) -> float:
         """Return the accuracy on the original images, in percent."""
         classes = self.classify(scenes.images.pixels)
         return 100 * float((classes == np.asarray(scenes.numbers)).mean())
-
-
-def _build_classifier(
-    shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0
-) -> ConvolutionalClassifier:
-    """Return a convolutional classifier with one additional class for empty cells."""
-    return ConvolutionalClassifier(shape, classes + 1, label_smoothing=label_smoothing)
-
-
-def _add_empty_images(train: SceneDataset, *, seed: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """Return the images and their classes, and as many empty cells as a class has images."""
-    pixels, classes = train.images.pixels, len(train.names)
-    count = -(-len(pixels) // classes)
-    noise = np.random.Generator(np.random.PCG64(seed)).integers(
-        0, _NOISE, (count, *pixels.shape[1:]), np.uint8
-    )
-    return np.concatenate((pixels, noise)), [*train.numbers, *[classes] * count]
-
-
-def _settings(config: DrawRunConfig, *, steps: int, lr: float) -> TrainConfig:
-    """Return the training settings of a stage; device and logging are those of the run."""
-    return TrainConfig(
-        steps=steps,
-        lr=lr,
-        warmup=min(100, steps // 4),
-        schedule="cosine",
-        label_smoothing=0.0,
-        validate_every=max(1, -(-steps // 4)),
-        average=0,
-        patience=0,
-        tensorboard=config.train.tensorboard,
-        checkpoint_minutes=config.train.checkpoint_minutes,
-        device=config.train.device,
-    )
 
 
 def _train_stage(
@@ -265,22 +213,36 @@ def _train_stage(
     model: nn.Module,
     batches: TrainingBatches,
     *,
-    settings: TrainConfig,
-    measure: Callable[[nn.Module], dict[str, float]],
+    steps: int,
+    lr: float,
+    measure: Callable[..., dict[str, float]],
     metric: str,
     maximize: bool,
 ) -> dict[str, float]:
-    """Train a stage in its own folder, or resume it; return its validation metrics."""
+    """Train a stage in a folder of its own, or resume it; return its validation metrics."""
     if torch.distributed.is_initialized():
         raise UserError(
             f"the {folder.name} of a drawing model is trained by a single process: start without "
-            f"torchrun until the "
-            "training of the model itself has started; several processes can continue that"
+            "torchrun until the training of the model itself has started"
         )
+    train = run.config.train
+    config = TrainConfig(
+        steps=steps,
+        lr=lr,
+        warmup=min(100, steps // 4),
+        schedule="cosine",
+        label_smoothing=0.0,
+        validate_every=max(1, -(-steps // 4)),
+        average=0,
+        patience=0,
+        tensorboard=train.tensorboard,
+        checkpoint_minutes=train.checkpoint_minutes,
+        device=train.device,
+    )
     result = fit(
         model,
         batches,
-        config=settings,
+        config=config,
         folder=folder,
         seed=derive_seed(run.seed, 5),
         validate=measure,
@@ -299,14 +261,13 @@ def _write_stage(folder: Path, name: str, stage: Stage) -> None:
     unfinished.replace(folder / f"{name}.json")
 
 
+def _stack(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[np.uint8]:
+    return np.stack([drawings.canvas(i) for i in indices])
+
+
 def _to_tensor(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:
-    return (torch.from_numpy(pixels).float() / 255).to(next(model.parameters()).device)
+    return (torch.from_numpy(pixels).float() / 255).to(device_of(model))
 
 
 def _format_shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _config(run: Run) -> DrawRunConfig:
-    assert isinstance(run.config, DrawRunConfig)
-    return run.config

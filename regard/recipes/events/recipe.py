@@ -10,7 +10,6 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from regard.data.sound.events import (
 )
 from regard.data.sound.files import ENDINGS, decode_sound
 from regard.data.sound.recordings import make_sounds, read_recordings
+from regard.data.tables import is_table
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedEvent, Sample, Sound, format_score
@@ -52,7 +52,6 @@ from regard.recipes.base.recipe import (
 from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
-from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 
@@ -84,52 +83,45 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     metric = "f1"
     unit = "sounds"
     monitored = ("f1",)
-    tables = (".csv", ".tsv", ".jsonl", ".json")
     files_of_folder = ENDINGS
     labels: Labels
 
     def load(self, split: str) -> Dataset[SoundDataset]:
-        """Return the sounds of a table, or scenes from recordings, or else synthetic ones."""
-        data, notes = self.config.data, ()
-        path = getattr(data, split)
-        if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
-            path = data.train  # other scenes of the same recordings, or a part of the files
-        counts = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}
-        if path is None:
-            sounds = make_sound_scenes(self._synthetic_sounds, split, counts[split], data)
-        elif _is_table(path):
-            is_held_out = split != "test" and data.val is None
-            if is_held_out:
-                sounds = self._held_out[split == "val"]
-            else:
+        """Return the sounds of a table, or scenes of recordings, or else of synthetic sounds."""
+        data = self.config.data
+        path = getattr(data, split) or data.train
+        if path is not None and is_table(path):
+            if split == "test" or data.val is not None:
                 sounds = read_events(Path(path), data)
-            notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notices)
+            else:
+                sounds = self._held_out[split == "val"]
         else:
-            recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
+            if path is None:
+                recordings = make_sounds(data.sample_rate, self.run.seed)
+            else:
+                recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
+            counts = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}
             sounds = make_sound_scenes(recordings, split, counts[split], data)
         count = len(sounds)
         return Dataset(
             sounds,
             sounds.origin,
-            View(count, lambda i: np.array(sounds.load(i)[0])),
-            View(count, lambda i: [_to_json(event) for event in sounds.load(i)[1]]),
-            View(count, sounds.name),
-            notes,
+            inputs=View(count, lambda i: np.array(sounds.load(i)[0])),
+            references=View(count, lambda i: [_to_json(event) for event in sounds.load(i)[1]]),
+            names=View(count, sounds.name),
+            notes=(*describe_skipped(sounds.origin, "events", sounds.skipped), *sounds.notices),
         )
 
     @cached_property
     def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
-        """Training and validation segments from the training table."""
+        """Training and validation segments of the training table."""
         data = self.config.data
         assert data.train is not None
         return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
-    def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
-        return replace(dataset, targets=self.make_batches(dataset.data, self.labels))
-
     def has_test(self) -> bool:
         data = self.config.data
-        return data.train is None or not _is_table(data.train) or data.test is not None
+        return data.train is None or not is_table(data.train) or data.test is not None
 
     def fit(self, train: Dataset[SoundDataset]) -> dict[str, Any]:
         if not train.data.labels:
@@ -139,30 +131,21 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def open(self, folder: Path) -> None:
         self.labels = Labels.load(folder / _LABELS)
 
-    def batches(self) -> EventBatches:
-        config = self.config
-        return self.make_batches(
-            self.train.data, self.labels, rows=config.batch, is_fixed=False, augment=config.augment
+    def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
+        data, seed = self.config.data, self.run.seed
+        batches = EventBatches(
+            dataset.data, self.labels, data, rows=_ROWS, seed=seed, is_fixed=True
         )
+        return replace(dataset, targets=batches)
 
-    def make_batches(
-        self,
-        sounds: SoundDataset,
-        labels: Labels,
-        *,
-        rows: int = _ROWS,
-        is_fixed: bool = True,
-        augment: bool = False,
-    ) -> EventBatches:
-        """Return batches of the sounds."""
+    def batches(self) -> EventBatches:
         return EventBatches(
-            sounds,
-            labels,
+            self.train.data,
+            self.labels,
             self.config.data,
-            rows=rows,
+            rows=self.config.batch,
             seed=self.run.seed,
-            is_fixed=is_fixed,
-            augment=augment,
+            augment=self.config.augment,
         )
 
     def model(self) -> Model:
@@ -181,8 +164,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return build_detector(config, reader, num_classes=len(self.labels), axes=1)
 
     def describe(self) -> str:
-        data = self.config.data
-        return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {len(self.labels)} kinds of events"
+        data, count = self.config.data, len(self.labels)
+        return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {count} kinds of events"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[SoundDataset]) -> dict[str, Any]:
         """Return F1 and timing errors."""
@@ -192,7 +175,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         for rows in track(batches.plan(0), "sounds", len(dataset)):
             for row in self.detect(inference.model, batches.collate(0, rows).source):
                 predicted.append([p.event for p in row if p.score >= threshold])
-        references = [batches.sounds.load(i)[1] for i in range(len(batches.sounds))]
+        references = [dataset.data.load(i)[1] for i in range(len(dataset))]
         signature = f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s"
         return event_scores(predicted, references, seconds) | {"signature": signature}
 
@@ -200,30 +183,26 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def detect(self, model: nn.Module, source: Tensor) -> list[list[EventPrediction]]:
         """Return the predictions of all queries for each sound, highest score first."""
         predictions = model(source.to(device_of(model)))
-        score, label, region = predictions.best()
-        region = region.double().cpu() * self.config.data.seconds
+        scores, classes, regions = predictions.best()
+        regions = regions.double().cpu() * self.config.data.seconds
+        order = predictions.order()
         rows = []
-        for parts in zip(
-            score.tolist(),
-            label.tolist(),
-            region.tolist(),
-            predictions.order().tolist(),
-            strict=True,
-        ):
-            row = [
-                EventPrediction(
-                    SoundEvent(middle - duration / 2, duration, self.labels.names[c]),
-                    probability,
-                    query,
-                )
-                for probability, c, (middle, duration), query in zip(*parts, strict=True)
-            ]
+        for i in range(len(source)):
+            parts = (
+                scores[i].tolist(),
+                classes[i].tolist(),
+                regions[i].tolist(),
+                order[i].tolist(),
+            )
+            row = []
+            for score, number, (middle, duration), query in zip(*parts, strict=True):
+                event = SoundEvent(middle - duration / 2, duration, self.labels.names[number])
+                row.append(EventPrediction(event, score, query))
             rows.append(row)
         return rows
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        data = self.config.data
-        data = replace(data, on_bad="skip") if skip_bad else data
+        data = replace(self.config.data, on_bad="skip") if skip_bad else self.config.data
         for name in list_sounds(path, data):
             file = str(path.parent / name)
             yield Input(file, file)
@@ -240,14 +219,15 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 sound = _to_samples(given, where)
             starts = segment_starts(len(sound), length)
             # The boundary between two segments is the middle of their overlap.
-            ends = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
-            for start, begin, end in zip(
-                starts, [0.0, *ends], [*ends, len(sound) / rate], strict=True
-            ):
-                prepared.add(
-                    owner,
-                    SoundSegment(_cut_segment(sound, start, length), start / rate, begin, end),
-                )
+            bounds = [0.0]
+            for i in range(1, len(starts)):
+                bounds.append((starts[i - 1] + length + starts[i]) / 2 / rate)
+            bounds.append(len(sound) / rate)
+            for i, start in enumerate(starts):
+                samples = sound[start : start + length]
+                samples = np.pad(samples, (0, length - len(samples)))
+                row = SoundSegment(samples, start / rate, bounds[i], bounds[i + 1])
+                prepared.add(owner, row)
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
@@ -261,8 +241,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def shown(
         self, segment: SoundSegment, predictions: Sequence[EventPrediction]
     ) -> list[EventPrediction]:
-        """Return the predictions that a segment contributes: those with a score of at least the
-        threshold in its middle."""
+        """Return the predictions in the middle of a segment with a sufficient score."""
         own = []
         for prediction in predictions:
             event = prediction.event
@@ -275,10 +254,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def postprocess(
         self, prepared: Prepared, outputs: Sequence[list[EventPrediction]]
     ) -> list[Answer]:
-        """Return the events of each sound with their scores, in order of onset, clipped to the
-        sound."""
+        """Return the events of each sound by onset, clipped to the sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
-        seconds = dict.fromkeys(prepared.owner, 0.0)
+        seconds = {}
         for owner, row in zip(prepared.owner, prepared.rows, strict=True):
             seconds[owner] = row.last
         for owner, row, output in zip(prepared.owner, prepared.rows, outputs, strict=True):
@@ -286,7 +264,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 first = max(0.0, row.begin + event.onset)
                 last = min(seconds[owner], row.begin + event.offset)
                 results[owner].append((SoundEvent(first, last - first, event.label), score))
-        return [_to_answer(sorted(events)) for events in results]
+        answers = []
+        for found in results:
+            events, lines, values = [], [], []
+            for event, score in sorted(found):
+                values.append(event)
+                times = {"onset": event.onset, "duration": event.duration}
+                events.append({"label": event.label, "score": score, **times})
+                lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
+            answers.append(Answer(values, {"events": events}, lines))
+        return answers
 
     def sample(
         self,
@@ -296,36 +283,28 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         outputs: Sequence[list[EventPrediction]],
     ) -> Sample:
         segment, predictions = prepared.rows[row], outputs[row]
-        own = self.shown(segment, predictions)
-        seconds, reader, rate = (
-            self.config.data.seconds,
-            inference.model.reader,
-            self.config.data.sample_rate,
-        )
+        seconds, reader = self.config.data.seconds, inference.model.reader
         with torch.no_grad():
-            bands = (
-                reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
-                .float()
-                .cpu()
-                .numpy()
-            )
+            bands = reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
         middles = reader.centers[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
-        places = tuple(
-            (seconds * max(0.0, middle - half), seconds * min(1.0, middle + half))
-            for middle in middles
-        )
-        labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
-        events = tuple(
-            DetectedEvent(
-                label=p.event.label,
-                score=p.score,
-                onset=p.event.onset,
-                duration=p.event.duration,
-                query=p.query,
+        places, labels = [], []
+        for middle in middles:
+            start, stop = seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)
+            places.append((start, stop))
+            labels.append(f"{start:.2f} to {stop:.2f} s")
+        own = self.shown(segment, predictions)
+        events = []
+        for event, score, query in own:
+            events.append(
+                DetectedEvent(
+                    label=event.label,
+                    score=score,
+                    onset=event.onset,
+                    duration=event.duration,
+                    query=query,
+                )
             )
-            for p in own
-        )
         ordered = sorted(predictions, key=lambda p: p.query)
         queries = Axis(
             labels=tuple(f"{p.event.label} {format_score(p.score)}" for p in ordered),
@@ -333,99 +312,51 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
-        begin, name = segment.begin, prepared.name_of(row)
-        part = (
-            f"{name}, {begin:g} to {begin + seconds:g} s"
-            if prepared.owner.count(prepared.owner[row]) > 1
-            else name
+        title = prepared.name_of(row)
+        if prepared.owner.count(prepared.owner[row]) > 1:
+            title += f", {segment.begin:g} to {segment.begin + seconds:g} s"
+        found = []
+        for event in sorted(prediction.event for prediction in own):
+            found.append(f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s")
+        sound = Sound(
+            bands=bands.float().cpu().numpy(),
+            seconds=seconds,
+            begin=segment.begin,
+            events=tuple(events),
+            labels=self.labels.names,
+            hertz=self.config.data.sample_rate / 2,
         )
+        source = Axis(labels=tuple(labels), kind="time", picture="sound", places=tuple(places))
         return Sample(
-            title=f"{part} -> {_format_events(sorted(prediction.event for prediction in own))}",
-            axes={
-                "source": Axis(labels=labels, kind="time", picture="sound", places=places),
-                "queries": queries,
-            },
-            pictures={
-                "sound": Sound(
-                    bands=bands,
-                    seconds=seconds,
-                    begin=begin,
-                    events=events,
-                    labels=self.labels.names,
-                    hertz=rate / 2,
-                )
-            },
+            title=f"{title} -> {', '.join(found) or 'nothing'}",
+            axes={"source": source, "queries": queries},
+            pictures={"sound": sound},
         )
 
     def log_prob(
         self, model: Any, prepared: Prepared, row: int, output: list[EventPrediction]
     ) -> Tensor:
         predictions = model(_source([prepared.rows[row]]).to(device_of(model)))
-        pairs = [
-            (p.query, self.labels.names.index(p.event.label))
-            for p in self.shown(prepared.rows[row], output)
-        ]
+        pairs = []
+        for event, _, query in self.shown(prepared.rows[row], output):
+            pairs.append((query, self.labels.names.index(event.label)))
         return set_log_prob(predictions, pairs, "event")
-
-    @cached_property
-    def _synthetic_sounds(self) -> Any:
-        return make_sounds(self.config.data.sample_rate, self.run.seed)
 
 
 def _to_samples(given: Any, where: str) -> NDArray[np.int16]:
     """Return samples in 16 bits. Raises UserError naming the input."""
-    if not isinstance(given, np.ndarray) or given.ndim != 1 or not len(given):
-        found = (
-            f"{given.dtype} of {given.shape}"
-            if isinstance(given, np.ndarray)
-            else type(given).__name__
-        )
-        raise UserError(
-            f"{where}: samples must be one row of 16-bit or floating numbers, got {found}"
-        )
-    if given.dtype == np.int16:
-        return given
-    if not np.issubdtype(given.dtype, np.floating):
-        raise UserError(
-            f"{where}: samples must be one row of 16-bit or floating numbers, got {given.dtype}"
-        )
-    if not np.abs(given).max() <= 1:
-        raise UserError(f"{where}: floating samples must lie within [-1, 1], but some do not")
-    return np.round(given.astype(np.float64) * 32767).astype(np.int16)
+    if isinstance(given, np.ndarray) and given.ndim == 1 and len(given):
+        if given.dtype == np.int16:
+            return given
+        if given.dtype.kind == "f" and np.abs(given).max() <= 1:
+            return np.round(given.astype(np.float64) * 32767).astype(np.int16)
+    raise UserError(f"{where}: samples must be one row of int16, or of floats within [-1, 1]")
 
 
 def _source(segments: Sequence[SoundSegment]) -> Tensor:
     return torch.from_numpy(np.stack([segment.samples for segment in segments])).float() / 32768
 
 
-def _cut_segment(samples: NDArray[np.int16], start: int, length: int) -> NDArray[np.int16]:
-    """Return a segment of `length` samples, padded with silence at the end."""
-    segment = samples[start : start + length]
-    return np.pad(segment, (0, length - len(segment)))
-
-
-def _to_answer(found: Sequence[tuple[SoundEvent, float]]) -> Answer:
-    events, lines = [], []
-    for event, score in found:
-        times = {"onset": event.onset, "duration": event.duration}
-        events.append({"label": event.label, "score": score, **times})
-        lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
-    return Answer([event for event, _ in found], {"events": events}, lines)
-
-
 def _to_json(event: SoundEvent) -> dict[str, Any]:
-    """Return an annotated event as `json` gives detected ones, without a score."""
+    """Return an annotated event as an answer has detected ones, without a score."""
     return {"label": event.label, "onset": event.onset, "duration": event.duration}
-
-
-def _format_events(events: Sequence[SoundEvent]) -> str:
-    return (
-        ", ".join(
-            f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s" for event in events
-        )
-        or "nothing"
-    )
-
-
-def _is_table(path: str) -> bool:
-    return plain_name(path).endswith((".csv", ".tsv", ".jsonl", ".json"))

@@ -112,10 +112,9 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         return torch.from_numpy(np.stack(rows)).float() / 255
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
-        axes = {"source": patch_axis(inference.model.reader)}
         return Sample(
             title=prepared.name_of(row),
-            axes=axes,
+            axes={"source": patch_axis(inference.model.reader)},
             pictures={"image": to_picture(prepared.rows[row])},
         )
 

@@ -1,10 +1,9 @@
 """Recipe `rebuild`: autoencoders of images or of vectors of numbers, scored by the squared error,
 compared with PCA.
 
-    error = mean over images and pixels of (y - y~)^2, y within [0, 1]; or over vectors and their
-    numbers use   for quantized codes: number of codebook entries in use, and perplexity of their
-    frequencies
-    PCA   code of the first k principal components of the training data, the best linear code
+    error   mean of (y - y~)^2 over images and pixels, y within [0, 1]; or over vectors and numbers
+    use     of quantized codes: number of codebook entries in use, and perplexity of frequencies
+    PCA     code of the first k principal components of the training data, the best linear code
 
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
@@ -23,7 +22,6 @@ from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.images.dataset import image_shape
 from regard.data.images.files import ENDINGS
 from regard.data.images.image_batches import ImageBatches
-from regard.data.vectors import VectorDataset
 from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
 from regard.look.figures.results import plot_images
@@ -69,16 +67,17 @@ class Code(NamedTuple):
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
-    """Return the mean squared error per pixel or number of `test` from `size` principal components
-    of `train`."""
-    train_pixels, test_pixels = (_to_tensor(x.reshape(len(x), -1)) for x in (train, test))
-    mean = train_pixels.mean(0)
-    centered = train_pixels - mean
+    """Return the mean squared error of `test` from `size` principal components of `train`."""
+    known, values = (
+        _to_tensor(train.reshape(len(train), -1)),
+        _to_tensor(test.reshape(len(test), -1)),
+    )
+    mean = known.mean(0)
+    known, values = known - mean, values - mean
     # Eigenvectors of the covariance: exact, and at most pixels x pixels.
-    _, vectors = torch.linalg.eigh((centered.T @ centered).double())
+    _, vectors = torch.linalg.eigh((known.T @ known).double())
     basis = vectors[:, -size:].float()
-    residual = (test_pixels - mean) - (test_pixels - mean) @ basis @ basis.T
-    return residual.square().mean().item()
+    return (values - values @ basis @ basis.T).square().mean().item()
 
 
 class RebuildRecipe(Recipe[RebuildRunConfig]):
@@ -89,9 +88,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     higher_is_better = False
     plots_answers = True
     look_hint = (
-        "--out FILE.png shows an input and its reconstruction, and --view manifold --out FILE.png, "
-        "for vectors of two "
-        "numbers, the code and the energy"
+        "--out FILE.png shows an input and its reconstruction, and --view manifold, for vectors of "
+        "two numbers, the code and the energy"
     )
     tables = (*TABLES, "ubyte", ".npy", ".npz")
     files_of_folder = ENDINGS
@@ -101,13 +99,24 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         data: Any = self.config.data
         return self._splits.load(split, data)
 
+    @cached_property
+    def _splits(self) -> ImageSplits | VectorSplits:
+        data = self.config.data
+        if isinstance(data, VectorsConfig):
+            return VectorSplits(data, self.run.seed)
+        return ImageSplits(data, self.run.seed)
+
+    @property
+    def _reads_vectors(self) -> bool:
+        return isinstance(self.config.data, VectorsConfig)
+
     def encode(self, dataset: Dataset[Any]) -> Dataset[Any]:
-        self._check_range(_values_of(dataset), dataset.origin)
+        self._check_range(dataset.data.values, dataset.origin)
         return dataset
 
     def fit(self, train: Dataset[Any]) -> dict[str, Any]:
-        self._check_range(_values_of(train), train.origin)
-        if isinstance(train.data, VectorDataset):
+        self._check_range(train.data.values, train.origin)
+        if self._reads_vectors:
             return {VectorSize.file: VectorSize(train.data.values.shape[1])}
         return {ImageShape.file: ImageShape(image_shape(train.data))}
 
@@ -119,23 +128,18 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
 
     def batches(self) -> ImageBatches | VectorBatches:
-        values, order = _values_of(self.train), {"size": self.config.batch, "seed": self.run.seed}
-        return (
-            VectorBatches(values, **order)
-            if self._reads_vectors
-            else ImageBatches(values, [0] * len(values), **order)
-        )
+        values, rows, seed = self.train.data.values, self.config.batch, self.run.seed
+        if self._reads_vectors:
+            return VectorBatches(values, size=rows, seed=seed)
+        return ImageBatches(values, [0] * len(values), size=rows, seed=seed)
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
         return build_autoencoder(self.config.model, self.shape)
 
     def describe(self) -> str:
-        noun = (
-            f"vectors of {_count(self.shape[0])}"
-            if self._reads_vectors
-            else f"images of {_format(self.shape)}"
-        )
-        return f"{noun} to {_count(self.numbers)}"
+        if self._reads_vectors:
+            return f"vectors of {_count(self.shape[0])} to {_count(self.numbers)}"
+        return f"images of {_format(self.shape)} to {_count(self.numbers)}"
 
     @property
     def numbers(self) -> int:
@@ -145,21 +149,21 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        pixels = _values_of(self.encoded_val)
-        return {"mse": reconstruction_error(model, pixels), **_codebook_usage(model, pixels)}
+        values = self.encoded_val.data.values
+        return {"mse": reconstruction_error(model, values), **_codebook_usage(model, values)}
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         """Return the error, that of PCA of the training data, and the codebook usage."""
-        model, pixels = inference.model, _values_of(dataset)
+        model, values = inference.model, dataset.data.values
         size = min(self.numbers, int(np.prod(self.shape)))
-        values = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
-        signature = f"{values}, {_count(self.numbers)}"
+        sides = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
+        signature = f"{sides}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codebook_size} codes"
         return {
-            "mse": reconstruction_error(model, pixels),
-            "mse_pca": pca_error(_values_of(self.train), pixels, size),
-            **_codebook_usage(model, pixels),
+            "mse": reconstruction_error(model, values),
+            "mse_pca": pca_error(self.train.data.values, values, size),
+            **_codebook_usage(model, values),
             "signature": signature,
         }
 
@@ -207,22 +211,18 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return answers
 
     def stack(self, values: list[Any]) -> Tensor | list[float]:
-        """Return the codes (images, code), integers (images, rows, columns) if they are quantized;
-        or the energies."""
+        """Return the codes (images, code), (images, rows, columns) if quantized; or energies."""
         return values if self.config.energy else torch.stack(values)
 
     def plot_answer(
         self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
     ) -> None:
-        rebuilt = _reconstruct(inference.model, row[None])[0].numpy()
+        model, rebuilt = inference.model, _reconstruct(inference.model, row[None]).numpy()
         if self._reads_vectors:
-            self._plot_manifold(
-                inference.model, out, inputs=row[None], outputs=rebuilt[None], overwrite=overwrite
-            )
-            return
-        plot_images(
-            [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite
-        )
+            self._plot_manifold(model, out, inputs=row[None], outputs=rebuilt, overwrite=overwrite)
+        else:
+            images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
+            plot_images(images, out, overwrite=overwrite)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
         if not self._reads_vectors:
@@ -232,39 +232,23 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:
         if self.shape != (2,):
             raise UserError(
-                f"the picture of the manifold needs vectors of 2 numbers, but this run has "
-                f"{self.shape[0]}"
+                f"the picture of the manifold needs vectors of 2 numbers, got {self.shape[0]}"
             )
-        data = _values_of(self.train)
-        codes = trace_codes(model, data)
-        content = Manifold(data, codes, _reconstruct(model, data).numpy(), map_energy(model, data))
+        data = self.train.data.values
+        codes, rebuilt = trace_codes(model, data), _reconstruct(model, data).numpy()
+        content = Manifold(data, codes, rebuilt, map_energy(model, data))
         plot_manifold(content, out, title=f"rebuild: {self.describe()}", **options)
 
     def _check_range(self, values: Values, origin: str) -> None:
-        """Raise UserError for numbers outside [0, 1] with the cost cross-entropy; pixels are always
-        within."""
+        """Raise UserError for numbers outside [0, 1] with the cost cross-entropy."""
         if not self._reads_vectors or self.config.model.cost != "cross-entropy" or not values.size:
             return
         low, high = float(values.min()), float(values.max())
         if low < 0 or high > 1:
             raise UserError(
                 f"{origin}: numbers must be from 0 to 1 with --model.cost cross-entropy, got "
-                f"{low:g} to {high:g}: "
-                "scale them, or choose squared or absolute"
+                f"{low:g} to {high:g}"
             )
-
-    @property
-    def _reads_vectors(self) -> bool:
-        return isinstance(self.config.data, VectorsConfig)
-
-    @cached_property
-    def _splits(self) -> ImageSplits | VectorSplits:
-        data = self.config.data
-        return (
-            VectorSplits(data, self.run.seed)
-            if isinstance(data, VectorsConfig)
-            else ImageSplits(data, self.run.seed)
-        )
 
 
 @torch.no_grad()
@@ -279,8 +263,7 @@ def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
 
 @torch.no_grad()
 def trace_codes(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Return y~(h) for h swept over the range of the codes of the data, (steps, 2); None if h has
-    several numbers."""
+    """Return y~(h) for h swept over the codes of the data, (steps, 2); None if h is no number."""
     codes = model.encode(torch.from_numpy(data).to(device_of(model))).float()
     if codes.shape[1] != 1:
         return None
@@ -311,12 +294,6 @@ def _to_tensor(values: np.ndarray) -> Tensor:
     return tensor / 255 if values.dtype == np.uint8 else tensor
 
 
-def _values_of(dataset: Dataset[Any]) -> Any:
-    """Return the pixels or the vectors of a dataset."""
-    data = dataset.data
-    return data.values if isinstance(data, VectorDataset) else data.pixels
-
-
 def _count(numbers: int) -> str:
     return f"{numbers} number{'' if numbers == 1 else 's'}"
 
@@ -329,8 +306,10 @@ def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
     """Return the number of codes in use and their perplexity; empty without a codebook."""
     if not isinstance(model, QuantizedAutoencoder):
         return {}
-    batches = (_to_tensor(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH))
+    codes = []
     with torch.no_grad():
-        codes = torch.cat([model.encode(images.to(device_of(model))).cpu() for images in batches])
-    used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
+        for i in range(0, len(pixels), _BATCH):
+            images = _to_tensor(pixels[i : i + _BATCH]).to(device_of(model))
+            codes.append(model.encode(images).cpu())
+    used, perplexity = usage(torch.cat(codes), len(model.codebook.cluster_sizes))
     return {"codes_used": used, "code_perplexity": perplexity}

@@ -85,16 +85,18 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def load(self, split: str) -> Dataset[CanvasDataset]:
         data = self.config.data
-        if split == "test":
+        if split != "test":
+            train, val, _ = self._splits
+            canvases = val if split == "val" else train
+        else:
             if hasattr(self, "autoencoder"):
                 labels, shape = self.labels, self.autoencoder.shape
             else:  # before anything is learned
-                labels, shape = self._splits[2], self._splits[0].shape
+                train, _, labels = self._splits
+                shape = train.shape
             canvases = load_test_canvases(
                 data.test, data, seed=self.run.seed, labels=labels, shape=shape
             )
-        else:
-            canvases = self._splits[split == "val"]
         indices = canvases.epoch(0)
         inputs = View(len(indices), lambda i: canvases.text(indices[i]))
         return Dataset(canvases, canvases.origin, inputs, notes=tuple(canvases.left_out()))

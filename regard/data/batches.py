@@ -95,14 +95,6 @@ class EncodedPairs:
     sources: Ragged
     targets: Ragged
 
-    def __post_init__(self) -> None:
-        if len(self.sources) != len(self.targets):
-            raise ValueError(
-                f"`sources` and `targets` must have equally many sequences, got "
-                f"{len(self.sources)} sources and "
-                f"{len(self.targets)} targets"
-            )
-
     @classmethod
     def from_sequences(
         cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]
@@ -125,13 +117,11 @@ class TokenBatches:
     """Batches of pairs by number of tokens. The pairs are fixed, or generated for each epoch.
 
     Args:
-        examples: the pairs; or a function from the epoch to its pairs, which must return the same
-                  pairs for the
-            same epoch at every call. The pairs of the last epoch used are cached.
+        examples: the pairs; or a function from the epoch to its pairs, the same at every call. The
+            pairs of the last epoch are cached.
         batch_tokens: maximum number of tokens of the longer side of a batch, special tokens and
-        padding included.
-        seed: at least 0; seed and epoch determine which pairs share a batch, and the order of the
-        batches.
+            padding included.
+        seed: seed and epoch determine which pairs share a batch, and the order of the batches.
         max_rows: maximum number of pairs in a batch; None for no limit.
         origin: files that the pairs are from, for messages.
 
@@ -148,21 +138,16 @@ class TokenBatches:
         max_rows: int | None = None,
         origin: str = "",
     ) -> None:
-        self.batch_tokens, self.seed, self.max_rows, self.origin = (
-            batch_tokens,
-            seed,
-            max_rows,
-            origin,
-        )
-        self._make: Callable[[int], EncodedPairs] = (
-            (lambda _: examples) if isinstance(examples, EncodedPairs) else examples
-        )
+        self.batch_tokens, self.seed = batch_tokens, seed
+        self.max_rows, self.origin = max_rows, origin
+        self._examples = examples
         self._last: tuple[int, EncodedPairs] | None = None
 
     def examples(self, epoch: int) -> EncodedPairs:
         """Return the pairs of an epoch."""
         if self._last is None or self._last[0] != epoch:
-            encoded = self._make(epoch)
+            given = self._examples
+            encoded = given if isinstance(given, EncodedPairs) else given(epoch)
             if not len(encoded):
                 raise ValueError(f"an epoch must have at least one pair, got none in epoch {epoch}")
             self._last = (epoch, encoded)
@@ -236,18 +221,8 @@ def plan_batches(
     in random order. `lengths` are (source, target) numbers of tokens as in the tensors.
 
     Cost:    O(n log n); about 0.05 s for 30,000 pairs.
-    Raises:  UserError if one pair is longer than `batch_tokens` (its index and lengths are in the
-             message); ValueError if seed or epoch is negative, or batch_tokens or max_rows is not
-             positive.
+    Raises:  UserError naming a pair that is longer than `batch_tokens`.
     """
-    for name, value, least in (
-        ("batch_tokens", batch_tokens, 1),
-        ("seed", seed, 0),
-        ("epoch", epoch, 0),
-        ("max_rows", 1 if max_rows is None else max_rows, 1),
-    ):
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}, got {value}")
     if not lengths:
         return []
     table = np.asarray(lengths, dtype=np.int64)
@@ -268,18 +243,6 @@ def pad(sequences: Iterable[Sequence[int]]) -> Padded:
     return _pad(ragged, np.arange(len(ragged)), before=(), after=())
 
 
-def fill_ratio(lengths: Sequence[tuple[int, int]], plan: Sequence[Sequence[int]]) -> float:
-    """Return the fraction of positions in the tensors of the planned batches that hold tokens, not
-    padding.
-
-    tokens / sum over batches of rows * (longest source + longest target)
-    """
-    table = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
-    batches = [table[list(batch)] for batch in plan if len(batch)]
-    positions = sum(len(batch) * int(batch.max(axis=0).sum()) for batch in batches)
-    return sum(int(batch.sum()) for batch in batches) / positions if positions else 1.0
-
-
 def _check_budget(
     table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int, origin: str
 ) -> None:
@@ -289,10 +252,8 @@ def _check_budget(
         before = f"{origin}: " if origin else ""
         raise UserError(
             f"{before}pair {worst} has {source} source and {target} target tokens (special tokens "
-            f"included), more "
-            f"than the budget of a batch: batch_tokens = {batch_tokens}. Raise "
-            f"--train.batch-tokens, or lower the "
-            "maximum length."
+            f"included), more than the budget of a batch: batch_tokens = {batch_tokens}. Raise "
+            "--train.batch-tokens, or lower the maximum length."
         )
 
 

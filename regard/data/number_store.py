@@ -31,10 +31,7 @@ class NumberStore:
         return self._count
 
     def append(self, block: NDArray[Any]) -> None:
-        """Append numbers of this data type.
-
-        Raises:  UserError naming the folder if the temporary file cannot be written.
-        """
+        """Append numbers of this data type. Raises UserError if the file cannot be written."""
         self._count += len(block)
         size = self.dtype.itemsize * self._count
         if self._file is None and size <= _MOST_IN_MEMORY:
@@ -47,11 +44,8 @@ class NumberStore:
                 self._memory = bytearray()
             self._file.write(block.tobytes())
         except OSError as error:
-            raise UserError(
-                f"{tempfile.gettempdir()}: {size:,} bytes of {self.noun} cannot be written to a "
-                f"temporary file: {error.strerror or error}. Set the environment variable TMPDIR "
-                f"to another folder."
-            ) from error
+            folder = tempfile.gettempdir()
+            raise UserError(f"{folder}: {error.strerror or error} (TMPDIR: another one)") from error
 
     def array(self) -> NDArray[Any]:
         """Return all numbers. Nothing can be appended afterwards."""

@@ -13,7 +13,7 @@ Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -69,13 +69,11 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
     window."""
     windows: list[NDArray[np.float64]] = []
     skipped: list[str] = []
-    length, origin = config.observed + config.predicted, ", ".join(map(str, paths))
     for path in paths:
         frames, bad_lines = read_frames(path, config.on_bad)
-        windows += extract_windows(frames, length, config.min_agents)
+        windows += extract_windows(frames, config.observed + config.predicted, config.min_agents)
         skipped += bad_lines
-    _check_windows(windows, origin, config)
-    return replace(_concatenate(windows, origin), skipped=tuple(skipped))
+    return _concatenate(windows, ", ".join(map(str, paths)), config, skipped)
 
 
 def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows, str]:
@@ -95,54 +93,33 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
     for path in config.train:
         frames, bad_lines = read_frames(path, config.on_bad)
         names = sorted(frames)
-        cut = min(
-            last_part(len(names), config.val_share, origin=str(path), noun="frames"),
-            len(names) - length,
-        )
+        cut = last_part(len(names), config.val_share, origin=str(path), noun="frames")
+        cut = min(cut, len(names) - length)
         cut = cut if cut >= length else len(names)
         for part, windows in ((names[:cut], train), (names[cut:], val)):
-            windows.extend(
-                extract_windows({name: frames[name] for name in part}, length, config.min_agents)
-            )
+            own = {name: frames[name] for name in part}
+            windows.extend(extract_windows(own, length, config.min_agents))
         skipped += bad_lines
-    _check_windows(train, origin, config)
+    windows = _concatenate(train, origin, config, skipped)
     if not val:
         raise UserError(
             f"{origin}: the recordings are too short to hold out a window of {length} frames with "
-            f"at least "
-            f"{config.min_agents} agents for validation: give validation data with --data.val."
+            f"at least {config.min_agents} agents for validation: give validation data with "
+            "--data.val."
         )
-    names = {"origin": origin, "noun": "windows"}
-    notice = describe_held_out(len(val), len(train) + len(val), config.val_share, **names)
-    return (
-        replace(_concatenate(train, origin), skipped=tuple(skipped)),
-        _concatenate(val, origin),
-        notice,
-    )
-
-
-def _check_windows(
-    windows: Sequence[NDArray[np.float64]], origin: str, config: TracksConfig
-) -> None:
-    if not windows:
-        length = config.observed + config.predicted
-        raise UserError(
-            f"{origin}: there is no window of {length} consecutive frames with at least "
-            f"{config.min_agents} agents: "
-            "lower --data.observed, --data.predicted or --data.min-agents."
-        )
+    count = len(train) + len(val)
+    notice = describe_held_out(len(val), count, config.val_share, origin=origin, noun="windows")
+    return windows, _concatenate(val, origin, config), notice
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
     """Simulate crowds with a social-force model: agents cross a square, each toward a goal, and
     avoid each other."""
-    draw = np.random.Generator(
-        np.random.PCG64(np.random.SeedSequence((seed, sum(map(ord, split)))))
-    )
+    draw = generator(seed, sum(map(ord, split)))
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
     crowds = [_simulate(draw, int(draw.integers(2, 7)), length) for _ in range(count)]
-    return _concatenate(crowds, f"synthetic crowds, {split}")
+    return _concatenate(crowds, f"synthetic crowds, {split}", config)
 
 
 def to_agent_frames(
@@ -169,11 +146,8 @@ def to_agent_frames(
         direction = motion / distance if distance > _SLOW else np.array([1.0, 0.0])
         rotation = np.array([direction, [-direction[1], direction[0]]])
         others = np.delete(np.arange(last - first), ego - first)
-        nearest = others[
-            np.argsort(
-                np.linalg.norm(positions[others, observed - 1] - origin, axis=-1), kind="stable"
-            )
-        ]
+        distances = np.linalg.norm(positions[others, observed - 1] - origin, axis=-1)
+        nearest = others[np.argsort(distances, kind="stable")]
         selected = [ego - first, *nearest[:neighbors]]
         history[row, : len(selected)] = (positions[selected, :observed] - origin) @ rotation.T
         counts[row] = len(selected)
@@ -224,11 +198,8 @@ class TrackBatches(BatchesByCount):
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
         """Return the tensors of the given agents."""
         index = torch.tensor(indices)
-        history, counts, future = (
-            self.history[index].float(),
-            self.counts[index],
-            self.future[index].float(),
-        )
+        history, counts = self.history[index].float(), self.counts[index]
+        future = self.future[index].float()
         if self.augment:
             draws = [
                 np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2)
@@ -317,14 +288,9 @@ def pad_scenes(scenes: Sequence[NDArray[np.float64]]) -> Padded:
 
 def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
     """Return a random rotation, possibly a reflection, times a scale (2, 2)."""
-    angle, sign, scale = (
-        draw.uniform(0, 2 * np.pi),
-        draw.choice([-1.0, 1.0]),
-        draw.uniform(0.8, 1.3),
-    )
-    return scale * np.array(
-        [[np.cos(angle), np.sin(angle)], [-sign * np.sin(angle), sign * np.cos(angle)]]
-    )
+    angle, sign = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0])
+    scale, cos, sin = draw.uniform(0.8, 1.3), np.cos(angle), np.sin(angle)
+    return scale * np.array([[cos, sin], [-sign * sin, sign * cos]])
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
@@ -353,6 +319,17 @@ def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArra
     return np.stack(tracks, 1)
 
 
-def _concatenate(windows: Sequence[NDArray[np.float64]], origin: str) -> TrackWindows:
+def _concatenate(
+    windows: Sequence[NDArray[np.float64]],
+    origin: str,
+    config: TracksConfig,
+    skipped: Sequence[str] = (),
+) -> TrackWindows:
+    if not windows:
+        raise UserError(
+            f"{origin}: there is no window of {config.observed + config.predicted} consecutive "
+            f"frames with at least {config.min_agents} agents: lower --data.observed, "
+            "--data.predicted or --data.min-agents."
+        )
     offsets = np.cumsum([0, *(len(window) for window in windows)])
-    return TrackWindows(np.concatenate(windows), offsets, origin)
+    return TrackWindows(np.concatenate(windows), offsets, origin, skipped)

@@ -7,7 +7,7 @@ import pytest
 from babel import Locale
 from babel.dates import format_date
 
-from regard.data.embedded.date_formats import Day, load_spellings, month_names
+from regard.data.embedded.date_formats import Day, load_spellings
 from regard.data.embedded.dates import DatesDataset
 from regard.data.embedded.dates_config import LOCALES, DatesConfig
 
@@ -143,8 +143,3 @@ def test_text_of_an_example_determines_its_date():
             if spelling.pattern == example.pattern
         )
         assert read_back(spelling, example.text) == tuple(map(int, example.iso.split("-")))
-
-
-def test_month_names_are_full_and_abbreviated():
-    assert month_names("pl")[10] == {"listopada", "lis"}
-    assert month_names("de")[2] == {"M\u00e4rz"}

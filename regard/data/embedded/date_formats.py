@@ -17,7 +17,6 @@ difference, as in 03/03/2019; on other days it uses its pattern with the name of
 Source:  Unicode Technical Standard 35, part 4 (dates); the data is Babel's.
 """
 
-import difflib
 import re
 from datetime import date
 from functools import cache
@@ -25,7 +24,6 @@ from typing import NamedTuple
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_date, parse_pattern
-from babel.localedata import locale_identifiers
 
 from regard.errors import UserError
 
@@ -165,26 +163,11 @@ def load_spellings(name: str) -> LocaleSpellings:
     return LocaleSpellings(name, locale.language, tuple(spellings), plain, digits)
 
 
-@cache
-def month_names(name: str) -> tuple[frozenset[str], ...]:
-    """Return the full and abbreviated names of each month, from January, that occur in the
-    spellings of a locale."""
-    months = [set() for _ in range(12)]
-    for spelling in load_spellings(name).spellings:
-        for part, table in spelling.fields:
-            if part == 1 and not table[1].isdigit():
-                for names, text in zip(months, table[1:], strict=True):
-                    names.add(text)
-    return tuple(map(frozenset, months))
-
-
 def _parse_locale(name: str) -> Locale:
     try:
         return Locale.parse(name)
     except (UnknownLocaleError, ValueError) as error:
-        near = difflib.get_close_matches(name, locale_identifiers(), n=3) or ["en", "de", "pt_BR"]
-        hint = f"similar: {', '.join(near)}"
-        raise UserError(f"`locales` must be CLDR locales, got {name!r} ({hint}).") from error
+        raise UserError(f"`locales` must be CLDR locales such as pt_BR, got {name!r}.") from error
 
 
 def _patterns(locale: Locale) -> dict[str, int]:

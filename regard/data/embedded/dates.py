@@ -23,7 +23,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple, NoReturn
 
-from regard.data.embedded.date_formats import Day, LocaleSpellings, load_spellings, month_names
+from regard.data.embedded.date_formats import Day, LocaleSpellings, load_spellings
 from regard.data.embedded.dates_config import DatesConfig
 
 _VAL_PERCENT = 5
@@ -66,18 +66,6 @@ class AccuracyCeiling(NamedTuple):
 
     accuracy: float
     ambiguities: tuple[Ambiguity, ...]
-
-
-class DatesReport(NamedTuple):
-    """Numbers of languages, patterns and names in the data set."""
-
-    num_languages: int
-    num_locales: int
-    num_patterns: int
-    num_spellings: int
-    """Pairs of locale and pattern."""
-    num_month_names: int
-    """Full and abbreviated names of months, normalized, without numeric ones."""
 
 
 def normalize(text: str) -> str:
@@ -187,25 +175,6 @@ class DatesDataset:
         ]
         scaled.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
         return AccuracyCeiling(sum(part.accuracy for part in parts) / len(parts), tuple(scaled))
-
-    def report(self) -> DatesReport:
-        """Count languages, locales, patterns and names."""
-        locales = [locale for locale, _ in self._locales]
-        names = {
-            normalize(name)
-            for locale in locales
-            for month in month_names(locale.locale)
-            for name in month
-        }
-        return DatesReport(
-            num_languages=len({locale.language for locale in locales}),
-            num_locales=len(locales),
-            num_patterns=len(
-                {spelling.pattern for locale in locales for spelling in locale.spellings}
-            ),
-            num_spellings=sum(len(locale.spellings) for locale in locales),
-            num_month_names=len(names),
-        )
 
     @cached_property
     def _days(self) -> dict[str, tuple[Day, ...]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from regard.data.config import TargetKind
 from regard.data.text.pairs import Pairs
 
-_THINGS = (
+_THINGS = [
     "plot",
     "acting",
     "music",
@@ -28,8 +28,8 @@ _THINGS = (
     "dialogue",
     "story",
     "humour",
-)
-_GOOD = (
+]
+_GOOD = [
     "gripping",
     "moving",
     "clever",
@@ -41,8 +41,8 @@ _GOOD = (
     "sharp",
     "warm",
     "bold",
-)
-_BAD = (
+]
+_BAD = [
     "dull",
     "clumsy",
     "tired",
@@ -55,7 +55,7 @@ _BAD = (
     "stale",
     "shallow",
     "endless",
-)
+]
 _NEGATIONS = ("not", "never", "hardly", "anything but", "far from")
 _OPENINGS = (
     "",

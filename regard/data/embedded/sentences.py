@@ -13,7 +13,7 @@ from collections.abc import Sequence
 RELATIONS = ("left of", "right of", "above", "below")
 """Spatial relations of two items."""
 
-_NUMBERS = (
+_NUMBERS = [
     "no",
     "one",
     "two",
@@ -27,7 +27,7 @@ _NUMBERS = (
     "ten",
     "eleven",
     "twelve",
-)
+]
 _CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
 _VOWEL_SOUND = re.compile(
     r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE

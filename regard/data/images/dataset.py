@@ -229,15 +229,7 @@ def _list_folder(path: Path) -> tuple[list[Row], tuple[str, ...]]:
 
 def _read_list(path: Path, config: ImagesConfig, bad_rows: BadRows) -> Iterator[Row]:
     """Yield the rows of a list; several labels or numbers are a JSON list."""
-    table = read_labels(
-        path,
-        ("file", config.file_column),
-        config.label_column,
-        target=config.target,
-        header=config.header,
-        bad_rows=bad_rows,
-    )
-    for number, cells in table:
+    for number, cells in read_labels(path, ("file", config.file_column), config, bad_rows):
         with bad_rows.catch(locate(path, number)):
             file, label = [as_text(cell).strip() for cell in cells]
             yield path.parent / file, label, locate(path, number)

@@ -10,7 +10,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,22 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows, with_hint
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
-from regard.data.config import Header, LabeledConfig, OnBad, PairFormat, TargetKind
+from regard.data.config import ImagesConfig, LabeledConfig, OnBad, PairFormat, TargetKind
 from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
-from regard.system.files import read_json
 
-_VERSION = 1
 _SHOWN = 20
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
 """Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point
 beside empty cells."""
 
 
-@dataclass(frozen=True)
-class Labels:
+class Labels(Artifact, frozen=True):
     """Names of the classes of a task, by class index."""
 
     names: tuple[str, ...]
@@ -49,10 +47,7 @@ class Labels:
         origin: files that the labels are from, for messages.
         Raises: UserError for fewer than `least` labels.
         """
-        names = sorted(
-            set(labels),
-            key=lambda name: (not _is_number(name), float(name) if _is_number(name) else 0, name),
-        )
+        names = sorted(set(labels), key=_sort_key)
         if len(names) < least:
             before = f"{origin}: " if origin else ""
             shown = excerpt(names[0]) if names else "none"
@@ -102,21 +97,6 @@ class Labels:
         shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:_SHOWN])
         return f"{nouns[0]} {excerpt(label)} does not occur in the training {nouns[1]}s ({shown})"
 
-    def save(self, path: Path) -> None:
-        """Write the names as JSON."""
-        content = {"format": "regard-labels", "version": _VERSION, "names": list(self.names)}
-        path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> "Labels":
-        """Read a file written by `save`. Raises UserError naming the file if it is missing or
-        damaged."""
-        content = read_json(path)
-        names = content.get("names") if isinstance(content, dict) else None
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UserError(f"{path}: damaged: expected a list of the names of the labels")
-        return cls(tuple(names))
-
 
 LabeledBatch = Batch[Any, Tensor]
 """Texts (token ids, padded with 0, or what `extend` returned) and their targets: class indices, or
@@ -146,12 +126,8 @@ class LabeledBatches:
     ):
         self.origin = origin
         self.texts, self.labels = texts, np.asarray(labels)
-        self.batch_tokens, self.seed, self.word_dropout, self.extend = (
-            batch_tokens,
-            seed,
-            word_dropout,
-            extend,
-        )
+        self.batch_tokens, self.seed = batch_tokens, seed
+        self.word_dropout, self.extend = word_dropout, extend
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
@@ -164,19 +140,12 @@ class LabeledBatches:
         """Return the tensors of the given texts."""
         rows = [self.texts[i] for i in indices]
         if self.word_dropout:
-            draws = [
-                generator(self.seed, epoch, i).random(len(row))
-                for row, i in zip(rows, indices, strict=True)
-            ]
-            rows = [
-                np.where(draw < self.word_dropout, UNK, row)
-                for row, draw in zip(rows, draws, strict=True)
-            ]
-        source = pad([row.tolist() for row in rows])
-        target = self.target(source, indices)
-        return Batch(
-            source if self.extend is None else self.extend(source, indices), target, tuple(indices)
-        )
+            for position, (row, i) in enumerate(zip(rows, indices, strict=True)):
+                draw = generator(self.seed, epoch, i).random(len(row))
+                rows[position] = np.where(draw < self.word_dropout, UNK, row)
+        texts = pad([row.tolist() for row in rows])
+        source = texts if self.extend is None else self.extend(texts, indices)
+        return Batch(source, self.target(texts, indices), tuple(indices))
 
     def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
         """Return the targets of the given texts."""
@@ -187,16 +156,8 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Read texts and their labels in the format given by the config. Raises UserError as
     `regard.data.text.pairs.read_pairs`."""
     bad_rows = BadRows(config.on_bad)
-    rows = read_labels(
-        path,
-        ("text", config.text_column),
-        config.label_column,
-        target=config.target,
-        header=config.header,
-        format=config.format,
-        split=split,
-        bad_rows=bad_rows,
-    )
+    source = ("text", config.text_column)
+    rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
     may_be_empty = config.target == "labels"
     pairs = collect_pairs(rows, str(path), ("text", "label"), bad_rows, may_be_empty=may_be_empty)
     if config.target == "class":
@@ -207,33 +168,24 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
 def read_labels(
     path: str | Path,
     source: tuple[str, int | str | None],
-    label_columns: tuple[int | str, ...],
+    config: LabeledConfig | ImagesConfig,
+    bad_rows: BadRows,
     *,
-    target: TargetKind,
-    header: Header,
     format: PairFormat = "auto",
     split: str = "train",
-    bad_rows: BadRows,
 ) -> Iterable[tuple[int, Sequence[Any]]]:
     """Return the rows of an input and its target. Several columns are one target, a list.
 
     source: usual name of the column of inputs, and the one chosen.
-    Others: as of `regard.data.text.pairs.read_columns`.
     """
-    columns = label_columns or (None,)
+    columns = [source, *(("label", chosen) for chosen in config.label_column or (None,))]
     table = read_columns(
-        path,
-        (source[1], *columns),
-        (source[0], *["label"] * len(columns)),
-        header=header,
-        format=format,
-        split=split,
-        bad_rows=bad_rows,
+        path, columns, header=config.header, format=format, split=split, bad_rows=bad_rows
     )
-    return combine_labels(table, target, bad_rows) if len(columns) > 1 else table
+    return _combine_columns(table, config.target, bad_rows) if len(columns) > 2 else table
 
 
-def combine_labels(
+def _combine_columns(
     table: Table, target: TargetKind, bad_rows: BadRows
 ) -> Iterator[tuple[int, tuple[Any, Any]]]:
     """Yield rows whose columns after the first are one target, a list: of their numbers, or
@@ -278,9 +230,10 @@ def split_list(text: str, separator: str) -> list[str | int | float]:
     return parts
 
 
-def _is_number(name: str) -> bool:
-    """Return True if the name is a number that can be sorted by value, which excludes nan."""
+def _sort_key(name: str) -> tuple[bool, float, str]:
+    """Return the key that sorts numbers by value before other names; nan cannot be sorted."""
     try:
-        return not math.isnan(float(name))
+        value = float(name)
     except ValueError:
-        return False
+        value = math.nan
+    return math.isnan(value), 0.0 if math.isnan(value) else value, name

@@ -117,46 +117,40 @@ def read_pairs(
 
     Raises:  UserError naming the file and the row, what was expected and what was found.
     """
-    bad_rows = BadRows(on_bad)
+    bad_rows, origin = BadRows(on_bad), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
-    if target is None:
-        if format == "text":
-            raise UserError(f"{path}: two parallel text files need the target file, too.")
-        chosen = (source_column, target_column)
-        rows = read_columns(
-            path, chosen, names, header=header, format=format, split=split, bad_rows=bad_rows
-        )
+    if target is not None:
+        rows, origin = _read_parallel(Path(path), Path(target), bad_rows), f"{path} + {target}"
+    elif format == "text":
+        raise UserError(f"{path}: two parallel text files need the target file, too.")
     else:
-        rows = _read_parallel(Path(path), Path(target), bad_rows)
-    origin = str(path) if target is None else f"{path} + {target}"
+        columns = [(names[0], source_column), (names[1], target_column)]
+        rows = read_columns(
+            path, columns, header=header, format=format, split=split, bad_rows=bad_rows
+        )
     return collect_pairs(rows, origin, names, bad_rows)
 
 
 def read_columns(
     path: str | Path,
-    chosen: Sequence[int | str | None],
-    names: Sequence[str],
+    columns: Sequence[tuple[str, int | str | None]],
     *,
     header: Header,
     format: PairFormat,
     split: str,
     bad_rows: BadRows,
 ) -> Table:
-    """Return the columns of a table or a data set that were chosen, or have the usual names."""
-    columns = [column or name for column, name in zip(chosen, names, strict=True)]
-    if format in ("huggingface", "auto") and (format != "auto" or is_data_set(path)):
-        return read_data_set(str(path), list(map(str, columns)), split=split, bad_rows=bad_rows)
-    assert format not in ("huggingface", "text")
-    names_chosen = [column for column in chosen if not str(column or 1).isdecimal()]
-    if header == "no" and names_chosen:
-        raise UserError(f"columns need numbers with --data.header no, got {names_chosen[0]!r}")
+    """Return columns of a table or a data set: usual names, and those chosen."""
+    given = [chosen for _, chosen in columns if chosen is not None]
+    found = [chosen or name for name, chosen in columns]
+    if format == "huggingface" or (format == "auto" and is_data_set(path)):
+        return read_data_set(str(path), list(map(str, found)), split=split, bad_rows=bad_rows)
+    assert format != "text"
+    unnumbered = [chosen for chosen in given if not str(chosen).isdecimal()]
+    if header == "no" and unnumbered:
+        raise UserError(f"columns need numbers with --data.header no, got {unnumbered[0]!r}")
     return read_table(
-        path,
-        columns,
-        header=header,
-        by_position=all(column is None for column in chosen),
-        format=format,
-        bad_rows=bad_rows,
+        path, found, header=header, by_position=not given, format=format, bad_rows=bad_rows
     )
 
 

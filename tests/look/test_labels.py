@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figures.labels import (
-    escape_missing,
-    families_for,
-    isolate_sides,
-    readable,
-    width_em,
-)
+from regard.look.figures.labels import families_for, isolate_sides, readable, width_em
 
 SANS = ["DejaVu Sans"]
 
@@ -53,30 +47,12 @@ def test_readable_is_visible_for_every_text(token):
     shown.encode()  # no half of a surrogate pair
 
 
-@given(st.text(st.characters(), max_size=20))
-def test_escaped_text_has_only_characters_of_the_font(token):
-    text = escape_missing(readable(token), SANS)
-    assert escape_missing(text, SANS) == text
-
-
 @pytest.mark.parametrize("date", ["\u0663 \u0645\u0627\u0631\u0633", "\u05d0 3"])
 def test_sides_of_a_title_that_is_written_from_right_to_left_are_ordered_apart(date):
     isolated = f"\u2068{date}\u2069 -> \u20682019-03-03\u2069"
     assert isolate_sides(f"{date} -> 2019-03-03") == isolated
     assert isolate_sides("3 mei -> 2019-05-03") == "3 mei -> 2019-05-03"
     assert isolate_sides(date) == date
-
-
-def test_missing_characters_are_replaced_by_code_points():
-    assert escape_missing("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
-    assert escape_missing("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
-    assert (
-        escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii()
-        is False
-    )
-    assert "<" not in escape_missing(
-        "\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS
-    )
 
 
 def test_first_family_draws_common_scripts_alone():

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
-from regard.look.figures.labels import escape_missing, families_for, isolate_sides
+from regard.look.figures.labels import families_for, isolate_sides
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
 
@@ -53,12 +53,12 @@ def open_figure(
     check_path(path, overwrite)
     suffix = path.suffix.lower()
     with style.context(["default", _STYLE]), warnings.catch_warnings():
-        # Only SVG labels have characters without a font: the viewer has its own fonts.
+        # A character without a font is a box; the viewer of an SVG has fonts of its own.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         figure = Figure(figsize=size, layout=layout)
         yield figure
-        _choose_fonts(figure, is_svg=suffix == ".svg")
+        _choose_fonts(figure)
         picture = io.BytesIO()
         figure.savefig(
             picture,
@@ -91,24 +91,17 @@ def draw_weight_scale(
     bar.set_label("weight", fontsize=8, color=PALE)
 
 
-def _choose_fonts(figure: Figure, *, is_svg: bool) -> None:
-    """Give texts fonts that have their characters; others become code points, except in SVG."""
+def _choose_fonts(figure: Figure) -> None:
+    """Give texts fonts that have their characters, and isolate the sides of titles."""
     texts = figure.findobj(Text)
-    axes = [axis for one in figure.axes for axis in (one.xaxis, one.yaxis)]
-    ticks = [axis.get_major_formatter() for axis in axes]
-    labels = [formatter for formatter in ticks if isinstance(formatter, FixedFormatter)]
     words = [text.get_text() for text in texts]
-    for formatter in labels:
-        words += formatter.seq
-    families = families_for(words)
-
-    def shown(word: str) -> str:
-        return isolate_sides(word if is_svg else escape_missing(word, families))
-
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
+                words += formatter.seq
+    families = [*families_for(words), "sans-serif"]
     for text in texts:
-        text.set_text(shown(text.get_text()))
-        text.set_fontfamily([*families, "sans-serif"])
-    for formatter in labels:
-        formatter.seq = [shown(word) for word in formatter.seq]
-    for one in figure.axes:
-        one.tick_params(labelfontfamily=[*families, "sans-serif"])
+        text.set_text(isolate_sides(text.get_text()))
+        text.set_fontfamily(families)
+    for axes in figure.axes:
+        axes.tick_params(labelfontfamily=families)

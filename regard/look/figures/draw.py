@@ -178,16 +178,18 @@ def _alignment(request: FigureRequest) -> None:
         panels.append(Panel(f"{prefix}mean of {len(weights)} heads", average(weights)))
         for title, head in zip(shown.heads, weights, strict=True):
             panels.append(Panel(f"{prefix}{title}", head))
+    queries, keys = request.maps.queries(shown), request.maps.keys(shown)
+    across, down = (
+        _axis_title("keys", shown.keys, keys),
+        _axis_title("queries", shown.queries, queries),
+    )
     plot_alignment(
         panels,
         request.path,
-        source=request.maps.keys(shown).labels,
-        target=request.maps.queries(shown).labels,
+        queries=queries.labels,
+        keys=keys.labels,
         title=request.maps.sample.title,
-        axes=(
-            _axis_title("keys", shown.keys, request.maps.keys(shown)),
-            _axis_title("queries", shown.queries, request.maps.queries(shown)),
-        ),
+        about=f"{down} (down), {across} (across)",
         width=request.width,
         overwrite=request.overwrite,
     )

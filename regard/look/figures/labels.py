@@ -1,13 +1,8 @@
-"""Labels of tokens in figures, of any script, with visible spaces and control characters.
-
-Characters without a glyph in any installed font are replaced by their code points, <4E2D>. SVG
-figures keep the text, which is drawn with the fonts of the viewer.
-"""
+"""Labels of tokens in figures, of any script, with visible spaces and control characters."""
 
 import functools
-import itertools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib
@@ -21,38 +16,21 @@ _FIRST = "DejaVu Sans"
 _SHOWN = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
 _JOINERS = "\u200c\u200d"
 """Invisible characters that are part of words in some scripts."""
-_CIRCLE = "\u25cc"
-_ELLIPSIS = "\u2026"
 _ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
 
 
 def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423") -> str:
     """Return the token with all characters visible: spaces as open boxes, a lone accent on a dotted
-    circle; truncated.
-
-    Control characters, halves of surrogate pairs and unassigned characters are replaced by their
-    code points.
-    """
+    circle, control characters as their code points; truncated."""
     if not token:
         return "\u2205"
     if len(token) > max_length:
-        token = token[: max_length - 1] + _ELLIPSIS
-    joiners = _JOINERS if len(token) > 1 else ""
-    shown = "".join(
-        character if character in joiners else _visible(character, spaces) for character in token
-    )
-    return _CIRCLE + shown if unicodedata.combining(shown[0]) else shown
-
-
-def escape_missing(text: str, families: Iterable[str]) -> str:
-    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of
-    a run."""
-    known = _characters_of(tuple(families))
-    parts = []
-    for is_known, run in itertools.groupby(text, key=lambda character: ord(character) in known):
-        characters = list(run)
-        parts.append("".join(characters) if is_known else _code_points(characters))
-    return "".join(parts)
+        token = token[: max_length - 1] + "\u2026"
+    shown = ""
+    for character in token:
+        is_joiner = character in _JOINERS and len(token) > 1
+        shown += character if is_joiner else _visible(character, spaces)
+    return f"\u25cc{shown}" if unicodedata.combining(shown[0]) else shown
 
 
 def isolate_sides(title: str) -> str:
@@ -75,22 +53,19 @@ def families_for(texts: Iterable[str]) -> list[str]:
     Installed fonts are tried in the order of their names, until no character is missing.
     """
     families = [_FIRST]
-    missing = {ord(character) for text in texts for character in text} - _characters(_FIRST)
-    for family in _files() if missing else ():
-        available = missing & _characters(family)
-        if available:
+    missing = {ord(character) for text in texts for character in text}
+    missing -= _characters_in(_files()[_FIRST])
+    for family, path in _files().items() if missing else ():
+        if available := missing & _characters_in(path):
             families.append(family)
             missing -= available
-        if not missing:
-            break
     return families
 
 
 def width_em(text: str) -> float:
     """Return the approximate width of a text in units of the font size."""
-    return sum(
-        1.0 if unicodedata.east_asian_width(character) in "WF" else 0.62 for character in text
-    )
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return wide + 0.62 * (len(text) - wide)
 
 
 def _visible(character: str, spaces: str) -> str:
@@ -98,29 +73,13 @@ def _visible(character: str, spaces: str) -> str:
         return _SHOWN[character]
     # Cc control, Cs half a surrogate pair, Co private use, Cn unassigned, Cf, Zl and Zp invisible.
     if unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"):
-        return _code_points(character)
+        return f"<{ord(character):04X}>"
     return spaces if character.isspace() else character
-
-
-def _code_points(characters: Sequence[str]) -> str:
-    points = [f"{ord(character):04X}" for character in characters[:4]]
-    more = _ELLIPSIS if len(characters) > 4 else ""
-    return f"<{' '.join(points)}{more}>"
-
-
-@functools.cache
-def _characters_of(families: tuple[str, ...]) -> frozenset[int]:
-    return frozenset().union(*(_characters(family) for family in families))
-
-
-def _characters(family: str) -> frozenset[int]:
-    """Return the code points that a font family has; empty if it is not installed."""
-    path = _files().get(family)
-    return frozenset() if path is None else _characters_in(path)
 
 
 @functools.cache
 def _characters_in(path: str) -> frozenset[int]:
+    """Return the code points that a font has."""
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):  # removed since it was listed, or in an unsupported format
@@ -137,8 +96,8 @@ def _files() -> dict[str, str]:
     own = Path(matplotlib.get_data_path())
     files = {}
     for font in sorted(font_manager.fontManager.ttflist, key=lambda font: font.name):
-        is_eager = font.style == "normal" and font.weight in (400, "normal", "regular")
+        is_upright = font.style == "normal" and font.weight in (400, "normal", "regular")
         is_system = own not in Path(font.fname).parents and "Emoji" not in font.name
-        if is_eager and (font.name == _FIRST or is_system):
+        if is_upright and (font.name == _FIRST or is_system):
             files.setdefault(font.name, font.fname)
     return files

@@ -8,19 +8,23 @@ columns, and has the number of largest magnitude among them; the caption says so
 """
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from regard.look.figures.canvas import (
     GRID,
     INK,
     PALE,
+    draw_weight_scale,
     open_figure,
     signed_colors,
     weight_colors,
@@ -42,6 +46,8 @@ _MAX_CELLS = 200
 """Largest number of cells per side."""
 _TITLE_HEIGHT, _CAPTION_HEIGHT = 0.17, 0.14
 _GAP, _EDGE = 0.35, 0.12
+SCALE_WIDTH = 0.9
+"""Width of the color scale, its labels and the edges."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,27 +63,23 @@ class Matrix:
     """True: scaled from 0 to 1."""
     bound: float | None = None
     """Magnitude with the darkest color; default: the largest of this matrix."""
-    side: float | None = None
-    """Largest side in inches, without numbers in the cells; None: cells have numbers if they can."""
+    cell: tuple[float, float] | None = None
+    """Width and height of a cell in inches, without numbers; None: with numbers, if they fit."""
 
     @property
     def has_numbers(self) -> bool:
         """True if its cells have numbers."""
         rows, columns = self.numbers.shape
-        return self.side is None and rows <= _MAX_ROWS and columns <= _MAX_COLUMNS
+        return self.cell is None and rows <= _MAX_ROWS and columns <= _MAX_COLUMNS
 
     @property
     def size(self) -> tuple[float, float]:
         """Width and height of its cells in inches."""
         rows, columns = self.numbers.shape
-        side = self.side or _SIDE
-        if self.side is None and rows <= _MAX_ROWS:
-            height = rows * _CELL  # the same whether or not the cells have numbers
-        else:
-            height = min(side, rows * _CELL)
-        if self.has_numbers:
-            return columns * _NUMBER_WIDTH, height
-        return min(side, columns * _CELL), height
+        width, height = fit_cell(self.numbers.shape, _SIDE) if self.cell is None else self.cell
+        if self.cell is None and rows <= _MAX_ROWS:
+            height = _CELL  # the same whether or not the cells have numbers
+        return columns * (_NUMBER_WIDTH if self.has_numbers else width), rows * height
 
     @property
     def caption(self) -> str:
@@ -98,11 +100,10 @@ class Matrix:
         return _TITLE_HEIGHT + _CAPTION_HEIGHT + labels
 
 
-class _Placed(NamedTuple):
-    matrix: Matrix
-    left: float
-    top: float
-    """Upper end of its cells."""
+def fit_cell(shape: tuple[int, ...], side: float) -> tuple[float, float]:
+    """Return the width and height of cells of a matrix without numbers, for a largest side."""
+    rows, columns = shape
+    return min(_CELL, side / columns), min(_CELL, side / rows)
 
 
 def plot_matrices(
@@ -112,47 +113,73 @@ def plot_matrices(
     title: str = "",
     about: str = "",
     note: str = "",
+    width: float = math.inf,
+    has_scale: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Plot rows of matrices, each with a heading, from left to right.
 
     title, about: lines above; note: line below.
+    width:        in inches, beyond which a row continues below.
+    has_scale:    draw the color scale of weights beside the first row.
     """
-    texts = [(_EDGE, 0.08, title, 9.0, INK), (_EDGE, 0.26, about, _LABEL_FONT, PALE)]
-    placed: list[_Placed] = []
-    top, right = 0.5 if title else _EDGE, 0.0
+    texts: list[tuple[float, float, str, float, str]] = []
+    top, right, scale = _EDGE, 0.0, (0.0, 0.0)
+    reserve = SCALE_WIDTH if has_scale else 0.2
+    characters = max(40, int(min(width, 100.0) / _width("x", 9.0)))
+    for line in textwrap.wrap(title, characters):
+        texts.append((_EDGE, top, line, 9.0, INK))
+        top += 0.17
+    texts.append((_EDGE, top, about, _LABEL_FONT, PALE))
+    top += 0.2 if about else 0.0
+    placed: list[tuple[Matrix, float, float]] = []
     for heading, matrices in rows:
         if heading:
             texts.append((_EDGE, top, heading, _TITLE_FONT, "#0c56a5"))
             top += 0.2
         # The cells of a row begin at one height.
-        cells = top + max(matrix.head for matrix in matrices)
-        left, bottom = _EDGE, cells
+        head = max(matrix.head for matrix in matrices)
+        left, bottom = _EDGE, top + head
         for matrix in matrices:
-            left += _width(matrix.rows, _LABEL_FONT) + 0.06 if matrix.rows else 0.0
-            start, (width, height) = cells - matrix.head, matrix.size
-            texts.append((left, start, matrix.title, _TITLE_FONT, INK))
-            texts.append((left, start + _TITLE_HEIGHT, matrix.caption, _CAPTION_FONT, PALE))
-            placed.append(_Placed(matrix, left, cells))
-            left += max(
-                width,
-                _width([matrix.title], _TITLE_FONT),
-                _width([matrix.caption], _CAPTION_FONT),
+            labels = _width(matrix.rows, _LABEL_FONT) + 0.06 if matrix.rows else 0.0
+            block = max(
+                matrix.size[0],
+                _width(matrix.title, _TITLE_FONT),
+                _width(matrix.caption, _CAPTION_FONT),
             )
-            left, right, bottom = left + _GAP, max(right, left), max(bottom, cells + height)
+            if left > _EDGE and left + labels + block + reserve > width:
+                left, top = _EDGE, bottom + 0.2
+            left += labels
+            cells = top + head
+            texts.append((left, cells - matrix.head, matrix.title, _TITLE_FONT, INK))
+            caption_top = cells - matrix.head + _TITLE_HEIGHT
+            texts.append((left, caption_top, matrix.caption, _CAPTION_FONT, PALE))
+            placed.append((matrix, left, cells))
+            bottom = max(bottom, cells + matrix.size[1])
+            if top + head == placed[0][2]:
+                scale = left + matrix.size[0] + 0.15, cells
+            right = max(right, left + block)
+            left += block + _GAP
         top = bottom + 0.25
     texts.append((_EDGE, top, note, _LABEL_FONT, PALE))
-    for left, _, text, font, _ in texts:
-        right = max(right, left + _width([text], font))
+    right = max(right, *(left + _width(text, font) for left, _, text, font, _ in texts))
     wide, high = right + 0.1, top + (0.3 if note else 0.0)
+
+    def box(
+        left: float, top: float, size: tuple[float, float]
+    ) -> tuple[float, float, float, float]:
+        return left / wide, 1 - (top + size[1]) / high, size[0] / wide, size[1] / high
+
     with open_figure(path, (wide, high), overwrite=overwrite) as figure:
         for left, y, text, font, color in texts:
-            x = left / wide
-            figure.text(x, 1 - y / high, text, fontsize=font, color=color, va="top", ha="left")
+            style = {"fontsize": font, "color": color, "va": "top", "ha": "left"}
+            figure.text(left / wide, 1 - y / high, text, **style)
         for matrix, left, y in placed:
-            width, height = matrix.size
-            box = left / wide, 1 - (y + height) / high, width / wide, height / high
-            _draw_cells(figure.add_axes(box), matrix)
+            _draw_cells(figure.add_axes(box(left, y, matrix.size)), matrix)
+        if has_scale:
+            height = min(2.0, placed[0][0].size[1])
+            shades = ScalarMappable(Normalize(0, 1), weight_colors())
+            draw_weight_scale(figure, shades, box(*scale, (0.11, height)))
 
 
 def labels_of(labels: Sequence[str]) -> list[str]:
@@ -184,9 +211,10 @@ def reduce_cells(numbers: NDArray[np.floating[Any]]) -> tuple[NDArray[np.floatin
     return np.take_along_axis(parts, largest[..., None], -1)[..., 0], rows, columns
 
 
-def _width(texts: Sequence[str], font: float) -> float:
-    """Return the width of the longest text in inches."""
-    return max(width_em(text) for text in texts) * font * _POINT
+def _width(text: str | Sequence[str], font: float) -> float:
+    """Return the width of a text, or of the longest of several, in inches."""
+    texts = [text] if isinstance(text, str) else text
+    return max(width_em(one) for one in texts) * font * _POINT
 
 
 def _draw_cells(axes: Axes, matrix: Matrix) -> None:
@@ -219,7 +247,7 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
             axes.text(j + 0.5, i + 0.5, text, color=color, **place)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)
-    room = (1.25 if matrix.side is None else 2.0) * _LABEL_FONT * _POINT
+    room = 1.25 * _LABEL_FONT * _POINT
     if matrix.rows:
         shown_rows = range(0, rows, math.ceil(room / (height / rows)))
         axes.set_yticks([i + 0.5 for i in shown_rows], [matrix.rows[i] for i in shown_rows])

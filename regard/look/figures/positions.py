@@ -7,7 +7,6 @@
 Source: lectures, D.1, D.2.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,12 +17,13 @@ from regard.attention.picture import Picture
 from regard.attention.positions import Positions
 from regard.errors import UserError
 from regard.layers.positions.base import PositionalEncoding
-from regard.look.figures.matrix import Matrix, plot_matrices
+from regard.look.figures.matrix import Matrix, fit_cell, plot_matrices
 
 _LENGTH = 100
 """Number of positions of encodings without a largest one."""
 _MAX_HEADS = 16
-_COLUMNS = 4
+_WIDTH = 10.0
+"""Width in inches, beyond which matrices continue below."""
 
 
 def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> None:
@@ -36,7 +36,7 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
             f"view 'positions' requires a positional encoding, which this {type(model).__name__} "
             "does not have"
         )
-    plot_matrices(_in_rows(matrices), path, overwrite=overwrite)
+    plot_matrices([("", matrices)], path, width=_WIDTH, overwrite=overwrite)
 
 
 def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> None:
@@ -47,10 +47,10 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> No
         matrix = Matrix(
             title=title,
             numbers=numbers.detach().float().cpu().numpy(),
-            rows=[str(picture.first + row) for row in range(rows)],
-            columns=[str(column) for column in range(columns)],
+            rows=_every_second(picture.first, rows),
+            columns=_every_second(0, columns),
             is_weights=picture.is_mask,
-            side=2.0,
+            cell=fit_cell(numbers.shape, 2.0),
         )
         matrices.append(matrix)
     left_out = f", the first {len(matrices)} panels" if picture.left_out else ""
@@ -60,18 +60,19 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> No
     if picture.is_mask:
         meaning = "blue: may attend, white: masked"
     plot_matrices(
-        _in_rows(matrices),
+        [("", matrices)],
         path,
-        title=picture.heading or " ",
+        width=_WIDTH,
+        title=picture.heading,
         about=about,
         note=meaning,
         overwrite=overwrite,
     )
 
 
-def _in_rows(matrices: Sequence[Matrix]) -> list[tuple[str, Sequence[Matrix]]]:
-    firsts = range(0, len(matrices), _COLUMNS)
-    return [("", matrices[first : first + _COLUMNS]) for first in firsts]
+def _every_second(first: int, count: int) -> list[str]:
+    """Return the numbers from `first` on, of which every second one is empty."""
+    return ["" if number % 2 else str(first + number) for number in range(count)]
 
 
 def _matrices(name: str, module: nn.Module) -> list[Matrix]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.figures.labels import readable
-from regard.look.figures.matrix import Matrix, labels_of, plot_matrices
+from regard.look.figures.matrix import Matrix, fit_cell, labels_of, plot_matrices
 from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
 from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
@@ -81,7 +81,14 @@ def plot_multihead(
         shown = []
         for letter, numbers in arrays.items():
             title, is_weights = f"{letter}, head {head + 1}", letter == "A"
-            shown.append(Matrix(title=title, numbers=numbers, is_weights=is_weights, side=_SMALL))
+            shown.append(
+                Matrix(
+                    title=title,
+                    numbers=numbers,
+                    is_weights=is_weights,
+                    cell=fit_cell(numbers.shape, _SMALL),
+                )
+            )
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
     last = [Matrix(title=f"[Z_1; ...; Z_{count}]", numbers=_array(joined), rows=asking)]
@@ -133,7 +140,8 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
         rows.append(("", [matrix]))
     steps = np.linspace(-bound, bound, 9)
     names = [f"{step:+.2g}" for step in steps]
-    rows.append(("", [Matrix(title="color scale", numbers=steps[None], columns=names, side=2.3)]))
+    scale = Matrix(title="color scale", numbers=steps[None], columns=names, cell=(0.25, 0.15))
+    rows.append(("", [scale]))
     plot_matrices(rows, path, title=_title(sample_maps), about=about, overwrite=overwrite)
 
 

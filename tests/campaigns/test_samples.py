@@ -1,4 +1,4 @@
-"""Sample of each campaign but `files`; the full campaigns run with `make campaigns`.
+"""Sample of each campaign; the full campaigns run with `make campaigns`.
 
 They run in separate programs: a process that has computed with several threads must not fork,
 because the child would wait for threads that it does not have.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = {"captures": 5, "options": 8, "reads": 150}, {"engines": 16, "folders": 5, "kills": 2}
+PROGRAMS = {"reads": 150}, {"engines": 16, "kills": 4}
 """Number of cases of each campaign; two programs, as each takes seconds to start and campaigns
 share trained runs."""
 

@@ -25,8 +25,8 @@ from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import RECIPES
 from regard.settings.options import parse
-from tests.campaigns.options_data import BASE
 from tests.models.test_grid import CORES, READERS, WRITERS, make_example, make_model
+from tests.recipes.tiny import BASE
 
 PAIRS = [
     *((reader, "transformer", "classes") for reader in READERS),

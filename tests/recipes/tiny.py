@@ -1,7 +1,6 @@
-"""Tiny data and settings of a quick run for every recipe, which the campaign `options` varies."""
+"""Tiny data and settings of a quick run for every recipe."""
 
 import atexit
-import contextlib
 import functools
 import os
 import shutil
@@ -11,14 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
-from tests.campaigns.child import command
-
-__all__ = ["BASE", "SMALL_MEMORY", "finished_run", "folder", "inputs_of"]
-
-SMALL_MEMORY = {"REGARD_MAX_MEMORY_MIB": "512"}
-"""Larger models are refused, as on a small machine, so that a case stays below the memory limit of
-the campaign."""
 
 _CORE = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8"
 _DECODER = "--model.core.decoder-layers 1"
@@ -63,7 +54,7 @@ _BASE = {
 def folder() -> Path:
     """Return the folder of the data and runs, created by the process that imports this module and
     removed with it."""
-    path, owner = Path(tempfile.mkdtemp(prefix="regard-options-")), os.getpid()
+    path, owner = Path(tempfile.mkdtemp(prefix="regard-tiny-")), os.getpid()
     _write_texts(path)
     _write_images(path)
     _write_clouds(path)
@@ -82,28 +73,6 @@ class _Base(dict[str, list[str]]):
 
 BASE = _Base()
 """Options of a quick run, by recipe."""
-
-
-@functools.cache
-def finished_run(recipe: str) -> Path:
-    """Return a finished run of the recipe, which cases only read; the first process to finish
-    provides it."""
-    path = folder() / f"run-{recipe}"
-    if not path.exists():
-        run = folder() / f"run-{recipe}-{os.getpid()}"
-        result = command(["train", recipe, *BASE[recipe], "--run", str(run)], seconds=300)
-        assert result.code == 0, f"{recipe}: {result.err[-500:]}"
-        with contextlib.suppress(OSError):
-            run.rename(path)
-    return path
-
-
-def inputs_of(recipe: str) -> list[str]:
-    """Return valid inputs of a run of the recipe."""
-    files = {"tracks": "tracks.txt", "events": "1.wav", "points": "1.npz"} | dict.fromkeys(
-        ("images", "rebuild", "boxes", "caption"), "images/a/1.png"
-    )
-    return [str(folder() / files[recipe])] if recipe in files else ["May 1", "a b"]
 
 
 def _write_texts(path: Path) -> None:
@@ -163,6 +132,3 @@ def _write_sounds(path: Path) -> None:
     (path / "events.csv").write_text(
         "\n".join(["file,onset,duration,label", *rows]) + "\n", encoding="utf-8"
     )
-
-
-folder()  # before workers are forked, which share it and end without removing it

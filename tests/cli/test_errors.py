@@ -129,18 +129,3 @@ def test_predict_reads_the_lines_of_files_pipes_and_packed_files_alike(
     os.close(ends[0])
     assert answers[0] == answers[1] == answers[2]
     assert answers[0].count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["look", "stop", "model.safetensors"], ["look", "stop", "x.html"]],
-)
-@pytest.mark.parametrize("force", [[], ["--force"]])
-def test_output_among_the_files_of_a_run_is_refused(
-    run: Path, capsys: pytest.CaptureFixture[str], words: list[str], force: list[str]
-) -> None:
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    command, *options, name = words
-    assert main([command, str(run), *options, "--out", str(run / name), *force]) == 2
-    assert f"{name} would lie among the files of the run in" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -15,16 +15,10 @@ def test_look_prints_the_model_of_a_run_and_takes_no_input(run: Path, capsys, tm
     assert (tmp_path / "model.pdf").read_bytes().startswith(b"%PDF")
     capsys.readouterr()
     for words, message in (
-        (["a text"], "--model takes no INPUT: it shows the model"),
-        (["--view", "heat"], "--model has one view: leave out --view, --kind and --layer"),
-        (["--out", "m.html"], "--model needs --out FILE with .png, .svg, .pdf, got m.html"),
-        (
-            ["--gradients"],
-            "--model shows the model: --gradients, --walk and --compare need an INPUT",
-        ),
+        (["--out", "m.html"], "a figure of the model needs --out FILE with .png, .svg, .pdf"),
         (["--out", str(tmp_path / "model.pdf")], "already exists"),
     ):
         assert main(["look", str(run), *words, "--model"]) == 2
         assert message in capsys.readouterr().err
     assert main(["look", "x.safetensors", "--model"]) == 2
-    assert "a saved capture has no model: --model needs the run" in capsys.readouterr().err
+    assert "--model need a RUN, not a saved capture" in capsys.readouterr().err

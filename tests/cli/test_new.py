@@ -88,7 +88,7 @@ def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["predict", "runs/mine", "1 2"]) == 2
     error = capsys.readouterr().err
-    assert "run its Python file instead" in error
+    assert "a recipe of your own needs its Entry" in error
     assert "regard.load(folder, recipe=ENTRY)" in error
     assert "mine" not in sys.modules
 

@@ -7,21 +7,14 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from PIL import Image
 
 from regard.cli.main import main
-from regard.cli.predict import CocoIds, _coco_ids
-from regard.errors import UserError
-from regard.recipes.base.inputs import list_files
-from regard.recipes.base.run import Run
-from regard.recipes.load import create_recipe, load
-from regard.recipes.registry import get_entry
+from regard.recipes.load import load
 
 WORDS = ["stop", "live", "pots"]
 
@@ -33,10 +26,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pairs = [(word, word[::-1]) for word in WORDS]
     contents = {
         "pairs.tsv": "".join(f"{a}\t{b}\n" for a, b in pairs),
-        "headed.tsv": "target\tsource\n" + "".join(f"{b}\t{a}\n" for a, b in pairs),
+        "headed.csv": "target,source\n" + "".join(f"{b},{a}\n" for a, b in pairs),
         "sources.tsv": "".join(f"{a}\n" for a in WORDS),
         "wide.csv": "n,source,more\n" + "".join(f"1,{a},x\n" for a in WORDS),
-        "pairs.csv": "".join(f'"{a}","{b}"\n' for a, b in pairs),
         "pairs.jsonl": "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in pairs),
         "pairs.json": json.dumps([{"source": a, "target": b} for a, b in pairs]),
         "sources.jsonl": "".join(json.dumps({"source": a}) + "\n" for a in WORDS),
@@ -60,10 +52,9 @@ def predict(run: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> list[
     "name",
     [
         "pairs.tsv",
-        "headed.tsv",
+        "headed.csv",
         "sources.tsv",
         "wide.csv",
-        "pairs.csv",
         "pairs.jsonl",
         "pairs.json",
         "sources.jsonl",
@@ -81,19 +72,6 @@ def test_rows_of_a_table_are_the_texts_of_its_source_column(
     assert [row["outputs"][0]["text"] for row in rows] == expected
 
 
-def test_columns_of_the_run_are_those_of_other_files(run: Path, files: Path, capsys) -> None:
-    trained = load(run)
-    config = trained.config.data
-    object.__setattr__(config, "source_column", "en")
-    object.__setattr__(config, "target_column", "de")
-    (files / "named.csv").write_text(
-        "id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8"
-    )
-    trained.recipe.reading = trained.entry.reading.of_run(trained.config)
-    assert [given.value for given in trained.recipe.read_inputs(files / "named.csv")] == WORDS
-    assert trained.evaluate(files / "named.csv")["examples"] == 3
-
-
 def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, capsys) -> None:
     (files / "named.csv").write_text(
         "id,de,en\n" + "".join(f"1,x,{w}\n" for w in WORDS), encoding="utf-8"
@@ -103,49 +81,10 @@ def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, caps
     chosen = ["--data.source-column", "en"]
     assert predict(run, "named.csv", *chosen, capsys=capsys) == expected
     assert predict(run, "named.txt", *chosen, "--data.format", "csv", capsys=capsys) == expected
-    assert predict(
-        run, "headed.tsv", "--data.source-column", "1", "--data.header", "yes", capsys=capsys
-    ) == (load(run).predict([word[::-1] for word in WORDS]))
     assert main(["look", str(run), "named.csv", *chosen, "--out", "a.html"]) == 0
     assert capsys.readouterr().out.count(" -> ") == 3
     assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
-    assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
-    assert main(["predict", str(run), "named.csv"]) == 2
-    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header without 'source'" in (
-        capsys.readouterr().err
-    )
-    (files / "ids.tsv").write_text(
-        "".join(f"{i}\t{w}\tx\n" for i, w in enumerate(WORDS)), encoding="utf-8"
-    )
-    assert main(["predict", str(run), "ids.tsv"]) == 2
-    assert (
-        "expected a source alone or the 2 columns of training, got 3 columns; use "
-        "--data.source-column NUMBER" in (capsys.readouterr().err)
-    )
-    assert predict(run, "ids.tsv", "--data.source-column", "2", capsys=capsys) == expected
-
-
-def test_folder_of_images_of_a_coco_file_is_an_option(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
-    Image.new("RGB", (8, 8)).save("photos/1.png")
-    content = {
-        "images": [{"id": 1, "file_name": "1.png"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2]}],
-        "categories": [{"id": 1, "name": "a"}],
-    }
-    Path("c.json").write_text(json.dumps(content), encoding="utf-8")
-    entry = get_entry("boxes")
-    recipe = create_recipe(Run(recipe="boxes", seed=1, config=entry.config()), print)
-    with pytest.raises(UserError, match=r"c.json, image 1: 1.png: no such file"):
-        list(recipe.read_inputs(Path("c.json")))
-    recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
-    assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
-    assert {item.name for item in fields(entry.reading)} <= {
-        item.name for item in fields(entry.evaluation().data)
-    }
+    assert "no column 'fr'; the columns are 'id', 'de', 'en'" in capsys.readouterr().err
 
 
 def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path, capsys) -> None:
@@ -186,12 +125,6 @@ def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> 
         os.dup2(before, 0)
         os.close(before)
         os.close(reader)
-
-
-def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:
-    assert "--coco" not in "\n".join(predict(run, "--help", capsys=capsys))
-    assert main(["predict", "--help"]) == 0
-    assert "--coco" in capsys.readouterr().out
 
 
 def test_outputs_have_the_scores_of_the_search(run: Path, capsys) -> None:
@@ -265,7 +198,7 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     out, err = capsys.readouterr()
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["input"] for row in rows] == [1, 2, 3, 4]
-    limit = load(run).recipe.input_limit
+    limit = load(run).recipe.settings.input_limit
     assert rows[1]["source"] == long[:limit]
     assert "not UTF-8" in rows[2]["error"]
     assert rows[3]["outputs"][0]["text"] == last
@@ -282,7 +215,6 @@ def test_out_is_written_whole_and_never_over_another_file(run: Path, files: Path
     (files / "bad.txt").write_bytes(b"stop\n" + b"stop" * 100)
     assert main(["predict", str(run), "bad.txt", "--out", "none.txt"]) == 2
     assert not Path("none.txt").exists()
-    assert main(["predict", str(run), "stop", "--out", str(run / "run.json"), "--force"]) == 2
 
 
 SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --train.steps 2 "
@@ -335,23 +267,6 @@ def test_images_of_folders_lists_and_several_files_are_named(
     assert "nothing.png: no such file" in capsys.readouterr().err
 
 
-def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
-    for name in ("a/C.PNG", "a/a.heic", "noext", "Thumbs.db", "__MACOSX/b.png", ".hidden"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    notices: list[str] = []
-    assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [
-        f"{tmp_path}/a/C.PNG"
-    ]
-    counted = "skipped 2 files: 1 without extension, 1 .heic (convert them to JPEG)"
-    assert notices == [f"{tmp_path}: {counted}; first: {tmp_path}/noext."]
-    with pytest.raises(
-        UserError,
-        match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, ",
-    ):
-        list_files(tmp_path, (".wav",), notices.append)
-
-
 def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys) -> None:
     shutil.copytree(photos / "train" / "dark", tmp_path / "some")
     (tmp_path / "some" / "1.png").write_bytes(b"no image")
@@ -392,29 +307,3 @@ def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
         assert rows[0]["tokens"] == rows[0]["source"].split() == ["we", "met", "on", "5", "March"]
         assert rows[0]["tags"] == ["O", "O", "O", "B-DAY", "I-DAY"]
     assert load(run).predict(["in Rome"]) == [["O", "B-PLACE"]]
-
-
-def test_categories_of_other_inputs_have_the_ids_of_the_training_file_or_printed_numbers(
-    tmp_path, capsys
-):
-    training = tmp_path / "train.json"
-    training.write_text(
-        json.dumps(
-            {"images": [], "categories": [{"id": 7, "name": "red"}, {"id": 1, "name": "blue"}]}
-        )
-    )
-
-    def ids(train, *words):
-        data = SimpleNamespace(
-            labels=SimpleNamespace(names=("blue", "red")), config=SimpleNamespace()
-        )
-        data.config.data = SimpleNamespace(train=train)
-        return _coco_ids(words, SimpleNamespace(recipe=data))
-
-    assert ids(str(training), "a.png", "b.png") == CocoIds({}, {"red": 7, "blue": 1})
-    assert capsys.readouterr().err == ""
-    table = tmp_path / "train.csv"
-    table.write_text("file,x,y,width,height,label\n")
-    for train in (str(table), str(tmp_path / "gone.json"), None):
-        assert ids(train, "a.png") == CocoIds({}, {"blue": 1, "red": 2})
-        assert "categories have the ids 1 blue, 2 red" in capsys.readouterr().err

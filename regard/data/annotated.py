@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
-from regard.errors import UserError, did_you_mean
+from regard.errors import UserError
 
 ItemT = TypeVar("ItemT")
 
@@ -68,14 +68,14 @@ class AnnotatedDataset(Generic[ItemT]):
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
         """Return the indices of the labels of each item. Raises UserError naming an item with an
-        unknown label."""
+        unknown label.
+
+        noun:   what the items are, in the plural, for messages.
+        """
         known = {name: number for number, name in enumerate(labels.names)}
         for item in self.items:
             for label in item.labels:
                 if label not in known:
-                    raise UserError(
-                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the "
-                        f"training {noun} "
-                        f"({', '.join(labels.names[:20])}).{did_you_mean(label, labels.names)}"
-                    )
+                    problem = labels.describe_unknown(label, ("label", noun.removesuffix("s")))
+                    raise UserError(f"{item.where}: {problem}")
         return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]

@@ -14,14 +14,6 @@ SKIP_HINT = "With --data.on-bad skip"
 """Begin of the sentence that names the option of training and evaluation."""
 
 
-class BadRow(UserError):  # noqa: N818
-    """Row that cannot be used."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason, self.detail = reason, detail
-
-
 class Skipped(list[str]):
     """Messages about the rows that were left out, each naming its file and line."""
 
@@ -39,14 +31,10 @@ class BadRows:
     def __init__(self, on_bad: OnBad, noun: str = "rows", *, before: Iterable[str] = ()) -> None:
         self.on_bad, self.noun, self.skipped = on_bad, noun, Skipped(before)
 
-    def add(self, message: str, _reason: str = "") -> None:
+    def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""
         if self.on_bad == "error":
             raise UserError(with_hint(message, self.noun))
-        self.leave_out(message)
-
-    def leave_out(self, message: str, _reason: str = "") -> None:
-        """Leave a row out, whatever on_bad is."""
         self.skipped.append(message)
 
     def in_order(self, rows: Iterable[RowT]) -> Iterator[tuple[str, RowT | None]]:

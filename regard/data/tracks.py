@@ -192,7 +192,6 @@ class TrackBatches(BatchesByCount):
         self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the examples."""
         return np.arange(len(self.counts))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
@@ -240,11 +239,9 @@ class SceneBatches(BatchesByCount):
         ]
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the scenes."""
         return np.arange(len(self.scenes))
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the scenes of each batch, a pure function of (seed, epoch)."""
         order = [i for batch in super().plan(epoch) for i in batch]
         return [
             tuple(order[i] for i in part)

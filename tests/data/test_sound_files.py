@@ -107,7 +107,7 @@ def _wav(samples):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.wav", None, "No such file"),
+        ("none.wav", None, "no such file"),
         ("text.wav", b"0.5\t1.5\tbark\n", "not a readable sound file .Format not recognised"),
         ("short.wav", _wav([0, 1])[:30], "not a readable sound file"),
         ("cut.flac", _flac(np.random.default_rng(5).normal(0, 0.2, 300_000))[:-3000], "not a read"),

@@ -242,8 +242,7 @@ def _read_list(
     pairs = read_pairs(
         path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption")
     )
-    for message in pairs.skipped:
-        bad_rows.leave_out(message)
+    bad_rows.skipped.extend(pairs.skipped)
     captions: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for index, (file, text) in enumerate(pairs):
         where = pairs.where(index)

@@ -46,7 +46,7 @@ def read_coco_boxes(
         for annotation in coco.imgToAnns[key]:
             where = f"{path}, annotation {annotation['id']}"
             if annotation.get("iscrowd"):
-                bad_rows.leave_out(f"{where}: covers a group of objects (iscrowd).", "group")
+                bad_rows.skipped.append(f"{where}: covers a group of objects (iscrowd).")
                 continue
             with bad_rows.catch():
                 category = coco.cats.get(annotation.get("category_id"))

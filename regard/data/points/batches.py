@@ -48,7 +48,6 @@ class CloudBatches(BatchesByCount):
         self.classes = data.class_indices(labels, "clouds")
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the indices of the examples."""
         return np.arange(len(self.data))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:

@@ -48,7 +48,6 @@ class WindowBatches(BatchesByCount):
         self.ids, self.context = ids, context
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the positions of the first tokens of the windows of an epoch."""
         if self.is_fixed:
             return np.arange(0, len(self.ids) - 1, self.context)
         most = min(self.context, max(1, len(self.ids) - 1 - self.context))

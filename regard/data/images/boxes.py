@@ -116,7 +116,8 @@ def _parse(row: Mapping[str, Any], where: str) -> tuple[list[float], str]:
                 return [left, top, right - left, bottom - top], label
         return [float(row[name]) for name in _SIDES], label
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: expected {', '.join(_SIDES)} in numbers: {error!r}.") from error
+        problem = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{where}: expected {', '.join(_SIDES)} in numbers: {problem}.") from error
 
 
 def _clip(numbers: Any, size: tuple[int, int], where: str) -> list[float]:

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 from regard.cli import bench, evaluate, look, predict, train
 from regard.errors import UserError
-from regard.recipes.base.config import NoOptions, defaults_of_run
 from regard.recipes.registry import get_entry
 from regard.settings.options import NoSettings, parse
 
@@ -178,8 +177,7 @@ def _parse_command(argv: Sequence[str]) -> None:
             raise UserError(f"unknown command {command!r}")
         return
     entry = get_entry(Path(rest[0]).name)
-    own = defaults_of_run(entry.options, entry.config()) if command == "predict" else NoOptions()
-    config = own if command == "predict" else NoSettings()
+    config = entry.config() if command == "predict" else NoSettings()
     parse(rest, OPTIONS[command](), config, max_positionals=9)
 
 

@@ -1,8 +1,10 @@
 """Checks for the captures of every recipe: axes match the weights, and recording changes no
 answer."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,13 +76,19 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:
     """Check that inputs answered together have the answers that each has alone, to 1e-5 and with
     the same labels."""
-    together, json = run.answer(inputs), run.recipe.json
-    alone = [
-        json(run.compute_answers([given], first=number)[0])
-        for number, given in enumerate(inputs, start=1)
-    ]
-    for first, second in zip(together, alone, strict=True):
+    together = run.answer(inputs)
+    documented = _documented_keys(run.run.recipe)
+    for number, (given, first) in enumerate(zip(inputs, together, strict=True), start=1):
+        second = dict(run.compute_answers([given], first=number)[0].json)
         assert _is_close(first, second), (first, second)
+        assert first.keys() <= documented
+
+
+def _documented_keys(recipe: str) -> set[str]:
+    """Return the keys that docs/answers.md names for a recipe."""
+    page = Path(__file__).parents[2] / "docs" / "answers.md"
+    rows = re.findall(rf"^\| .*\b{recipe}\b.* \| (`.+) \|$", page.read_text(), re.MULTILINE)
+    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
 
 
 def _is_close(first: Any, second: Any) -> bool:
@@ -104,9 +112,7 @@ def check_test_input(run: Any) -> Any:
     assert is_equal(run.test_input(0), test_input)
     check_capture(run, [test_input])
     for index in (-1, 10**6):
-        with pytest.raises(
-            UserError, match=rf"has \d+ inputs, from 0 to \d+; there is no input {index}"
-        ):
+        with pytest.raises(UserError, match=rf"has \d+ inputs, from 0: no input {index}"):
             run.test_input(index)
     return test_input
 
@@ -133,12 +139,17 @@ def _check_axes(sample: Sample) -> None:
                     assert 0 <= position[0] < len(picture.tracks)
 
 
+def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return the outputs of the model for the rows of inputs."""
+    return run._forward(run.recipe, run._prepare(run.recipe, inputs, 1), run.recipe.forward)
+
+
 def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
     """Answer these inputs as a look does; return a function for each row that computes log p of its
     answer."""
-    prepared = run._prepare(inputs, 1)
+    prepared = run._prepare(run.recipe, inputs, 1)
     with record(run):
-        answers = run._answer_rows(prepared, run.options, run.recipe.follow)
+        answers = run._forward(run.recipe, prepared, run.recipe.follow)
     return [
         partial(run.recipe.log_prob, run._model, prepared, row, answer)
         for row, answer in enumerate(answers)

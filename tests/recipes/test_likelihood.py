@@ -5,27 +5,25 @@ import math
 import pytest
 import torch
 
+from regard.data.config import LabeledConfig
 from regard.data.text.labels import Labels
 from regard.models.writers.sets import SetPredictions
-from regard.recipes.base.likelihood import set_log_prob
+from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.recipe import EmptyAnswerError
 from regard.recipes.targets.labels import ClassTarget, LabelsTarget
-from regard.recipes.targets.recipe import answer_log_prob
 
 
 def test_log_prob_of_a_class_is_that_of_its_probability():
-    target = ClassTarget(Labels(("a", "b", "c")))
-    log_p = answer_log_prob(target, torch.tensor([[0.2, 0.5, 0.3]]))
-    assert float(log_p) == pytest.approx(math.log(0.5))
+    target = ClassTarget(Labels(("a", "b", "c")), LabeledConfig())
+    assert float(target.log_prob(torch.tensor([0.2, 0.5, 0.3]))) == pytest.approx(math.log(0.5))
 
 
 def test_log_prob_of_labels_is_that_of_the_predicted_ones():
-    target = LabelsTarget(Labels(("a", "b", "c")))
-    assert float(answer_log_prob(target, torch.tensor([[0.5, 0.8, 0.3]]))) == pytest.approx(
-        math.log(0.5 * 0.8)
-    )
-    with pytest.raises(EmptyAnswerError, match="no label is predicted for it"):
-        answer_log_prob(target, torch.tensor([[0.4, 0.2, 0.1]]))
+    target = LabelsTarget(Labels(("a", "b", "c")), LabeledConfig(target="labels"))
+    log_p = target.log_prob(torch.tensor([0.5, 0.8, 0.3]))
+    assert float(log_p) == pytest.approx(math.log(0.5 * 0.8))
+    with pytest.raises(EmptyAnswerError, match="no label is predicted"):
+        target.log_prob(torch.tensor([0.4, 0.2, 0.1]))
 
 
 def test_log_prob_of_a_set_sums_its_elements_each_by_its_query():

@@ -294,17 +294,17 @@ def test_texts_are_cut_after_a_whole_word(run, capsys):
 
 def test_punctuation_that_training_had_as_a_token_is_reported_once(run):
     recipe = load(run / "run").recipe
-    recipe.prepare(["mister hill."], 1)
+    recipe.preprocess(["mister hill."], 1)
     recipe.tokenizer = Tokenizer.train(
         ["mister hill , saw ."] * 3, TokenizerConfig(kind="bpe", joint=False)
     )
-    recipe.prepare(["mister hill saw .", ["hill."], "hill; U.S."], 1)
+    recipe.preprocess(["mister hill saw .", ["hill."], "hill; U.S."], 1)
     with pytest.warns(
         UserWarning, match=r"input 8: 'hill,' is one token.* write 'hill ,'"
     ) as found:
-        recipe.prepare(["mister hill", "mister hill, saw", "the hill."], 7)
+        recipe.preprocess(["mister hill", "mister hill, saw", "the hill."], 7)
     assert len(found) == 1
-    recipe.prepare(["the hill."], 1)
+    recipe.preprocess(["the hill."], 1)
 
 
 def test_references_have_the_form_of_predictions(run, tmp_path):

@@ -134,5 +134,6 @@ def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:
     """Return the `count` numbers of one input (None: at least one)."""
     row = [as_number(part) for part in split_list(text, separator)]
     if not row or len(row) != (count or len(row)) or max(map(abs, row)) > MAX_VALUE:
-        raise ValueError(f"expected {count or 1} numbers, separated by {separator!r}")
+        several = f"{count} numbers, separated by {separator!r}"
+        raise ValueError(f"expected {'a number' if count in (None, 1) else several}")
     return row

@@ -141,18 +141,21 @@ def _check_axes(sample: Sample) -> None:
 
 def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return the outputs of the model for the rows of inputs."""
-    return run._forward(run.recipe, run._prepare(run.recipe, inputs, 1), run.recipe.forward)
+    examples = run._prepare(run.recipe, inputs, 1)
+    run._forward(run.recipe, examples, run.recipe.forward)
+    return [output for example in examples for output in example.outputs]
 
 
 def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
     """Answer these inputs as a look does; return a function for each row that computes log p of its
     answer."""
-    prepared = run._prepare(run.recipe, inputs, 1)
+    examples = run._prepare(run.recipe, inputs, 1)
     with record(run):
-        answers = run._forward(run.recipe, prepared, run.recipe.follow)
+        run._forward(run.recipe, examples, run.recipe.follow)
     return [
-        partial(run.recipe.log_prob, run._model, prepared, row, answer)
-        for row, answer in enumerate(answers)
+        partial(run.recipe.log_prob, run._model, example, i)
+        for example in examples
+        for i in range(len(example.rows))
     ]
 
 

@@ -328,12 +328,12 @@ def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path
             [pixels[..., None], pixels[None]] if pixels.ndim == 2 else []
         )  # (height, width, 1), (1, height, width)
         forms += [pixels.transpose(2, 0, 1)] if shape == (12, 20, 3) else []
-        rows = trained.recipe.preprocess([trained._read_input(form, 1) for form in forms], 1).rows
+        rows = [trained.recipe.preprocess(trained._read_input(form, 1), 1)[0] for form in forms]
         assert {row.shape for row in rows} == {trained.recipe.shape}
         assert all(np.array_equal(row, rows[0]) for row in rows)
     test_input = trained.test_input(0)
     expected = trained.recipe.load("test").data.pixels[0]
-    assert np.array_equal(trained.recipe.preprocess([test_input], 1).rows[0], expected)
+    assert np.array_equal(trained.recipe.preprocess(test_input, 1)[0], expected)
 
 
 def test_arrays_that_are_no_images_are_refused(pictures):
@@ -360,7 +360,7 @@ def test_test_images_of_another_size_are_resized_as_inputs_are(pictures, tmp_pat
     examples = trained.recipe.change({"test": str(tmp_path / "test")}, for_test=True).load("test")
     assert np.array_equal(
         examples.data.pixels,
-        trained.recipe.preprocess([Image.fromarray(pixels), pixels[:8, :8]], 1).rows,
+        [trained.recipe.preprocess(one, 1)[0] for one in (Image.fromarray(pixels), pixels[:8, :8])],
     )
 
 
@@ -390,7 +390,10 @@ def test_scores_by_hand():
     assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
     assert [
-        answer.text for answer in ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(probabilities[3], 2)
+        answer.text
+        for answer in ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(
+            probabilities[3], 2
+        )
     ] == ["b", "c"]
 
 
@@ -451,7 +454,7 @@ def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews: Pat
     run.model.writer.norm = torch.nn.Identity()
     assert not run.look(["a lovely film"])[0].find(measure="contribution")
     reason = "the output layer is Identity and Linear, and not LayerNorm and Linear"
-    assert notes == [f"contributions to the score are not shown: {reason}"]
+    assert notes == [f"contributions to the scores are not shown: {reason}"]
 
 
 def test_classes_are_counted() -> None:
@@ -515,10 +518,7 @@ def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
     (tmp_path / "long.tsv").write_text(f"{long}\tbad\nit was great\tgood\n", encoding="utf-8")
     (tmp_path / "lines.txt").write_text(f"{long}\nit was great\n", encoding="utf-8")
     assert main(["predict", str(reviews), long]) == 2
-    assert (
-        "input 1 has 513 words, more than 512"
-        in capsys.readouterr().err
-    )
+    assert "input 1 has 513 words, more than 512" in capsys.readouterr().err
     assert main(["look", str(reviews), long]) == 2
     assert "input 1 has 513 words, more than" in capsys.readouterr().err
     assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "skip"]) == 0

@@ -643,7 +643,7 @@ def test_gradients_are_those_of_the_events_of_each_segment(events):
     )
     capture = trained.look([long], gradients=True)
     parts = answer_log_probs(trained, [long])
-    assert [len(row.samples) for row in trained.recipe.preprocess([long], 1).rows] == [2000] * 3
+    assert [len(row.samples) for row in trained.recipe.preprocess(long, 1)] == [2000] * 3
     with_events = [
         (part, sample_maps)
         for part, sample_maps in zip(parts, capture, strict=True)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.data.tokenizer import BOS, EOS
 from regard.decode.hypothesis import Hypothesis
 from regard.look.maps import SampleMaps
 from regard.look.measures import decoder_contribution_map
 from regard.look.sample import Sample
 from regard.models.decoder_terms import explain_decoder
 from regard.models.writers.sets import SetPredictions
-from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
 
 
@@ -53,29 +53,28 @@ def set_log_prob(
     return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()
 
 
+def teacher_tokens(best: Hypothesis) -> list[int]:
+    """Return the ids of an output after BOS, with EOS if it is finished, for teacher forcing."""
+    return [BOS, *best.tokens, *([EOS] if best.finished else [])]
+
+
 def explain_tokens(
     model: Any,
     source: Any,
     target: Padded,
     sample: Sample,
     *,
-    tokens: Sequence[str],
-    row: int,
-    notify: Callable[[str], None],
-) -> SampleMaps | None:
-    """Return the contributions of the parts of a decoder to the logits of output tokens; None if
-    there are none.
+    tokens: Sequence[str] | None = None,
+) -> SampleMaps:
+    """Return the contributions of the parts of a decoder to the logits of output tokens.
 
     target: BOS, or the first token, and the output tokens; further ones are ignored.
-    tokens: labels of the output tokens.
+    tokens: labels of the output tokens; by default those of the sample's steps.
     """
-    try:
-        found = explain_decoder(model, source, target)
-    except NoTermsError as error:
-        if row == 0:
-            notify(f"contributions to the logits are not shown: {error}")
-        return None
+    found = explain_decoder(model, source, target)
+    if tokens is None:
+        tokens = [step.token for step in sample.steps]
     terms, bias = found.terms[0, :, : len(tokens)], found.bias[0, : len(tokens)]
     return decoder_contribution_map(
-        sample, found.parts, terms, bias, tokens=tokens, key=f"contribution/{row}"
+        sample, found.parts, terms, bias, tokens=tokens, key="contribution"
     )

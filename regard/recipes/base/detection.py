@@ -20,7 +20,7 @@ from regard.recipes.base.recipe import (
     Answer,
     ConfigT,
     Dataset,
-    Prepared,
+    Example,
     Recipe,
     View,
     describe_skipped,
@@ -180,8 +180,8 @@ class DetectionRecipe(Recipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[Detections]:
-        source = self.source([array for array, _ in rows])
-        return self.detect(inference.model, source, [frame for _, frame in rows])
+        source = self.source([row[0] for row in rows])
+        return self.detect(inference.model, source, [row[1] for row in rows])
 
     def shown(self, found: Detections) -> list[Any]:
         """Return the boxes with a score of at least the threshold, highest score first."""
@@ -192,15 +192,12 @@ class DetectionRecipe(Recipe[ConfigT]):
                 boxes.append(self.box(label, float(score), *map(float, box)))
         return boxes
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Detections]) -> list[Answer]:
-        answers = []
-        for found in outputs:
-            boxes, lines = self.shown(found), []
-            for box in boxes:
-                numbers = [f"{number:.{self.digits}f}" for number in box[2:]]
-                lines.append("\t".join([box.label, f"{box.score:.3f}", *numbers]))
-            answers.append(Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines))
-        return answers
+    def postprocess(self, example: Example) -> Answer:
+        boxes, lines = self.shown(example.outputs[0]), []
+        for box in boxes:
+            numbers = [f"{number:.{self.digits}f}" for number in box[2:]]
+            lines.append("\t".join([box.label, f"{box.score:.3f}", *numbers]))
+        return Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines)
 
     def regions(
         self, found: Detections, places: Sequence[tuple[float, float, float, float]]
@@ -216,12 +213,12 @@ class DetectionRecipe(Recipe[ConfigT]):
             )
         ]
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Detections) -> Tensor:
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         """Return the sum of log p of the detected boxes."""
-        count = len(self.shown(output))
-        assert output.queries is not None
-        pairs = zip(output.queries[:count].tolist(), output.classes[:count].tolist(), strict=True)
-        source: Any = self.source([prepared.rows[row][0]])
+        found = example.outputs[i]
+        count = len(self.shown(found))
+        pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)
+        source: Any = self.source([example.rows[i][0]])
         return set_log_prob(model(source.to(device_of(model))), pairs, "box")
 
 

@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, File, Prepared, View
+from regard.recipes.base.recipe import Dataset, File, View
 
 _CHANNELS = (1, 3, 4)
 """Numbers of channels of arrays (height, width, channels)."""
@@ -52,16 +52,15 @@ def patch_axis(reader: ImageReader) -> Axis:
     return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
 
 
-def prepare_pixels(
-    inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]
-) -> Prepared:
-    """Return inputs (see `to_image`) as pixels of a run's shape (channels, height, width)."""
-    prepared, (channels, height, width) = Prepared(len(inputs)), shape
-    for owner, given in enumerate(inputs):
-        where = f"input {first + owner}"
-        image, size = to_image(given, where), (channels, height, width)
-        prepared.add(owner, to_image_array(image, data, size, where, resizes=True))
-    return prepared
+def read_pixels(
+    given: Any, number: int, data: ImagesConfig, shape: Sequence[int]
+) -> NDArray[np.uint8]:
+    """Return the pixels (channels, height, width) of an input (see `to_image`) of any size, for a
+    run that reads images of this shape."""
+    channels, height, width = shape
+    where = f"input {number}"
+    image = to_image(given, where)
+    return to_image_array(image, data, (channels, height, width), where, resizes=True)
 
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:

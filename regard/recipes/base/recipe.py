@@ -5,10 +5,10 @@
     batches(), model()               for regard.training.loop.fit
     metrics(inference, dataset)      scores; `metric` selects the best checkpoint
 
-    preprocess(inputs)               inputs -> rows of the model
+    preprocess(given, number)        an input -> rows of the model
     forward(inference, rows)         rows -> outputs, a batch at a time
-    postprocess(prepared, outputs)   outputs -> answers to the inputs
-    sample(...)                      title, labels and pictures for `regard look`
+    postprocess(example)             an input with its rows and outputs -> its answer
+    sample(inference, example, i)    title, labels and pictures for `regard look`
 
 Files, batches, recording and evaluation are the same for all recipes (regard.recipes.base.trained),
 and so are training, the run folder and the report (regard.recipes.training).
@@ -114,30 +114,15 @@ class Dataset(Generic[DataT]):
 
 
 @dataclass
-class Prepared:
-    """Inputs as rows of the model: one row for an input, several, or none."""
+class Example:
+    """One input of a prediction."""
 
-    count: int
-    """Number of inputs."""
-    rows: list[Any] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
-    """Index of the input of each row."""
-    facts: list[Any] = field(default_factory=list)
-    """Data of each row for interpreting its output: a scale, a start, a text."""
-    notes: list[str] = field(default_factory=list)
-    """Notes on unusual inputs."""
-    names: list[str] = field(default_factory=list)
-    """Name of each input, for titles."""
-
-    def add(self, owner: int, row: Any, fact: Any = None) -> None:
-        """Add a row of input `owner`."""
-        self.rows.append(row)
-        self.owner.append(owner)
-        self.facts.append(fact)
-
-    def name_of(self, row: int) -> str:
-        """Return the name of the input of a row."""
-        return self.names[self.owner[row]]
+    name: str
+    """For titles."""
+    rows: list[Any]
+    """The input as rows of the model: one, several, or none."""
+    outputs: list[Any] = field(default_factory=list)
+    """Output of the model for each row."""
 
 
 class Recipe(ABC, Generic[ConfigT]):
@@ -329,11 +314,11 @@ class Recipe(ABC, Generic[ConfigT]):
         raise UserError(f"the recipe {self.run.recipe} has no maximum length to truncate to")
 
     @abstractmethod
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return inputs as rows: texts, files (`File`) or arrays.
+    def preprocess(self, given: Any, number: int) -> list[Any]:
+        """Return an input as rows of the model: a text, a file (`File`) or an array.
 
-        first:  number of the first input, for messages.
-        Raises: UserError naming an input that cannot be read.
+        number: of the input, from 1, for messages.
+        Raises: UserError for an input that cannot be read.
         """
 
     def plan(self, rows: Sequence[Any]) -> Iterable[range]:
@@ -356,8 +341,8 @@ class Recipe(ABC, Generic[ConfigT]):
         return self.forward(inference, rows, trace)
 
     @abstractmethod
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Answer]:
-        """Return the answer to each input."""
+    def postprocess(self, example: Example) -> Answer:
+        """Return the answer to an input, which has its outputs."""
 
     def stack(self, values: list[Any]) -> Any:
         """Return the values of answers as `predict` returns them; by default a list."""
@@ -365,20 +350,18 @@ class Recipe(ABC, Generic[ConfigT]):
 
     # Looks
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
-    ) -> Sample | None:
-        """Return the description of a row for captures, given all outputs; None to hide it."""
-        return Sample(title=prepared.name_of(row))
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
+        """Return the description of row i of an input for captures; None to hide it."""
+        return Sample(title=example.name)
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, output: Any, sample: Sample
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
-        """Return maps whose numbers sum to the scores of an output (regard.look.measures)."""
+        """Return maps whose numbers sum to the scores of output i (regard.look.measures)."""
         return None
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
-        """Return log p of an output as a differentiable scalar.
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        """Return log p of output i as a differentiable scalar.
 
         Raises: EmptyAnswerError if the answer is empty; UserError if it has no probability.
         """

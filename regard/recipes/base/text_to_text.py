@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -27,13 +27,13 @@ from regard.models.cores.config import max_length_of
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import explain_tokens, outputs_answer
+from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import (
     Answer,
     ConfigT,
     Dataset,
-    Prepared,
+    Example,
     Recipe,
     join_items,
 )
@@ -47,6 +47,13 @@ MAX_CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this times the token limit is too long, however it is
 tokenized."""
 _SAMPLES = 5
+
+
+class TextRow(NamedTuple):
+    """Ids of a text without EOS, and the text."""
+
+    ids: list[int]
+    text: str
 
 
 class TextToTextRecipe(Recipe[ConfigT]):
@@ -139,9 +146,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         limit: decode only the first so many texts; the loss is computed over all.
         """
         pairs, encoded = dataset.data, dataset.targets
-        sources = [encoded.sources[i].tolist() for i in range(len(encoded))][:limit]
+        rows = [TextRow(encoded.sources[i].tolist(), "") for i in range(len(encoded))]
         decoding = self.change({"n_best": 1})
-        hypotheses = decoding.forward(inference, sources)
+        hypotheses = decoding.forward(inference, rows[:limit])
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
         references = pairs.references or [[target] for target in pairs.targets]
@@ -176,49 +183,39 @@ class TextToTextRecipe(Recipe[ConfigT]):
         limit = self.settings.input_limit
         return self.codec.source.shorten(value.strip()[: limit * MAX_CHARACTERS_PER_TOKEN], limit)
 
-    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
-        prepared, limit = Prepared(len(inputs)), self.settings.input_limit
-        unknown: dict[str, None] = {}
-        for owner, given in enumerate(inputs):
-            text = given.strip()
-            is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
-            ids = [] if is_long else self.codec.source.encode(text)
-            if is_long or len(ids) > limit:
-                size = f"{len(text):,} characters" if is_long else f"{len(ids):,} tokens"
-                raise UserError(
-                    f"input {first + owner} is too long: {size}; the limit is {limit} tokens"
-                )
-            if not ids:
-                prepared.notes.append(f"input {first + owner} is empty, and so is its output")
-                continue
-            if UNK in ids:
-                unknown |= dict.fromkeys(self.codec.source.unknown(text))
-            prepared.add(owner, ids, text)
-        if unknown:
-            pieces = join_items([repr(piece) for piece in unknown])
-            prepared.notes.append(f"never seen in training, so read as unknown: {pieces}")
-        return prepared
+    def preprocess(self, given: str, number: int) -> list[TextRow]:
+        text, limit = given.strip(), self.settings.input_limit
+        is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
+        ids = [] if is_long else self.codec.source.encode(text)
+        if is_long or len(ids) > limit:
+            size = f"{len(text):,} characters" if is_long else f"{len(ids):,} tokens"
+            raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
+        if not ids:
+            self.notify(f"input {number} is empty, and so is its output")
+            return []
+        if UNK in ids:
+            pieces = join_items([repr(piece) for piece in self.codec.source.unknown(text)])
+            self.notify(f"input {number}: never seen in training, so read as unknown: {pieces}")
+        return [TextRow(ids, text)]
 
     def forward(
-        self, inference: ActiveModel, rows: Sequence[Sequence[int]], trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[TextRow], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each source, given as ids without EOS."""
+        """Return the best hypotheses for each text."""
         decode, limit = self.settings.decode, max_length_of(self.settings.model.core)
         if limit is not None:  # learned positions
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
         engine = inference.engine_for(traced=trace is not None)
-        sources = [[*ids, EOS] for ids in rows]
+        sources = [[*row.ids, EOS] for row in rows]
         return engine.search(sources, config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[list[Hypothesis]]) -> list[Answer]:
+    def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
-        found = [[empty]] * prepared.count
-        for owner, hypotheses in zip(prepared.owner, outputs, strict=True):
-            found[owner] = hypotheses
-        return [outputs_answer(hypotheses, self.codec.target.decode) for hypotheses in found]
+        hypotheses = example.outputs[0] if example.outputs else [empty]
+        return outputs_answer(hypotheses, self.codec.target.decode)
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Any) -> Sample:
-        text = prepared.facts[row]
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        text = example.rows[i].text
         labels = (*self.codec.source.tokens(text), SPECIALS[EOS])
         return Sample(  # the tokens of the output are recorded by the search
             title=text,
@@ -228,38 +225,26 @@ class TextToTextRecipe(Recipe[ConfigT]):
             begin=SPECIALS[BOS],
         )
 
-    def log_prob(
-        self, model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
-    ) -> Tensor:
-        source, target = self._teacher_inputs(model, prepared, row, output)
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        source, target = self._teacher_inputs(model, example, i)
         log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def explain(
-        self,
-        inference: ActiveModel,
-        prepared: Prepared,
-        row: int,
-        output: list[Hypothesis],
-        sample: Sample,
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
         model = inference.model
         if not isinstance(model.core, Transformer):
             return None
-        source, target = self._teacher_inputs(model, prepared, row, output)
-        tokens = [step.token for step in sample.steps]
-        return explain_tokens(
-            model, source, target, sample, tokens=tokens, row=row, notify=self.notify
-        )
+        source, target = self._teacher_inputs(model, example, i)
+        return explain_tokens(model, source, target, sample)
 
-    def _teacher_inputs(
-        self, model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
-    ) -> tuple[Padded, Padded]:
+    def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Padded, Padded]:
         """Return the source and the best output of a row, with EOS if it is finished, as inputs of
         the model."""
-        source = pad([[*prepared.rows[row], EOS]]).to(device_of(model))
-        end = [EOS] if output[0].finished else []
-        return source, pad([[BOS, *output[0].tokens, *end]]).to(device_of(model))
+        best, device = example.outputs[i][0], device_of(model)
+        source = pad([[*example.rows[i].ids, EOS]]).to(device)
+        return source, pad([teacher_tokens(best)]).to(device)
 
 
 def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:

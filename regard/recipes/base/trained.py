@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
@@ -17,13 +16,14 @@ from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
-from regard.look.maps import GRADIENT, AttentionMap
+from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
-from regard.look.sample import Sample
+from regard.look.sample import Axis, Sample
 from regard.models.outline import Outline, outline
-from regard.recipes.base.recipe import Answer, Dataset, EmptyAnswerError, File, Prepared, Recipe
+from regard.models.writers.vector import NoTermsError
+from regard.recipes.base.recipe import Answer, Dataset, EmptyAnswerError, Example, File, Recipe
 from regard.recipes.metrics.report import round_scores
-from regard.system.files import read_bytes, read_json, read_unpacked
+from regard.system.files import read_bytes, read_unpacked
 from regard.trace import Trace
 
 _SAMPLES = 5
@@ -52,22 +52,8 @@ class TrainedRun:
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self._active.module.parameters())
-        score = self._test_score()
-        tested = "" if score is None else f", test {self.recipe.metric}={score:.4g}"
-        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,}{tested})"
-
-    def _test_score(self) -> float | None:
-        """Return the test score that training reported, if there is one."""
-        path = self.folder / "report.json"
-        try:
-            value = (
-                (read_json(path).get("test") or {}).get(self.recipe.metric)
-                if path.is_file()
-                else None
-            )
-        except (UserError, AttributeError):
-            return None
-        return value if isinstance(value, int | float) else None
+        name = f"{str(self.folder)!r}, recipe={self.run.recipe!r}"
+        return f"{type(self).__name__}({name}, parameters={count:,})"
 
     @property
     def config(self) -> Any:
@@ -130,7 +116,7 @@ class TrainedRun:
                  TypeError for an option that does not exist, and for inputs that are no list.
         """
         recipe = self.recipe.change(options)
-        answers = self._answer_usable(recipe, inputs, on_bad)
+        answers = self.compute_answers(inputs, recipe, on_bad=on_bad)
         found = [answer for answer in answers if isinstance(answer, Answer)]
         if _gives_n_best(options):
             values = [answer.ranked for answer in found]
@@ -149,19 +135,31 @@ class TrainedRun:
         The arguments and errors are those of `predict`. An input that is skipped has the answer
         {"error": message}.
         """
-        answers = self._answer_usable(self.recipe.change(options), inputs, on_bad)
+        answers = self.compute_answers(inputs, self.recipe.change(options), on_bad=on_bad)
         return [
             dict(answer.json) if isinstance(answer, Answer) else {"error": str(answer)}
             for answer in answers
         ]
 
     def compute_answers(
-        self, inputs: Sequence[Any], recipe: Recipe[Any] | None = None, *, first: int = 1
-    ) -> list[Answer]:
-        """Return the answer to each input in all forms; messages number the inputs from `first`."""
+        self,
+        inputs: Sequence[Any],
+        recipe: Recipe[Any] | None = None,
+        *,
+        first: int = 1,
+        on_bad: str = "error",
+    ) -> list[Any]:
+        """Return the `Answer` to each input, or the UserError of one that is skipped; messages
+        number the inputs from `first`."""
         recipe = recipe or self.recipe
-        prepared = self._prepare(recipe, inputs, first)
-        return recipe.postprocess(prepared, self._forward(recipe, prepared, recipe.forward))
+        examples = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
+        usable = [example for example in examples if isinstance(example, Example)]
+        self._forward(recipe, usable, recipe.forward)
+        answers: list[Any] = []
+        for example in examples:
+            is_usable = isinstance(example, Example)
+            answers.append(recipe.postprocess(example) if is_usable else example)
+        return answers
 
     def evaluate(
         self,
@@ -222,10 +220,10 @@ class TrainedRun:
         """
         _check_inputs(inputs)
         recipe = self.recipe.change(options)
-        prepared = self._prepare(recipe, inputs, 1, names)
+        examples = self._prepare(recipe, inputs, 1, names)
         try:
             with record(self, vectors=vectors) as capture:
-                outputs = self._forward(recipe, prepared, recipe.follow)
+                self._forward(recipe, examples, recipe.follow)
         except NoReadsError as error:
             hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
             raise UserError(f"the model has no attention layers: {error}{hint}") from error
@@ -233,19 +231,17 @@ class TrainedRun:
             raise UserError(
                 "no attention was recorded: inputs of a single item have no other item to attend to"
             )
-        self._explain(recipe, capture, prepared, outputs)
+        rows = [(example, i) for example in examples for i in range(len(example.rows))]
+        if len(rows) == len(capture):
+            self._explain(recipe, capture, rows)
         if gradients:
-            self._differentiate(recipe, capture, prepared, outputs)
+            self._differentiate(recipe, capture, rows)
         return capture
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
-        self.recipe.plot_answer(
-            self._active,
-            self._prepare(self.recipe, [given], 1).rows[0],
-            Path(out),
-            overwrite=overwrite,
-        )
+        row = self._prepare(self.recipe, [given], 1)[0].rows[0]
+        self.recipe.plot_answer(self._active, row, Path(out), overwrite=overwrite)
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image
@@ -289,54 +285,34 @@ class TrainedRun:
             self._own_test = dataset
         return dataset
 
-    def _answer_usable(
-        self, recipe: Recipe[Any], inputs: Sequence[Any], on_bad: str
-    ) -> list[Answer | UserError]:
-        """Return the answer to each input, or the error of one that is skipped."""
-        if on_bad not in ("error", "skip"):
-            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
-        _check_list(inputs)
-        try:
-            return [*self.compute_answers(inputs, recipe)]
-        except UserError:
-            if on_bad == "error":
-                raise
-        errors = self._find_errors(recipe, inputs)
-        answers: list[Answer | UserError] = []
-        for is_bad, indices in groupby(range(len(inputs)), key=errors.__contains__):
-            part = list(indices)
-            if is_bad:
-                answers += [errors[i] for i in part]
-            else:
-                usable = inputs[part[0] : part[-1] + 1]
-                answers += self.compute_answers(usable, recipe, first=part[0] + 1)
-        return answers
-
-    def _find_errors(self, recipe: Recipe[Any], inputs: Sequence[Any]) -> dict[int, UserError]:
-        """Return the errors of the inputs that cannot be used, by index, and notify of them."""
-        errors = {}
-        for index, value in enumerate(inputs):
-            try:
-                recipe.preprocess([self._read_input(value, index + 1)], index + 1)
-            except UserError as error:
-                recipe.notify(f"skipped: {error}")
-                errors[index] = error
-        return errors
-
     def _prepare(
-        self, recipe: Recipe[Any], inputs: Sequence[Any], first: int, names: Sequence[str] = ()
-    ) -> Prepared:
-        """Read the inputs, and report what is unusual about them."""
+        self,
+        recipe: Recipe[Any],
+        inputs: Sequence[Any],
+        first: int,
+        names: Sequence[str] = (),
+        *,
+        is_skipping: bool = False,
+    ) -> list[Any]:
+        """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
         _check_list(inputs)
-        given = [self._read_input(value, number) for number, value in enumerate(inputs, first)]
-        prepared = recipe.preprocess(given, first)
-        for number, value in enumerate(given):
-            name = names[number] if names else ""
-            if not name and isinstance(value, File):
-                name = Path(value.name).name
-            prepared.names.append(name or f"{self.input} {first + number}")
-        recipe.report_notes(prepared.notes)
-        return prepared
+        examples: list[Any] = []
+        for index, value in enumerate(inputs):
+            number = first + index
+            try:
+                given = self._read_input(value, number)
+                rows = recipe.preprocess(given, number)
+            except UserError as error:
+                if not is_skipping:
+                    raise
+                recipe.notify(f"skipped: {error}")
+                examples.append(error)
+                continue
+            name = names[index] if names else ""
+            if not name and isinstance(given, File):
+                name = Path(given.name).name
+            examples.append(Example(name or f"{self.input} {number}", rows))
+        return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
         """Return a text, or the content of a file."""
@@ -353,25 +329,27 @@ class TrainedRun:
             raise UserError(f"input {number}: {error}") from error
 
     def _forward(
-        self, recipe: Recipe[Any], prepared: Prepared, step: Callable[..., Sequence[Any]]
-    ) -> list[Any]:
-        """Return the output for each row, batch by batch, with a sample for each row if attention
+        self, recipe: Recipe[Any], examples: Sequence[Example], step: Callable[..., Sequence[Any]]
+    ) -> None:
+        """Compute the outputs of the rows, batch by batch, and a sample for each row if attention
         is recorded."""
-        outputs: list[Any] = []
+        places = [(example, i) for example in examples for i in range(len(example.rows))]
+        rows = [example.rows[i] for example, i in places]
         traced: list[tuple[list[Sample | None], range]] = []
         with torch.no_grad():
-            for rows in recipe.plan(prepared.rows):
-                part = prepared.rows[rows.start : rows.stop]
+            for batch in recipe.plan(rows):
+                part = rows[batch.start : batch.stop]
                 if self.trace is None:
-                    outputs += step(self._active, part)
-                    continue
-                samples: list[Sample | None] = [Sample() for _ in rows]
-                with self.trace.segment(samples):
-                    outputs += step(self._active, part, self.trace)
-                traced.append((samples, rows))
-        for samples, rows in traced:  # described when the outputs are known
-            samples[:] = [recipe.sample(self._active, prepared, row, outputs) for row in rows]
-        return outputs
+                    outputs = step(self._active, part)
+                else:
+                    samples: list[Sample | None] = [Sample() for _ in batch]
+                    with self.trace.segment(samples):
+                        outputs = step(self._active, part, self.trace)
+                    traced.append((samples, batch))
+                for row, output in zip(batch, outputs, strict=True):
+                    places[row][0].outputs.append(output)
+        for samples, batch in traced:  # described when the outputs are known
+            samples[:] = [recipe.sample(self._active, *places[row]) for row in batch]
 
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         """Write the answer to each example as a line of JSON."""
@@ -408,48 +386,50 @@ class TrainedRun:
         return samples
 
     def _explain(
-        self, recipe: Recipe[Any], capture: Capture, prepared: Prepared, outputs: Sequence[Any]
+        self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
         """Add the contributions to the scores of each output, if the recipe has them."""
-        if len(capture) != len(prepared.rows):
-            return
+        found: list[SampleMaps | None] = []
         # These runs of the model belong to no sample of a recording around this one.
         with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
-            found = [
-                recipe.explain(self._active, prepared, row, outputs[row], maps.sample)
-                for row, maps in enumerate(capture)
-            ]
-        if any(found):
-            axes = [{} if one is None else one.sample.axes for one in found]
-            capture.add([() if one is None else one.maps for one in found], axes)
+            try:
+                for row, maps in zip(rows, capture, strict=True):
+                    found.append(recipe.explain(self._active, *row, maps.sample))
+            except NoTermsError as error:
+                recipe.notify(f"contributions to the scores are not shown: {error}")
+                return
+        axes: list[Mapping[str, Axis]] = []
+        added: list[list[AttentionMap]] = []
+        for number, one in enumerate(found):
+            axes.append({} if one is None else one.sample.axes)
+            added.append([])
+            for own in () if one is None else one.maps:
+                added[-1].append(replace(own, key=f"{own.key}/{number}"))
+        if any(added):
+            capture.add(added, axes)
 
     def _differentiate(
-        self, recipe: Recipe[Any], capture: Capture, prepared: Prepared, outputs: Sequence[Any]
+        self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
         """Run each output once more with teacher forcing and gradients, and add the gradient maps
         to the capture."""
-        if len(capture) != len(prepared.rows):
-            raise UserError(
-                f"gradients need one answer for each input, but {len(prepared.rows)} rows have "
-                f"{len(capture)} samples"
-            )
+        if len(capture) != len(rows):
+            size = f"{len(rows)} rows have {len(capture)} samples"
+            raise UserError(f"gradients need one answer for each input, but {size}")
         gradients: list[list[AttentionMap]] = []
         empty: list[EmptyAnswerError] = []
-        for row, maps in enumerate(capture):
+        for number, (row, maps) in enumerate(zip(rows, capture, strict=True)):
             gradients.append([])
-            samples = [maps.sample]
+            samples, model = [maps.sample], self._model
             try:
-                with (
-                    torch.enable_grad(),
-                    record(self._model, samples=samples, gradients=True) as rerun,
-                ):
-                    rerun.differentiate(recipe.log_prob(self._model, prepared, row, outputs[row]))
+                with torch.enable_grad(), record(model, samples=samples, gradients=True) as rerun:
+                    rerun.differentiate(recipe.log_prob(model, *row))
             except EmptyAnswerError as error:
                 empty.append(error)
                 continue
             # Each sample is recorded separately, so its keys start from zero again.
             for found in rerun[0].find(measure=GRADIENT):
-                gradients[-1].append(replace(found, key=f"scene {row}/{found.key}"))
+                gradients[-1].append(replace(found, key=f"scene {number}/{found.key}"))
         if len(empty) == len(gradients):
             raise empty[0]
         capture.add(gradients)

@@ -29,7 +29,7 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
 from regard.recipes.base.pictures import patch_axis, to_color_image
-from regard.recipes.base.recipe import Dataset, Prepared
+from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.base.scoring import device_of
 from regard.recipes.boxes.config import BoxesRunConfig
 from regard.recipes.metrics.detection import Detections, average_precision
@@ -46,6 +46,14 @@ class Box(NamedTuple):
     y: float
     width: float
     height: float
+
+
+class ImageRow(NamedTuple):
+    """Pixels at the size of the model's input, their scale, and the image."""
+
+    pixels: NDArray[np.uint8]
+    frame: Frame
+    image: Image.Image
 
 
 class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
@@ -139,31 +147,30 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             detections.append(Detections(scores_of, classes_of, boxes, order[i]))
         return detections
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        prepared, data = Prepared(len(inputs)), self.config.data
-        for owner, given in enumerate(inputs):
-            image = to_color_image(given, f"input {first + owner}")
-            prepared.add(owner, resize_and_pad(image, data.width, data.height), given)
-        return prepared
+    def preprocess(self, given: Any, number: int) -> list[ImageRow]:
+        """Return an image (see `to_image`) at the size of the model's input, and its scale.
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Detections]
-    ) -> Sample:
+        Files and Pillow images are rotated according to their EXIF orientation, and boxes refer to
+        the rotated image; arrays are used as they are.
+        """
+        image, data = to_color_image(given, f"input {number}"), self.config.data
+        return [ImageRow(*resize_and_pad(image, data.width, data.height), image)]
+
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         """Return the model's input image with the boxes of all queries."""
-        (array, frame), found = prepared.rows[row], outputs[row]
+        (array, frame, image), found = example.rows[i], example.outputs[i]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
         places = [tuple(place) for place in (found.boxes * frame.scale / sides).tolist()]
         regions = self.regions(found, places)
-        original = np.asarray(to_color_image(prepared.facts[row], prepared.name_of(row)))
         boxes = self.shown(found)
         picture = Picture(
             pixels=array,
             boxes=tuple(regions[: len(boxes)]),
             labels=self.labels.names,
-            original=original,
+            original=np.asarray(image),
         )
         return Sample(
-            title=f"{prepared.name_of(row)} -> {count_labels(box.label for box in boxes)}",
+            title=f"{example.name} -> {count_labels(box.label for box in boxes)}",
             axes={"source": patch_axis(inference.model.reader), "queries": query_axis(regions)},
             pictures={"image": picture},
         )

@@ -44,12 +44,12 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import explain_tokens, outputs_answer
+from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
-    Prepared,
+    Example,
     Recipe,
     View,
     describe_skipped,
@@ -169,12 +169,10 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             "samples": samples,
         }
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        prepared, data = Prepared(len(inputs)), self.config.data
-        for owner, given in enumerate(inputs):
-            image = to_color_image(given, f"input {first + owner}")
-            prepared.add(owner, resize_and_pad(image, data.width, data.height)[0])
-        return prepared
+    def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:
+        """Return an image (see `to_image`) at the size of the model's input."""
+        image, data = to_color_image(given, f"input {number}"), self.config.data
+        return [resize_and_pad(image, data.width, data.height)[0]]
 
     def forward(
         self,
@@ -199,50 +197,32 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             trace=trace,
         )
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[list[Hypothesis]]) -> list[Answer]:
-        return [outputs_answer(hypotheses, self.tokenizer.decode) for hypotheses in outputs]
+    def postprocess(self, example: Example) -> Answer:
+        return outputs_answer(example.outputs[0], self.tokenizer.decode)
 
-    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Any) -> Sample:
-        return Sample(
-            title=prepared.name_of(row),
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        return Sample(  # the tokens of the caption are recorded by the search
+            title=example.name,
             axes={"source": patch_axis(inference.model.reader)},
-            pictures={"image": Image(pixels=prepared.rows[row])},
+            pictures={"image": Image(pixels=example.rows[i])},
             tokens=self.tokenizer.tokens,
             text=self.tokenizer.decode,
             begin=SPECIALS[BOS],
         )
 
-    def log_prob(
-        self, model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
-    ) -> Tensor:
-        source, target = self._teacher_inputs(model, prepared, row, output)
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        source, target = _teacher_inputs(model, example, i)
         log_probs = model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def explain(
-        self,
-        inference: ActiveModel,
-        prepared: Prepared,
-        row: int,
-        output: list[Hypothesis],
-        sample: Sample,
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
-        if not isinstance(inference.model.core, Transformer):
+        model = inference.model
+        if not isinstance(model.core, Transformer):
             return None
-        source, target = self._teacher_inputs(inference.model, prepared, row, output)
-        tokens = [step.token for step in sample.steps]
-        return explain_tokens(
-            inference.model, source, target, sample, tokens=tokens, row=row, notify=self.notify
-        )
-
-    @staticmethod
-    def _teacher_inputs(
-        model: Any, prepared: Prepared, row: int, output: list[Hypothesis]
-    ) -> tuple[Tensor, Padded]:
-        """Return the image and the best caption of a row as inputs of the model."""
-        end = [EOS] if output[0].finished else []
-        target = pad([[BOS, *output[0].tokens, *end]]).to(device_of(model))
-        return stack_images([prepared.rows[row]]).to(device_of(model)), target
+        source, target = _teacher_inputs(model, example, i)
+        return explain_tokens(model, source, target, sample)
 
     def _batches(self, images: DescribedImages) -> CaptionBatches:
         return CaptionBatches(
@@ -259,6 +239,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
                 loss = model.loss(batch.to(device_of(model)))
                 total, count = total + float(loss.nll), count + loss.count
         return total / count
+
+
+def _teacher_inputs(model: Any, example: Example, i: int) -> tuple[Tensor, Padded]:
+    """Return the image and the best caption of a row as inputs of the model."""
+    target = pad([teacher_tokens(example.outputs[i][0])])
+    return stack_images([example.rows[i]]).to(device_of(model)), target.to(device_of(model))
 
 
 def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:

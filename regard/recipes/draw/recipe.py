@@ -41,7 +41,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.pictures import to_picture
-from regard.recipes.base.recipe import Answer, Dataset, Prepared, Recipe, View, plan_by_count
+from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.config import DrawRunConfig
@@ -67,6 +67,14 @@ class Drawing(NamedTuple):
 
     image: Any
     score: float
+
+
+class TextRow(NamedTuple):
+    """A text, its ids, and the number of the input, on which its random numbers depend."""
+
+    text: str
+    ids: list[int]
+    number: int
 
 
 class DrawRecipe(Recipe[DrawRunConfig]):
@@ -216,23 +224,18 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
-    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
-        prepared, limit = Prepared(len(inputs)), max_length_of(self.config.model.core)
-        for owner, text in enumerate(inputs):
-            number, ids = first + owner, self.tokenizer.encode(text.strip())
-            if not ids:
-                raise UserError(f"input {number} is empty: there is nothing to draw")
-            if limit is not None and len(ids) >= limit:
-                raise UserError(
-                    f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}"
-                )
-            if UNK in ids:
-                unknown = ", ".join(map(repr, self.tokenizer.unknown(text.strip())[:10]))
-                prepared.notes.append(
-                    f"input {number}: never seen in training, so read as unknown: {unknown}"
-                )
-            prepared.add(owner, (ids, number), text.strip())
-        return prepared
+    def preprocess(self, given: str, number: int) -> list[TextRow]:
+        text, limit = given.strip(), max_length_of(self.config.model.core)
+        ids = self.tokenizer.encode(text)
+        if not ids:
+            raise UserError(f"input {number} is empty: there is nothing to draw")
+        if limit is not None and len(ids) >= limit:
+            size = f"{len(ids)} words; the limit is {limit - 1}"
+            raise UserError(f"input {number} is too long: {size}")
+        if UNK in ids:
+            unknown = ", ".join(map(repr, self.tokenizer.unknown(text)[:10]))
+            self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
+        return [TextRow(text, ids, number)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _ROWS)
@@ -243,17 +246,17 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return images for each text, as many as asked for, and the codes of the first."""
         texts, seeds = [], []
         for rank in range(self.config.n_best):  # the first images come first in traces
-            for ids, number in rows:
-                texts.append(ids)
+            for row in rows:
+                texts.append(row.ids)
                 more = [rank] if rank else []
-                seeds.append(derive_seed(self.config.decode.seed, number - 1, *more))
+                seeds.append(derive_seed(self.config.decode.seed, row.number - 1, *more))
         codes, scores = self.sample_codes(inference.model, texts, seeds=seeds, trace=trace)
         images = reconstruct(self.autoencoder, codes)
         drawings = [Drawing(*pair) for pair in zip(images, scores, strict=True)]
         return [(drawings[i :: len(rows)], codes[i].tolist()) for i in range(len(rows))]
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Answer]:
-        return [_to_answer(drawings) for drawings, _ in outputs]
+    def postprocess(self, example: Example) -> Answer:
+        return _to_answer(example.outputs[0][0])
 
     def stack(self, values: list[Any]) -> NDArray[np.uint8]:
         """Return a uint8 image for each text (texts, channels, height, width)."""
@@ -282,24 +285,24 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             drawings.append(Drawing(str(path), score))
         return _to_answer(drawings)
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
-    ) -> Sample:
-        text = prepared.facts[row]
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        """Return the words of the text, and the image with the places of its codes."""
+        text = example.rows[i].text
         words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
         return Sample(
             title=text,
             axes={"source": Axis(labels=words, kind="token")},
-            pictures={"drawn": to_picture(outputs[row][0][0].image)},
+            pictures={"drawn": to_picture(example.outputs[i][0][0].image)},
             tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
             begin=SPECIALS[BOS],
             output=Axis.grid(*self.autoencoder.grid, picture="drawn", kind="code"),
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
-        device = device_of(model)
-        source = _pad([prepared.rows[row][0]], device)
-        target = pad([[BOS, *(len(SPECIALS) + code for code in output[1])]]).to(device)
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        """Return log p of the sampled codes given the text, without guidance."""
+        device, codes = device_of(model), example.outputs[i][1]
+        source = _pad([example.rows[i].ids], device)
+        target = pad([[BOS, *(len(SPECIALS) + code for code in codes)]]).to(device)
         logits = model(source, target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()

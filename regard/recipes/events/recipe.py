@@ -42,8 +42,8 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
+    Example,
     File,
-    Prepared,
     Recipe,
     View,
     describe_skipped,
@@ -207,28 +207,32 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             file = str(path.parent / name)
             yield Input(file, file)
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        prepared, rate = Prepared(len(inputs)), self.config.data.sample_rate
+    def preprocess(self, given: Any, number: int) -> list[SoundSegment]:
+        """Return overlapping segments of a sound, each of which contributes the events in its
+        middle part.
+
+        given: a sound file of any length, or samples at the run's rate: int16, or floating point in
+               [-1, 1].
+        """
+        rate, where = self.config.data.sample_rate, f"input {number}"
         length = round(self.config.data.seconds * rate)
-        for owner, given in enumerate(inputs):
-            where = f"input {first + owner}"
-            if isinstance(given, File):
-                content = io.BytesIO(given.content)
-                sound = np.concatenate([*decode_sound(content, rate, f"{where}: {given.name}")])
-            else:
-                sound = _to_samples(given, where)
-            starts = segment_starts(len(sound), length)
-            # The boundary between two segments is the middle of their overlap.
-            bounds = [0.0]
-            for i in range(1, len(starts)):
-                bounds.append((starts[i - 1] + length + starts[i]) / 2 / rate)
-            bounds.append(len(sound) / rate)
-            for i, start in enumerate(starts):
-                samples = sound[start : start + length]
-                samples = np.pad(samples, (0, length - len(samples)))
-                row = SoundSegment(samples, start / rate, bounds[i], bounds[i + 1])
-                prepared.add(owner, row)
-        return prepared
+        if isinstance(given, File):
+            content = io.BytesIO(given.content)
+            sound = np.concatenate([*decode_sound(content, rate, f"{where}: {given.name}")])
+        else:
+            sound = _to_samples(given, where)
+        starts = segment_starts(len(sound), length)
+        # The boundary between two segments is the middle of their overlap.
+        bounds = [0.0]
+        for i in range(1, len(starts)):
+            bounds.append((starts[i - 1] + length + starts[i]) / 2 / rate)
+        bounds.append(len(sound) / rate)
+        rows = []
+        for i, start in enumerate(starts):
+            samples = sound[start : start + length]
+            samples = np.pad(samples, (0, length - len(samples)))
+            rows.append(SoundSegment(samples, start / rate, bounds[i], bounds[i + 1]))
+        return rows
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _ROWS)
@@ -251,38 +255,24 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 own.append(prediction)
         return own
 
-    def postprocess(
-        self, prepared: Prepared, outputs: Sequence[list[EventPrediction]]
-    ) -> list[Answer]:
-        """Return the events of each sound by onset, clipped to the sound."""
-        results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
-        seconds = {}
-        for owner, row in zip(prepared.owner, prepared.rows, strict=True):
-            seconds[owner] = row.last
-        for owner, row, output in zip(prepared.owner, prepared.rows, outputs, strict=True):
+    def postprocess(self, example: Example) -> Answer:
+        """Return the events of a sound by onset, clipped to it."""
+        seconds, found = example.rows[-1].last, []
+        for row, output in zip(example.rows, example.outputs, strict=True):
             for event, score, _ in self.shown(row, output):
                 first = max(0.0, row.begin + event.onset)
-                last = min(seconds[owner], row.begin + event.offset)
-                results[owner].append((SoundEvent(first, last - first, event.label), score))
-        answers = []
-        for found in results:
-            events, lines, values = [], [], []
-            for event, score in sorted(found):
-                values.append(event)
-                times = {"onset": event.onset, "duration": event.duration}
-                events.append({"label": event.label, "score": score, **times})
-                lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
-            answers.append(Answer(values, {"events": events}, lines))
-        return answers
+                last = min(seconds, row.begin + event.offset)
+                found.append((SoundEvent(first, last - first, event.label), score))
+        events, lines, values = [], [], []
+        for event, score in sorted(found):
+            values.append(event)
+            times = {"onset": event.onset, "duration": event.duration}
+            events.append({"label": event.label, "score": score, **times})
+            lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
+        return Answer(values, {"events": events}, lines)
 
-    def sample(
-        self,
-        inference: ActiveModel,
-        prepared: Prepared,
-        row: int,
-        outputs: Sequence[list[EventPrediction]],
-    ) -> Sample:
-        segment, predictions = prepared.rows[row], outputs[row]
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        segment, predictions = example.rows[i], example.outputs[i]
         seconds, reader = self.config.data.seconds, inference.model.reader
         with torch.no_grad():
             bands = reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
@@ -312,8 +302,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
-        title = prepared.name_of(row)
-        if prepared.owner.count(prepared.owner[row]) > 1:
+        title = example.name
+        if len(example.rows) > 1:
             title += f", {segment.begin:g} to {segment.begin + seconds:g} s"
         found = []
         for event in sorted(prediction.event for prediction in own):
@@ -333,12 +323,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             pictures={"sound": sound},
         )
 
-    def log_prob(
-        self, model: Any, prepared: Prepared, row: int, output: list[EventPrediction]
-    ) -> Tensor:
-        predictions = model(_source([prepared.rows[row]]).to(device_of(model)))
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        segment = example.rows[i]
+        predictions = model(_source([segment]).to(device_of(model)))
         pairs = []
-        for event, _, query in self.shown(prepared.rows[row], output):
+        for event, _, query in self.shown(segment, example.outputs[i]):
             pairs.append((query, self.labels.names.index(event.label)))
         return set_log_prob(predictions, pairs, "event")
 

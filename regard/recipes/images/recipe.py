@@ -32,10 +32,10 @@ from regard.recipes.base.pictures import (
     ImageSplits,
     list_images,
     patch_axis,
-    prepare_pixels,
+    read_pixels,
     to_picture,
 )
-from regard.recipes.base.recipe import Dataset, Prepared, plan_by_count
+from regard.recipes.base.recipe import Dataset, Example, plan_by_count
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import plain_name
@@ -102,8 +102,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
             return list_images(path, self.config.data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        return prepare_pixels(inputs, first, self.config.data, self.shape)
+    def preprocess(self, given: Any, number: int) -> list[Any]:
+        return [read_pixels(given, number, self.config.data, self.shape)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _BATCH)
@@ -111,11 +111,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(rows)).float() / 255
 
-    def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
+    def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
         return Sample(
-            title=prepared.name_of(row),
+            title=example.name,
             axes={"source": patch_axis(inference.model.reader)},
-            pictures={"image": to_picture(prepared.rows[row])},
+            pictures={"image": to_picture(example.rows[0])},
         )
 
     @cached_property

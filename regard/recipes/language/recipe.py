@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import explain_tokens
-from regard.recipes.base.recipe import Answer, Dataset, Prepared, Ranked, Recipe, View, one_line
+from regard.recipes.base.recipe import Answer, Dataset, Example, Ranked, Recipe, View, one_line
 from regard.recipes.base.scoring import device_of
 from regard.recipes.language.config import LanguageRunConfig
 from regard.system.progress import track
@@ -51,6 +51,14 @@ _MOST_CHARACTERS = 1000
 """Characters per token of the window beyond which the rest of a line is not tokenized to cut it."""
 _PART = 1 << 24
 _BANNED = list(range(len(SPECIALS)))
+
+
+class Prompt(NamedTuple):
+    """A text, its ids, and the number of the input, on which its random numbers depend."""
+
+    text: str
+    ids: list[int]
+    number: int
 
 
 class LanguageRecipe(Recipe[LanguageRunConfig]):
@@ -150,24 +158,21 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return the label of each token for figures."""
         return self.tokenizer.tokens(self._with_ends(text))
 
-    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
-        prepared = Prepared(len(inputs))
-        for owner, text in enumerate(inputs):
-            ids = self.encode_text(text).tolist()
-            if not ids:
-                raise UserError(f"input {first + owner} is empty: there is nothing to continue")
-            prepared.add(owner, (ids, first + owner), text)
-        return prepared
+    def preprocess(self, given: str, number: int) -> list[Prompt]:
+        ids = self.encode_text(given).tolist()
+        if not ids:
+            raise UserError(f"input {number} is empty: there is nothing to continue")
+        return [Prompt(given, ids, number)]
 
     def forward(
-        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[Ranked]:
         """Return a continuation of each text, and the mean log-probability of its tokens (before
         top-k and top-p)."""
-        prompts, sampling = [ids for ids, _ in rows], self.config.sample
+        prompts, sampling = [row.ids for row in rows], self.config.sample
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window
-        seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
+        seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
         engine = inference.engine_for(traced=trace is not None)
         generated = engine.generate(
             prompts, sampling, seeds=seeds, trace=trace, window=window, banned=_BANNED
@@ -180,15 +185,16 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
                 outputs.append(Ranked(text, self._mean_log_p(inference.model, ids, tokens)))
         return outputs
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Ranked]) -> list[Answer]:
-        return [Answer(out.text, out._asdict(), [one_line(out.text)], [out]) for out in outputs]
+    def postprocess(self, example: Example) -> Answer:
+        (output,) = example.outputs
+        return Answer(output.text, output._asdict(), [one_line(output.text)], [output])
 
     def follow(
-        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[None]:
         """Read each text, without continuing it; only the most likely token after the last one is
         shown."""
-        for row, (ids, number) in enumerate(rows):
+        for row, (_, ids, number) in enumerate(rows):
             if len(ids) < 2:
                 raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
             if self._window is not None and len(ids) > self._window:
@@ -199,35 +205,34 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             trace_tokens(inference.model, ids, banned=_BANNED, trace=trace)
         return [None] * len(rows)
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Any]
-    ) -> Sample:
-        text, output = prepared.facts[row], outputs[row]
-        if output is None:
-            return Sample(
-                title=text.strip(),
-                tokens=self.tokenizer.tokens,
-                decoder_input=self.token_labels(text),
-            )
-        return Sample(title=f"{text.strip()} -> {output.text}", tokens=self.tokenizer.tokens)
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        """Return the text and its continuation, or its own tokens if it is not continued."""
+        text, output = example.rows[i].text, example.outputs[i]
+        if output is not None:
+            return Sample(title=f"{text.strip()} -> {output.text}", tokens=self.tokenizer.tokens)
+        return Sample(
+            title=text.strip(), tokens=self.tokenizer.tokens, decoder_input=self.token_labels(text)
+        )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        """Return log p of the text's tokens after the first; the token predicted after the last is
+        not included."""
         # Of the last token of a target only the prediction counts: with one more, every token of
         # the text is read.
-        target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
+        target = pad([[*example.rows[i].ids, 0]]).to(device_of(model))
         log_p = model(target=target)[0, :-1].float().log_softmax(-1)
         return log_p.gather(1, target.items[0, 1:-1, None]).sum()
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, output: Any, sample: Sample
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
-        if not isinstance(inference.model.core, Transformer) or output is not None:
+        """Return the contributions of the parts of a Transformer to the logits of the tokens after
+        the first."""
+        model, row = inference.model, example.rows[i]
+        if not isinstance(model.core, Transformer) or example.outputs[i] is not None:
             return None
-        target = pad([prepared.rows[row][0]]).to(device_of(inference.model))
-        tokens = self.token_labels(prepared.facts[row])[1:]
-        return explain_tokens(
-            inference.model, None, target, sample, tokens=tokens, row=row, notify=self.notify
-        )
+        target, tokens = pad([row.ids]).to(device_of(model)), self.token_labels(row.text)[1:]
+        return explain_tokens(model, None, target, sample, tokens=tokens)
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""

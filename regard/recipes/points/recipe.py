@@ -31,7 +31,7 @@ from regard.models.model import Model
 from regard.models.readers.points import PointReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
-from regard.recipes.base.recipe import Dataset, File, Prepared
+from regard.recipes.base.recipe import Dataset, Example, File
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections, average_precision_of_clouds
 from regard.recipes.points.config import PointsRunConfig
@@ -164,29 +164,28 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         parts = score.double().cpu().numpy(), label.cpu().numpy(), boxes, order.cpu().numpy()
         return [Detections(*row) for row in zip(*parts, strict=True)]
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        prepared, config = Prepared(len(inputs)), self.config.data
-        for owner, given in enumerate(inputs):
-            where = f"input {first + owner}"
-            if isinstance(given, File):
-                points = parse_cloud(given.content, f"{where}: {given.name}", config.features)
-            else:
-                points = _to_points(given, 3 + len(config.features), where)
-            points = thin_cloud(points, config.points)
-            sides, extent = points[:, :3].max(0) - points[:, :3].min(0), self.scale.extent
-            if (sides > extent).any():
-                prepared.notes.append(
-                    f"{where}: spans {_sides(sides)} m; boxes are found in the {_sides(extent)} m "
-                    f"around its "
-                    "middle, the extent of the training clouds"
-                )
-            prepared.add(owner, PreparedCloud(self.scale.normalize(points), middle_of(points)))
-        return prepared
+    def preprocess(self, given: Any, number: int) -> list[PreparedCloud]:
+        """Return the points of a cloud, thinned as in training.
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Detections]
-    ) -> Sample:
-        cloud, found = prepared.rows[row], outputs[row]
+        given: a file of points (.npz, .csv, .ply, .pcd), or an array (points, 3 + features) in
+               meters.
+        """
+        config, where = self.config.data, f"input {number}"
+        if isinstance(given, File):
+            points = parse_cloud(given.content, f"{where}: {given.name}", config.features)
+        else:
+            points = _to_points(given, 3 + len(config.features), where)
+        points = thin_cloud(points, config.points)
+        sides, extent = np.ptp(points[:, :3], axis=0), self.scale.extent
+        if (sides > extent).any():
+            self.notify(
+                f"{where}: spans {_sides(sides)} m; boxes are found in the {_sides(extent)} m "
+                f"around its middle, the extent of the training clouds"
+            )
+        return [PreparedCloud(self.scale.normalize(points), middle_of(points))]
+
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        cloud, found = example.rows[i], example.outputs[i]
         boxes = self.shown(found)
         extent = np.array(self.scale.extent)
         places = [
@@ -212,7 +211,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         )
         pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
         return Sample(
-            title=f"{prepared.name_of(row)} -> {count_labels(box.label for box in boxes)}",
+            title=f"{example.name} -> {count_labels(box.label for box in boxes)}",
             axes={"source": groups, "queries": query_axis(regions)},
             pictures={
                 "image": Image(

@@ -34,16 +34,16 @@ from regard.recipes.base.pictures import (
     ImageShape,
     ImageSplits,
     list_images,
-    prepare_pixels,
+    read_pixels,
 )
-from regard.recipes.base.recipe import Answer, Dataset, Prepared, Recipe, plan_by_count
+from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
 from regard.recipes.rebuild.vectors import (
     VectorBatches,
     VectorSize,
     VectorSplits,
-    prepare_vectors,
+    read_vector,
 )
 from regard.system.files import plain_name
 from regard.system.progress import track
@@ -173,13 +173,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             return list_images(path, data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
+    def preprocess(self, given: Any, number: int) -> list[Values]:
         if not isinstance(self.config.data, VectorsConfig):
-            return prepare_pixels(inputs, first, self.config.data, self.shape)
-        prepared = prepare_vectors(inputs, first, self.shape[0])
-        for number, row in enumerate(prepared.rows, start=first):
-            self._check_range(row, f"input {number}")
-        return prepared
+            return [read_pixels(given, number, self.config.data, self.shape)]
+        row = read_vector(given, number, self.shape[0])
+        self._check_range(row, f"input {number}")
+        return [row]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_count(rows, _BATCH)
@@ -198,17 +197,13 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
         return [Code(*output) for output in zip(codes, errors.tolist(), energies, strict=True)]
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Code]) -> list[Answer]:
-        answers = []
-        for code, error, energy in outputs:
-            json = {"code": code.tolist(), "error": error}
-            if energy is not None:
-                answers.append(Answer(energy, json | {"energy": energy}, [f"{energy:.6g}"]))
-                continue
-            form = ".4g" if code.is_floating_point() else "d"
-            line = " ".join(format(number, form) for number in code.flatten().tolist())
-            answers.append(Answer(code, json, [line]))
-        return answers
+    def postprocess(self, example: Example) -> Answer:
+        ((code, error, energy),) = example.outputs
+        json = {"code": code.tolist(), "error": error}
+        if energy is not None:
+            return Answer(energy, json | {"energy": energy}, [f"{energy:.6g}"])
+        form = ".4g" if code.is_floating_point() else "d"
+        return Answer(code, json, [" ".join(format(one, form) for one in code.flatten().tolist())])
 
     def stack(self, values: list[Any]) -> Tensor | list[float]:
         """Return the codes (images, code), (images, rows, columns) if quantized; or energies."""

@@ -17,7 +17,7 @@ from regard.data.config import VectorsConfig
 from regard.data.held_out import hold_out
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
-from regard.recipes.base.recipe import Dataset, Prepared, View
+from regard.recipes.base.recipe import Dataset, View
 
 
 class VectorSplits:
@@ -74,19 +74,13 @@ class VectorBatches(BatchesByCount):
         return Batch(rows, torch.zeros(len(indices)), tuple(indices))
 
 
-def prepare_vectors(inputs: Sequence[Any], first: int, size: int) -> Prepared:
-    """Return inputs as rows of float32: texts of numbers, or sequences of numbers.
-
-    Raises: UserError naming an input that is not `size` numbers.
-    """
-    prepared = Prepared(len(inputs))
-    for owner, given in enumerate(inputs):
-        try:
-            text = given.decode("utf-8") if isinstance(given, bytes) else given
-            prepared.add(owner, np.asarray(parse_vector(text, size), np.float32))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"input {first + owner}: {error}") from error
-    return prepared
+def read_vector(given: Any, number: int, size: int) -> NDArray[np.float32]:
+    """Return an input, a text of numbers or a sequence of them, as a row of float32."""
+    try:
+        text = given.decode("utf-8") if isinstance(given, bytes) else given
+        return np.asarray(parse_vector(text, size), np.float32)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"input {number}: {error}") from error
 
 
 class VectorSize(Artifact):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -29,7 +29,7 @@ from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, Prepared, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import (
@@ -45,6 +45,14 @@ from regard.system.progress import track
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "naive_bayes.npz"
 _BATCH_TOKENS = 4096
+
+
+class TextRow(NamedTuple):
+    """A text, its ids, and its log-count ratios if the model reads them."""
+
+    text: str
+    ids: list[int]
+    ratios: NDArray[Any] | None
 
 
 class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
@@ -187,33 +195,28 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def shorten(self, value: str) -> str:
         return self.tokenizer.shorten(value, self.config.data.max_length)
 
-    def preprocess(self, inputs: Sequence[str], first: int) -> Prepared:
-        prepared, most = Prepared(len(inputs)), self.config.data.max_length
-        for owner, given in enumerate(inputs):
-            text = given.strip()
-            if not text:
-                raise UserError(f"input {first + owner} is empty: it has no words to classify")
-            ids = self.encode_texts([text])[0].tolist()
-            if len(ids) > most:
-                size = f"{len(ids)} {self.tokenizer.noun}"
-                raise UserError(f"input {first + owner} has {size}, more than {most}")
-            ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
-            prepared.add(owner, (ids, ratios), text)
-        return prepared
+    def preprocess(self, given: str, number: int) -> list[TextRow]:
+        text, most = given.strip(), self.config.data.max_length
+        if not text:
+            raise UserError(f"input {number} is empty: it has no words to classify")
+        ids = self.encode_texts([text])[0].tolist()
+        if len(ids) > most:
+            size = f"{len(ids)} {self.tokenizer.noun}"
+            raise UserError(f"input {number} has {size}, more than {most}")
+        ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
+        return [TextRow(text, ids, ratios)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_length([len(ids) for ids, _ in rows], _BATCH_TOKENS)
+        return plan_by_length([len(row.ids) for row in rows], _BATCH_TOKENS)
 
     def collate(self, rows: Sequence[Any]) -> Padded | RatioTexts:
-        ids = pad([ids for ids, _ in rows])
-        return ids if self.ratios is None else attach_ratios(ids, [ratios for _, ratios in rows])
+        ids = pad([row.ids for row in rows])
+        return ids if self.ratios is None else attach_ratios(ids, [row.ratios for row in rows])
 
-    def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
-        ids, text = prepared.rows[row][0], prepared.facts[row]
+    def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
+        text, ids, _ = example.rows[0]
         pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
-        return Sample(
-            title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")}
-        )
+        return Sample(title=text, axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode_texts(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts."""

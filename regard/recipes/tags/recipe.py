@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
-    Prepared,
+    Example,
     Recipe,
     describe_skipped,
     join_items,
@@ -55,6 +55,18 @@ from regard.trace import Trace
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _BATCH_TOKENS = 4096
 _NO_TAG = -1
+
+
+class Words(NamedTuple):
+    """Tokens of a sentence and their subwords."""
+
+    tokens: Sequence[str]
+    offsets: Sequence[tuple[int, int]]
+    """Offsets of the first character of each token and after it, if the input is a text."""
+    ids: list[int]
+    """Ids of the subwords."""
+    starts: list[int]
+    """Index of the first subword of each token."""
 
 
 class TagsRecipe(Recipe[TagsRunConfig]):
@@ -190,75 +202,62 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]
         return list(tokens[:count])
 
-    def preprocess(self, inputs: Sequence[str | Sequence[str]], first: int) -> Prepared:
-        """Return the subwords of each sentence, and those that begin a word; an empty sentence has
-        no row.
-
-        inputs: texts (tokens separated by white space), or lists of tokens.
-        """
-        prepared, most = Prepared(len(inputs)), self.config.data.max_length
-        for owner, given in enumerate(inputs):
-            tokens, offsets = _split(given)
-            if not tokens:
-                prepared.notes.append(f"input {first + owner} is empty: it has no tokens to tag")
-                continue
-            ids, starts = encode_words(tokens, self.tokenizer)
-            if len(ids) > most:
-                size = f"{len(ids)} {self.tokenizer.noun}"
-                raise UserError(f"input {first + owner} has {size}, more than {most}")
-            prepared.add(owner, (ids, starts), (tokens, offsets))
-        return prepared
+    def preprocess(self, given: str | Sequence[str], number: int) -> list[Words]:
+        """given: a text (tokens separated by white space), or a list of tokens."""
+        tokens, offsets = _split(given)
+        if not tokens:
+            self.notify(f"input {number} is empty: it has no tokens to tag")
+            return []
+        ids, starts = encode_words(tokens, self.tokenizer)
+        most = self.config.data.max_length
+        if len(ids) > most:
+            size = f"{len(ids)} {self.tokenizer.noun}"
+            raise UserError(f"input {number} has {size}, more than {most}")
+        return [Words(tokens, offsets, ids, starts)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_length([len(ids) for ids, _ in rows], _BATCH_TOKENS)
+        return plan_by_length([len(row.ids) for row in rows], _BATCH_TOKENS)
 
     def forward(
-        self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Words], trace: Trace | None = None
     ) -> list[list[str]]:
         """Return the most likely tag of each token of each sentence."""
         model, names = inference.model, self.labels.names
-        best = model(pad([ids for ids, _ in rows]).to(device_of(model))).argmax(-1).cpu()
+        best = model(pad([row.ids for row in rows]).to(device_of(model))).argmax(-1).cpu()
         tags = []
-        for row, (_, starts) in enumerate(rows):
-            tags.append([names[number] for number in best[row, starts].tolist()])
+        for i, row in enumerate(rows):
+            tags.append([names[number] for number in best[i, row.starts].tolist()])
         return tags
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[list[str]]) -> list[Answer]:
-        answers = [self._to_answer((), [], [])] * prepared.count  # of empty sentences
-        rows = zip(prepared.owner, prepared.facts, outputs, strict=True)
-        for owner, (tokens, offsets), tags in rows:
-            answers[owner] = self._to_answer(tokens, tags, offsets)
-        return answers
-
-    def _to_answer(
-        self, tokens: Sequence[str], tags: list[str], offsets: Sequence[tuple[int, int]]
-    ) -> Answer:
-        """offsets: of the first character of each token and after it, if the input is a text."""
+    def postprocess(self, example: Example) -> Answer:
+        if not example.rows:
+            return Answer([], {"tokens": [], "tags": [], "entities": []}, [""])
+        (row,), (tags,) = example.rows, example.outputs
         entities = []
         for start, end, label in sorted(get_entities(tags)) if self.scheme else []:
-            text = " ".join(tokens[start:end])
+            text = " ".join(row.tokens[start:end])
             entity = {"label": label, "start": start, "end": end, "text": text}
-            if offsets:
-                entity |= {"start_char": offsets[start][0], "end_char": offsets[end - 1][1]}
+            if row.offsets:
+                first, last = row.offsets[start], row.offsets[end - 1]
+                entity |= {"start_char": first[0], "end_char": last[1]}
             entities.append(entity)
-        json = {"tokens": [*tokens], "tags": tags, "entities": entities}
+        json = {"tokens": [*row.tokens], "tags": tags, "entities": entities}
         return Answer(tags, json, [" ".join(tags)])
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[list[str]]
-    ) -> Sample:
-        (ids, starts), (tokens, _), tags = prepared.rows[row], prepared.facts[row], outputs[row]
-        tag_of = dict(zip(starts, tags, strict=True))
-        pieces = enumerate(self.tokenizer.tokens(ids))
-        labels = [
-            f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces
-        ]
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        row, tags = example.rows[i], example.outputs[i]
+        tag_of = dict(zip(row.starts, tags, strict=True))
+        labels = []
+        for number, piece in enumerate(self.tokenizer.tokens(row.ids)):
+            tag = tag_of.get(number, "O")
+            labels.append(piece if tag == "O" else f"{piece} ({tag})")
         axes = {"source": Axis(labels=tuple(labels), kind="token")}
-        return Sample(title=f"{' '.join(tokens)} -> {' '.join(tags)}", axes=axes)
+        return Sample(title=f"{' '.join(row.tokens)} -> {' '.join(tags)}", axes=axes)
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: list[str]) -> Tensor:
-        ids, starts = prepared.rows[row]
-        return model(pad([ids]).to(device_of(model)))[0, starts].amax(-1).log().sum()
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        """Return the sum of log p of the predicted tags."""
+        row = example.rows[i]
+        return model(pad([row.ids]).to(device_of(model)))[0, row.starts].amax(-1).log().sum()
 
     def encode_tags(self, sentences: TaggedSentences) -> list[tuple[list[int], list[int]]]:
         """Return the subword ids of each sentence, and for each the index of its tag or -1."""

@@ -12,9 +12,8 @@ from regard.layers.pool import ClassToken
 from regard.look.maps import SampleMaps
 from regard.look.measures import MAX_SCORES, contribution_maps
 from regard.look.sample import Axis, Sample, format_score
-from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Prepared, Recipe, View
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, View
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.vectors import predict_all
 from regard.recipes.targets.base import RawTargets, Target
@@ -53,8 +52,8 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return rows as the source of the model."""
 
     @abstractmethod
-    def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
-        """Return the description of a row for captures: a title, the axis "source", pictures."""
+    def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
+        """Return the description of an input for captures: a title, the axis "source", pictures."""
 
     @property
     def settings(self) -> Any:
@@ -103,14 +102,12 @@ class TargetRecipe(Recipe[ConfigT]):
         model = inference.model
         return [*model(self.collate(rows).to(device_of(model))).cpu()]
 
-    def postprocess(self, prepared: Prepared, outputs: Sequence[Tensor]) -> list[Answer]:
-        return [self.target.answer(output, self.settings.n_best) for output in outputs]
+    def postprocess(self, example: Example) -> Answer:
+        return self.target.answer(example.outputs[0], self.settings.n_best)
 
-    def sample(
-        self, inference: ActiveModel, prepared: Prepared, row: int, outputs: Sequence[Tensor]
-    ) -> Sample:
-        best = self.target.answer(outputs[row]).ranked[0]
-        sample = self.input_sample(inference, prepared, row)
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
+        best = self.target.answer(example.outputs[i]).ranked[0]
+        sample = self.input_sample(inference, example)
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
         if isinstance(inference.model.writer.pool, ClassToken):
             axes["source"] = axes["source"].prepend("[class]")
@@ -118,20 +115,15 @@ class TargetRecipe(Recipe[ConfigT]):
         return replace(sample, title=f"{sample.title} -> {best.text}{score}", axes=axes)
 
     def explain(
-        self, inference: ActiveModel, prepared: Prepared, row: int, output: Tensor, sample: Sample
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
         """Return the contributions of each part of the model at each item to the scores."""
-        model, weights = inference.model, self.target.score_weights(output, MAX_SCORES)
-        source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
+        model, weights = inference.model, self.target.score_weights(example.outputs[i], MAX_SCORES)
+        source = self.collate(example.rows).to(device_of(model))
         encoded = model.encoder(source)
-        try:
-            found = model.writer.explain(
-                model.core, encoded, weights.rows.to(encoded.items), source=source
-            )
-        except NoTermsError as error:
-            if row == 0:
-                self.notify(f"contributions to the score are not shown: {error}")
-            return None
+        found = model.writer.explain(
+            model.core, encoded, weights.rows.to(encoded.items), source=source
+        )
         return contribution_maps(
             sample,
             found.parts,
@@ -139,9 +131,8 @@ class TargetRecipe(Recipe[ConfigT]):
             found.bias[0].cpu() + weights.shift,
             names=weights.names,
             quantity=weights.quantity,
-            key=f"contribution/{row}",
+            key="contribution",
         )
 
-    def log_prob(self, model: Any, prepared: Prepared, row: int, output: Any) -> Tensor:
-        source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
-        return self.target.log_prob(model(source)[0])
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        return self.target.log_prob(model(self.collate(example.rows).to(device_of(model)))[0])

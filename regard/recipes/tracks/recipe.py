@@ -11,7 +11,7 @@ Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,8 +43,8 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
+    Example,
     File,
-    Prepared,
     Recipe,
     View,
     describe_skipped,
@@ -55,21 +55,25 @@ from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
-_ROWS, _SHOWN = 1024, 20
+_ROWS, MAX_SHOWN = 1024, 20
 
 
-class TrackGroup(NamedTuple):
+@dataclass
+class TrackGroup:
     """People whose tracks are predicted together, and the frames in which they were observed."""
 
     names: list[str]
     tracks: NDArray[np.float64]
     """(people, observed, 2)"""
     frames: list[float]
+    plane: Plane | None = None
+    """Picture of all tracks, once they are predicted."""
 
 
 class Person(NamedTuple):
     """One person's history and neighbors in the coordinates of that person."""
 
+    group: TrackGroup
     history: NDArray[Any]
     count: Any
     rotation: NDArray[Any]
@@ -81,6 +85,7 @@ class Scene(NamedTuple):
     """Histories (people, observed, 2) of all people of a scene, and the position from which they
     are measured."""
 
+    group: TrackGroup
     history: NDArray[np.float64]
     origin: NDArray[np.float64]
 
@@ -179,25 +184,21 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             "signature": f"{sizes}, {kind}",
         }
 
-    def preprocess(self, inputs: Sequence[Any], first: int) -> Prepared:
-        prepared, data = Prepared(len(inputs)), self.config.data
-        for owner, given in enumerate(inputs):
-            group = self._to_group(given, f"input {first + owner}", prepared.notes)
-            if self.config.model.joint:
-                prepared.add(
-                    owner, Scene(*to_scene_frame(group.tracks, data.observed)), (group, 0, {})
-                )
-                continue
-            windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
-            sizes = {"observed": data.observed, "neighbors": data.neighbors}
-            history, counts, _, rotations = to_agent_frames(
-                windows, range(len(group.tracks)), **sizes
-            )
-            people = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
-            shared: dict[str, Plane] = {}
-            for number, person in enumerate(people):
-                prepared.add(owner, Person(*person), (group, number, shared))
-        return prepared
+    def preprocess(self, given: Any, number: int) -> list[Person] | list[Scene]:
+        """Return a row for each person, or with model.joint for the scene.
+
+        given: a recording file, whose people present in all of the last frames are predicted, or
+               tracks (people, observed, 2) in meters.
+        """
+        data, group = self.config.data, self._to_group(given, f"input {number}")
+        if self.config.model.joint:
+            return [Scene(group, *to_scene_frame(group.tracks, data.observed))]
+        windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
+        history, counts, _, rotations = to_agent_frames(
+            windows, range(len(group.tracks)), observed=data.observed, neighbors=data.neighbors
+        )
+        rows = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
+        return [Person(group, *row) for row in rows]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         if self.config.model.joint:
@@ -215,63 +216,63 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             paths = _predict_paths(model, source).double().numpy()
             pairs = zip(rows, paths, strict=True)
             return [scene.origin + path[: len(scene.history)] for scene, path in pairs]
-        history, counts, rotations, last = (np.stack(column) for column in zip(*rows, strict=True))
+        _, *columns = zip(*rows, strict=True)
+        history, counts, rotations, last = map(np.stack, columns)
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
         return list(last + _predict_paths(model, source).double().numpy() @ rotations)
 
-    def postprocess(
-        self, prepared: Prepared, outputs: Sequence[NDArray[np.float64]]
-    ) -> list[Answer]:
-        answers: list[Answer] = []
-        row = 0
-        while row < len(outputs):  # the rows of an input follow each other
-            group: TrackGroup = prepared.facts[row][0]
-            if self.config.model.joint:
-                paths, row = outputs[row], row + 1
-            else:
-                end = row + len(group.names)
-                paths, row = np.stack(outputs[row:end]), end
-            answers.append(_to_answer(group, paths))
-        return answers
+    def postprocess(self, example: Example) -> Answer:
+        """Return the trajectories of the people of an input."""
+        group: TrackGroup = example.rows[0].group
+        paths, frames = self._paths(example), self._frames(group)
+        lines, tracks = [], []
+        for t, frame in enumerate(frames):
+            for name, (x, y) in zip(group.names, paths[:, t], strict=True):
+                lines.append(f"{format_number(frame)}\t{name}\t{x:.3f}\t{y:.3f}")
+        for name, positions in zip(group.names, paths.tolist(), strict=True):
+            tracks.append({"id": name, "positions": positions})
+        return Answer(paths, {"frames": frames, "tracks": tracks}, lines)
 
-    def sample(
-        self,
-        inference: ActiveModel,
-        prepared: Prepared,
-        row: int,
-        outputs: Sequence[NDArray[np.float64]],
-    ) -> Sample | None:
-        if self.config.model.joint:
-            group, count = prepared.facts[row][0], len(outputs[row])
-            places = tuple((float(i),) for i in range(count))
-            people = Axis(labels=tuple(group.names), kind="person", picture="plane", places=places)
-            title = f"{prepared.name_of(row)}: {count} {'people' if count > 1 else 'person'}"
-            return Sample(
-                title=title,
-                axes={"source": people},
-                pictures={"plane": _plane(group, outputs[row])},
-            )
-        (group, person, shared), (x, y) = prepared.facts[row], outputs[row][-1]
-        if person >= _SHOWN:
+    def _paths(self, example: Example) -> NDArray[np.float64]:
+        """Return the predicted paths (people, predicted, 2) of an input."""
+        return example.outputs[0] if self.config.model.joint else np.stack(example.outputs)
+
+    def _frames(self, group: TrackGroup) -> list[float]:
+        """Return the predicted frames."""
+        *_, before, last = group.frames
+        return [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
+
+    def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
+        """Return a person and its neighbors, nearest first; None beyond the first people of an
+        input.
+
+        With model.joint, return all people of a scene.
+        """
+        group, count = example.rows[i].group, len(example.rows[i].group.names)
+        if i >= MAX_SHOWN:
             return None
-        shown = [person, *_nearest(group.tracks, person, self.config.data.neighbors)]
-        labels = (f"{group.names[person]} (self)", *(group.names[i] for i in shown[1:]))
-        places = tuple((float(i),) for i in shown)
-        if not shared:  # one picture for all people
-            first = row - person
-            shared["plane"] = _plane(group, outputs[first : first + len(group.names)])
-        return Sample(
-            title=f"{prepared.name_of(row)}: {group.names[person]} -> ({x:.2f}, {y:.2f})",
-            axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)},
-            pictures=dict(shared),
-        )
+        shown, labels = list(range(count)), group.names
+        title = f"{example.name}: {count} {'people' if count > 1 else 'person'}"
+        if not self.config.model.joint:
+            shown = [i, *_nearest(group.tracks, i, self.config.data.neighbors)]
+            labels = [f"{group.names[i]} (self)", *(group.names[one] for one in shown[1:])]
+            x, y = example.outputs[i][-1]
+            title = f"{example.name}: {group.names[i]} -> ({x:.2f}, {y:.2f})"
+        places = tuple((float(one),) for one in shown)
+        people = Axis(labels=tuple(labels), kind="person", picture="plane", places=places)
+        if group.plane is None:  # one picture for all people
+            group.plane = _plane(group, self._paths(example))
+        return Sample(title=title, axes={"source": people}, pictures={"plane": group.plane})
 
-    def _to_group(self, given: Any, where: str, notes: list[str]) -> TrackGroup:
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        raise UserError("this run predicts positions, which have no probability to differentiate")
+
+    def _to_group(self, given: Any, where: str) -> TrackGroup:
         """Return ids, positions and frames of the tracks; ids and frames of arrays are their
         indices."""
         observed = self.config.data.observed
         if isinstance(given, File):
-            return self._last_frames(given, where, notes)
+            return self._last_frames(given, where)
         try:
             tracks = np.asarray(given, np.float64)
         except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
@@ -290,13 +291,13 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
         )
 
-    def _last_frames(self, file: File, where: str, notes: list[str]) -> TrackGroup:
+    def _last_frames(self, file: File, where: str) -> TrackGroup:
         """Return the people present in all of the last frames. Raises UserError if there is
         none."""
         frames, skipped = parse_frames(
             file.content.split(b"\n"), file.name, self.config.data.on_bad
         )
-        notes += describe_skipped(file.name, "lines", skipped)
+        self.report_notes(describe_skipped(file.name, "lines", skipped))
         observed = self.config.data.observed
         last = sorted(frames)[-observed:]
         ids = (
@@ -313,19 +314,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return TrackGroup(
             ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last
         )
-
-
-def _to_answer(group: TrackGroup, paths: NDArray[np.float64]) -> Answer:
-    """Return the predicted paths (people, predicted, 2) of a group."""
-    *_, before, last = group.frames
-    frames = [last + (t + 1) * (last - before) for t in range(paths.shape[1])]
-    lines, tracks = [], []
-    for t, frame in enumerate(frames):
-        for name, (x, y) in zip(group.names, paths[:, t], strict=True):
-            lines.append(f"{format_number(frame)}\t{name}\t{x:.3f}\t{y:.3f}")
-    for name, positions in zip(group.names, paths.tolist(), strict=True):
-        tracks.append({"id": name, "positions": positions})
-    return Answer(paths, {"frames": frames, "tracks": tracks}, lines)
 
 
 @torch.no_grad()

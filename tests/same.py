@@ -1,7 +1,7 @@
 """Two checkouts compared bit for bit: does a change of structure change a number?
 
-    python tests/same.py record CHECKOUT FILE.json [--only NAME ...] [--variants NAME ...] [--steps
-    30] [--before] python tests/same.py compare BEFORE.json AFTER.json
+    python tests/same.py record CHECKOUT FILE.json [--only NAME ...] [--variants NAME ...]
+    python tests/same.py compare BEFORE.json AFTER.json
 
 CHECKOUT is a folder that holds `regard/`. For each case and variant (float32 or bfloat16, one or
 two threads) a small model is trained, answers, and records attention. Compared are
@@ -9,14 +9,9 @@ two threads) a small model is trained, answers, and records attention. Compared 
     losses      every number of log.jsonl except times
     parameters  the tensors of model.safetensors, and those of the optimizer in the last checkpoint
     answers     what `regard predict --json` prints
-    captures    the tensors and the numbers of the file that `regard look --out FILE.safetensors`
-                writes
+    captures    the tensors and numbers of what `regard look --out FILE.safetensors` writes
 
-Names of tensors and options that differ in an older checkout are listed in same.json: `tensors`
-holds pairs of a regular expression and its replacement, applied to the names of BEFORE (if only of
-some cases, followed by the beginnings of their names); `options` maps a present option to the older
-one, used by `record --before` (as "RECIPE OPTION" if only one recipe has it); `keys` maps, for
-losses, answers and captures, an older key to the present one. Exit status 1: something differs.
+Exit status 1: something differs.
 """
 
 import argparse
@@ -24,7 +19,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -39,25 +33,28 @@ import numpy as np
 from PIL import Image
 from safetensors import safe_open
 
-RENAMED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 VARIANTS = {
     "float32-1": ("float32", 1),
     "float32-2": ("float32", 2),
     "bfloat16-1": ("bfloat16", 1),
     "bfloat16-2": ("bfloat16", 2),
 }
-TIMES = {"seconds", "tokens_per_s", "created"}
+TIMES = {"seconds", "created"}
 
 _FILES = "--data.train {data}/X --data.val {data}/X --data.test {data}/X"
 _TRANSFORMER = (
     "--model.core transformer --model.core.width 16 --model.core.layers 2 --model.core.heads 2 "
 )
 _TRANSFORMER += "--model.core.feedforward 24 --model.dropout 0.1"
-_RECURRENT = "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
+_RECURRENT = (
+    "--model.core recurrent --model.core.width 16 --model.core.hidden 18 "
+    "--model.core.attention-hidden 11"
+)
 _SELF_ATTENTIVE = (
     f"{_RECURRENT.replace('recurrent', 'self-attentive')} --model.core.self-attention-hidden 7"
 )
-_PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokenizer.kind word --decode.beam 3 --train.batch-tokens 120"
+_PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokenizer.kind word --decode.beam 3 "
+_PAIRS += "--train.batch-tokens 120"
 _REVIEWS = f"{_FILES.replace('X', 'reviews.tsv')} --naive-bayes prefixes"
 _IMAGES = _FILES.replace("X", "images")
 
@@ -210,19 +207,16 @@ def regard(arguments: list[str]) -> str:
     return printed.getvalue()
 
 
-def make(case: Case, variant: str, *, steps: int, data: Path, run: Path, is_before: bool) -> str:
+def make(case: Case, variant: str, *, steps: int, data: Path, run: Path) -> str:
     """Train, record attention, and return the answers."""
     options = (
         f"{case.options} --train.steps {steps} --train.precision {VARIANTS[variant][0]} "
         f"--train.warmup 5 "
         f"--train.log-every 1 --train.validate-every {steps // 2} --train.tensorboard false "
         f"--train.device cpu "
-        "--train.average 2"
+        "--train.average 2 --train.keep-finished checkpoints"
     )
     words = [word.format(data=data) for word in options.split()]
-    if is_before:
-        renamed = RENAMED["options"]
-        words = [renamed.get(f"{case.recipe} {word}", renamed.get(word, word)) for word in words]
     regard(["train", case.recipe, "--run", str(run), *words])
     inputs = [text.format(data=data) for text in case.inputs]
     if len(inputs) > 1:
@@ -254,20 +248,12 @@ def tensors(path: Path) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """JSON without times."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items() if key not in TIMES}
+        return {
+            key: plain(one)
+            for key, one in value.items()
+            if key not in TIMES and not key.endswith("_per_s")
+        }
     return [plain(one) for one in value] if isinstance(value, list) else value
-
-
-def rename(case: str, name: str, value: Any) -> tuple[str, Any]:
-    """Return the name and the value that AFTER has for those of BEFORE."""
-    for pattern, replacement, *cases in (
-        RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []
-    ):
-        if not cases or case.startswith(tuple(cases)):
-            name = re.sub(pattern, replacement, name)
-    for old, new in RENAMED["keys"].get(name.partition(":")[0], {}).items():
-        name = re.sub(rf"(?<=[/ ]){re.escape(old)}(?=/|$)", new, name)
-    return name, value
 
 
 def log_lines(run: Path) -> Iterator[tuple[str, Any]]:
@@ -354,7 +340,6 @@ def record_variant(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 steps=options.steps,
                 data=folder,
                 run=run,
-                is_before=options.before,
             )
             found = contents(run, answers)
             recorded[f"{name}-{variant}"] = {
@@ -384,7 +369,7 @@ def record(options: argparse.Namespace) -> None:
             variant,
             "--child",
         ]
-        words += ["--steps", str(options.steps), *(["--before"] if options.before else [])]
+        words += ["--steps", str(options.steps)]
         subprocess.run(
             [sys.executable, str(Path(__file__).resolve()), *words],
             check=True,
@@ -406,8 +391,7 @@ def compare_files(options: argparse.Namespace) -> int:
         if name not in before or name not in after:
             differences.append(f"{name} is in one file only")
             continue
-        renamed = dict(rename(name, *item) for item in before[name].items())
-        found = [f"{name}: {line}" for line in compare(renamed, after[name])]
+        found = [f"{name}: {line}" for line in compare(before[name], after[name])]
         print(f"{name}: {len(after[name])} values, {len(found)} differ")
         values += len(after[name])
         differences += found
@@ -427,9 +411,6 @@ def main() -> int:
     recording.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     recording.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     recording.add_argument("--steps", type=int, default=30)
-    recording.add_argument(
-        "--before", action="store_true", help="give the options their older names"
-    )
     recording.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)

@@ -57,13 +57,9 @@ def softmax_gradient(gradient: Tensor, out: Tensor) -> Tensor:
 
 def _run(tasks, scores: Tensor, *others: Tensor) -> None:
     columns = scores.shape[-1]
-    table = pack(
-        SoftmaxJob(
-            scores.numel() // columns, columns, max(1, _TASK_SIZE // columns), scores, *others
-        )
-    )
-    threads = min(torch.get_num_threads(), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
-    run_on_threads(tasks(scores.dtype), table.ctypes.data, threads)
+    rows, step = scores.numel() // columns, max(1, _TASK_SIZE // columns)
+    job = SoftmaxJob(rows, columns, step, scores, *others)
+    run_on_threads(tasks(scores.dtype), pack(job), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
 
 
 @jit
@@ -166,10 +162,8 @@ def _make_gradient(dtype, stamp):
         grad_scores = array_at(job, _AT.scores, (rows * columns,), dtype)
         out = array_at(job, _AT.out, (rows * columns,), dtype)
         grad = array_at(job, _AT.grad, (rows * columns,), dtype)
-        buffer, grad_buffer = (
-            np.empty(step * columns, np.float32),
-            np.empty(step * columns, np.float32),
-        )
+        buffer = np.empty(step * columns, np.float32)
+        grad_buffer = np.empty(step * columns, np.float32)
         task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             first, last = task * step * columns, min(rows, task * step + step) * columns

@@ -10,21 +10,25 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+import torch
+
 from regard.compat.openmp import load_parallel
 
 
-def run_on_threads(function: Any, argument: int, threads: int) -> None:
-    """Call `function(argument)`, a C function of one pointer, on `threads` threads, including this
-    one."""
+def run_on_threads(function: Any, table: np.ndarray, most: int) -> None:
+    """Call a C function with the address of a job's table, on at most `most` of torch's threads,
+    including this one."""
+    address, threads = table.ctypes.data, min(torch.get_num_threads(), most)
     parallel = load_parallel()
     if threads == 1:
-        function(argument)
+        function(address)
     elif parallel is not None:
-        parallel(function, argument, threads)
+        parallel(function, address, threads)
     else:
         pool = _thread_pool(os.getpid(), threads - 1)
-        futures = [pool.submit(function, argument) for _ in range(threads - 1)]
-        function(argument)
+        futures = [pool.submit(function, address) for _ in range(threads - 1)]
+        function(address)
         for future in futures:
             future.result()
 

@@ -50,9 +50,8 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
     row, (rows, 1)."""
     rows, columns = scores.shape
     stats = torch.empty(2, rows, 1, dtype=torch.float32)
-    table = pack(ExponentiateJob(rows, columns, scores, stats))
-    threads = min(torch.get_num_threads(), 1 + rows // _ROWS_PER_TASK)
-    run_on_threads(_exponentiate_tasks(scores.dtype), table.ctypes.data, threads)
+    job = ExponentiateJob(rows, columns, scores, stats)
+    run_on_threads(_exponentiate_tasks(scores.dtype), pack(job), 1 + rows // _ROWS_PER_TASK)
     highest, total = stats
     return highest, total
 
@@ -60,9 +59,9 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
 def accumulate(total: Tensor, part: Tensor) -> None:
     """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a
     bfloat16 part."""
-    table = pack(AccumulateJob(total.numel(), total, part))
-    threads = min(torch.get_num_threads(), 1 + total.numel() // _ELEMENTS_PER_TASK)
-    run_on_threads(_accumulate_tasks(part.dtype), table.ctypes.data, threads)
+    job = AccumulateJob(total.numel(), total, part)
+    most = 1 + total.numel() // _ELEMENTS_PER_TASK
+    run_on_threads(_accumulate_tasks(part.dtype), pack(job), most)
 
 
 @jit
@@ -94,9 +93,8 @@ def _make_exponentiate(dtype, stamp):
         buffer = np.empty(min(columns, _BLOCK), np.float32)
         task = fetch_and_increment(job, COUNTER)
         while task * _ROWS_PER_TASK < rows:
-            for row in range(
-                task * _ROWS_PER_TASK, min(rows, task * _ROWS_PER_TASK + _ROWS_PER_TASK)
-            ):
+            start = task * _ROWS_PER_TASK
+            for row in range(start, min(rows, start + _ROWS_PER_TASK)):
                 check, most = np.float32(0), np.float32(-np.inf)
                 for first in range(0, columns, _BLOCK):
                     block = scores[row, first : min(columns, first + _BLOCK)]
@@ -131,11 +129,8 @@ def _make_accumulate(dtype, stamp):
         buffer = np.empty(_BLOCK, np.float32)
         task = fetch_and_increment(job, COUNTER)
         while task * _ELEMENTS_PER_TASK < numbers:
-            for first in range(
-                task * _ELEMENTS_PER_TASK,
-                min(numbers, task * _ELEMENTS_PER_TASK + _ELEMENTS_PER_TASK),
-                _BLOCK,
-            ):
+            start = task * _ELEMENTS_PER_TASK
+            for first in range(start, min(numbers, start + _ELEMENTS_PER_TASK), _BLOCK):
                 target = total[first : min(numbers, first + _BLOCK)]
                 values = buffer[: target.shape[0]]
                 read(values, part[first : first + target.shape[0]])

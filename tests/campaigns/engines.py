@@ -77,10 +77,8 @@ def make_case(seed: int, number: int) -> EngineCase:
             target_vocab=vocab,
         )
     else:
-        model, source_vocab = (
-            build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab),
-            vocab,
-        )
+        model = build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab)
+        source_vocab = vocab
     strength = draw.choice([0.0, 0.3, 1.0])
     with torch.no_grad():
         for weight in model.parameters():

@@ -195,11 +195,9 @@ def set_self_attention_bias(model: Any, bias: nn.Module) -> None:
         block.attention.read.bias = bias
 
 
-FF, NORM, OWN = (
-    "core.decoder.1.feedforward",
-    "core.decoder.1.add_cross.norm",
-    "core.encoder.1.attention",
-)
+FF = "core.decoder.1.feedforward"
+NORM = "core.decoder.1.add_cross.norm"
+OWN = "core.encoder.1.attention"
 EDITS: dict[str, tuple[Change, bool]] = {
     # The change, and True if the compiled engine supports the changed model.
     "another eps": (put(NORM, "eps", 40.0), True),

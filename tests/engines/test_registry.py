@@ -95,10 +95,8 @@ def test_run_has_the_same_outputs_with_the_compiled_engine_and_any_beam(run: Pat
     reference, compiled = (load(run, engine=engine) for engine in ("torch", "compiled"))
     assert compiled.engine.name == "compiled"
     for options in ({"beam": 1}, {"n_best": 3}, {"beam": 4, "length_penalty": 0.0}):
-        actual, expected = (
-            compiled.predict(SOURCES[:6], **options),
-            reference.predict(SOURCES[:6], **options),
-        )
+        actual = compiled.predict(SOURCES[:6], **options)
+        expected = reference.predict(SOURCES[:6], **options)
         if "n_best" in options:
             actual, expected = (
                 [[best.text for best in hypotheses] for hypotheses in results]

@@ -156,10 +156,8 @@ def formula(read: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
     keys, values = keys.repeat_interleave(readers, 1), values.repeat_interleave(readers, 1)
     scores = ((query[:, :, :, None] + keys[:, :, None]).tanh() * v[:, None, None]).sum(-1)
     size = scores.shape[-2:]
-    row, col = (
-        torch.arange(size[0], device=query.device)[:, None],
-        torch.arange(size[1], device=query.device),
-    )
+    row = torch.arange(size[0], device=query.device)[:, None]
+    col = torch.arange(size[1], device=query.device)
     allowed = torch.ones_like(scores, dtype=torch.bool)
     for name, rule in (("first", lambda x: col >= x), ("last", lambda x: col < x)):
         if (limit := read[name]) is not None:

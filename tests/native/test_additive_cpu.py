@@ -124,10 +124,8 @@ def test_tanh_error_is_within_the_stated_bound_for_every_finite_pair(dtype, boun
         for shift in shifts:
             query, keys = left + shift, right - shift
             # One key per read, so that its log-sum-exp is its score; one hidden unit, with v = 1.
-            query, keys = (
-                query.view(-1, 1, 1, 1).expand(-1, -1, num_queries, -1),
-                keys.view(-1, 1, 1, 1),
-            )
+            query = query.view(-1, 1, 1, 1).expand(-1, -1, num_queries, -1)
+            keys = keys.view(-1, 1, 1, 1)
             _, lse = additive_read(
                 query, keys, torch.ones_like(keys), torch.ones(1, 1, dtype=dtype)
             )
@@ -147,10 +145,8 @@ def test_nan_propagates_only_to_rows_that_read_it():
 def test_results_do_not_depend_on_the_assignment_of_threads(monkeypatch, sizes):
     monkeypatch.setattr(call, "_MIN_WORK_PER_THREAD", 1)
     query, keys, values, v = make_inputs(*sizes)
-    bias, gradient = (
-        torch.randn(1, 1, sizes[3], sizes[4]),
-        torch.randn(*sizes[:2], sizes[3], sizes[6]),
-    )
+    bias = torch.randn(1, 1, sizes[3], sizes[4])
+    gradient = torch.randn(*sizes[:2], sizes[3], sizes[6])
     arguments = query, keys, values, v, None, None, None, bias, None, None
 
     def run() -> list[Tensor]:

@@ -25,10 +25,8 @@ needs_triton = pytest.mark.skipif(
 
 def run(*arguments: str, **environment: str) -> str:
     """Return the output of a new Python process."""
-    command, variables = (
-        [sys.executable, *arguments],
-        {**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )
+    command = [sys.executable, *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     process = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False
     )

@@ -110,10 +110,8 @@ class PackedTransformer:
             self.source = _embeddings(form.source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = head_sizes(attention)
-        self.heads, self.key_heads = (
-            Heads(attention.num_heads, size),
-            Heads(attention.key_heads, size),
-        )
+        self.heads = Heads(attention.num_heads, size)
+        self.key_heads = Heads(attention.key_heads, size)
         self.value_heads = Heads(attention.key_heads, value_size)
         for block in core.encoder:
             self._attention(block.attention)

@@ -297,11 +297,9 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     positions[row]: position of the token; slots[row, position]: slot of its keys and values;
     begins, ends: range of the source tokens of the row in `sources`.
     """
-    mapped, read, identity = (
-        floats(context, MAPPED),
-        floats(context, READ),
-        integers(context, IDENTITY),
-    )
+    mapped = floats(context, MAPPED)
+    read = floats(context, READ)
+    identity = integers(context, IDENTITY)
     at_values = 4 * context[KEY_HEADS] * context[SIZE]
     for row in range(rows):
         embed(context, floats(context, TARGETS), tokens[row], positions[row], row)

@@ -62,10 +62,8 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
             while panel < panels:
                 offset, row = panel * 4 * PANEL, 0
                 current, share = weights + panel * panel_stride, depth * LINE
-                upcoming, last = (
-                    current + panel_stride,
-                    current + (2 * panel_stride if panel + 1 < panels else 0),
-                )
+                upcoming = current + panel_stride
+                last = current + (2 * panel_stride if panel + 1 < panels else 0)
                 column_offset = offset if is_bytes else 0
                 while row < rows:
                     remaining = rows - row

@@ -92,18 +92,14 @@ def read_all(context, first, count, is_causal):
     """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries,
     keys, values)."""
     mapped, scores, read = floats(context, MAPPED), floats(context, SCORES), floats(context, READ)
-    heads, key_heads, size, value_size = (
-        context[HEADS],
-        context[KEY_HEADS],
-        context[SIZE],
-        context[VALUE_SIZE],
-    )
+    heads = context[HEADS]
+    key_heads = context[KEY_HEADS]
+    size = context[SIZE]
+    value_size = context[VALUE_SIZE]
     panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
-    key_mask, zeros, code = (
-        floats(context, KEY_MASK)[0],
-        floats(context, ZEROS),
-        context[FLOAT_CODE],
-    )
+    key_mask = floats(context, KEY_MASK)[0]
+    zeros = floats(context, ZEROS)
+    code = context[FLOAT_CODE]
     for key in range(panels * PANEL):
         key_mask[key] = _ZERO if key < count else _NONE
     packed = floats(context, PACKED)

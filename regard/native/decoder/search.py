@@ -170,11 +170,9 @@ def search(context, batch, rules, keys, values, results, location):
     old, new = _allocate_hypotheses(most, steps), _allocate_hypotheses(most, steps)
     # Unfinished sentences; the rows of number n are first_of[n] .. first_of[n + 1] - 1.
     live, sentence_of, first_of = count, np.arange(count), np.arange(count + 1)
-    tokens, positions, cursors = (
-        np.full(most, rules.bos),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.int64),
-    )
+    tokens = np.full(most, rules.bos)
+    positions = np.zeros(most, np.int64)
+    cursors = np.zeros(most, np.int64)
     begins, ends = np.zeros(most, np.int64), np.zeros(most, np.int64)
     for row in range(count):
         begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]

@@ -107,10 +107,8 @@ def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, A
     """Emit a loop over registers; return the last value of `value = body(index, value)`, starting
     from `first`."""
     begin = builder.block
-    loop, end = (
-        builder.function.append_basic_block("lanes"),
-        builder.function.append_basic_block("done"),
-    )
+    loop = builder.function.append_basic_block("lanes")
+    end = builder.function.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
     index, value = builder.phi(_INT), builder.phi(_FLOATS)

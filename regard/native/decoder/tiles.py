@@ -191,11 +191,9 @@ def _function(module: Any, shape: _Shape) -> Any:
         builder.add(weights, builder.mul(panel_stride, _constant(panel)))
         for panel in range(shape.panels)
     ]
-    begin, loop, end = (
-        builder.block,
-        function.append_basic_block("loop"),
-        function.append_basic_block("end"),
-    )
+    begin = builder.block
+    loop = function.append_basic_block("loop")
+    end = function.append_basic_block("end")
     builder.branch(loop)
     builder.position_at_end(loop)
     kind = _WORDS if shape.kind == INT8 else _FLOATS
@@ -235,10 +233,8 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
         start = builder.add(out, builder.mul(out_stride, _constant(row)))
         for column in range(shape.columns):
             across = _constant(column * _REGISTER)
-            value, offset = (
-                sums[row * shape.columns + column],
-                _load(builder, builder.add(bias, across), _FLOATS),
-            )
+            value = sums[row * shape.columns + column]
+            offset = _load(builder, builder.add(bias, across), _FLOATS)
             if shape.kind == INT8:
                 value = builder.sub(value, _load(builder, builder.add(w_sums, across), _WORDS))
                 scale = _broadcast(

@@ -88,16 +88,10 @@ def add_norm(
     `with_bfloat16`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
-    tensors = {
-        "x": x,
-        "f": f,
-        "out": out,
-        "stats": stats,
-        "weight": weight,
-        "bias": bias,
-        "rounded": rounded,
-    }
-    _run(_norm_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, **tensors)
+    _run(
+        _norm_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, x=x, f=f, out=out, stats=stats,
+        weight=weight, bias=bias, rounded=rounded,
+    )  # fmt: skip
     return out, stats, rounded
 
 
@@ -114,24 +108,10 @@ def add_norm_gradients(
     may be None."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
-    tensors = {
-        "x": x,
-        "f": f,
-        "out": grad_x,
-        "stats": stats,
-        "weight": weight,
-        "bias": sums,
-        "grad_f": grad_f,
-    }
     _run(
-        _norm_gradient_tasks(f.dtype),
-        x,
-        seed,
-        threshold,
-        grad=gradients[0],
-        rounded=gradients[1],
-        **tensors,
-    )
+        _norm_gradient_tasks(f.dtype), x, seed, threshold, x=x, f=f, out=grad_x, stats=stats,
+        weight=weight, bias=sums, grad=gradients[0], grad_f=grad_f, rounded=gradients[1],
+    )  # fmt: skip
     grad_weight, grad_bias = sums.sum(0)
     return grad_x, grad_f, grad_weight, grad_bias
 
@@ -148,26 +128,17 @@ def _run(function, like: Tensor, seed: int, threshold: int, **others: Any) -> No
     if like.numel() == 0:
         return
     dim = like.shape[-1]
-    table = pack(
-        DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others)
-    )
-    threads = min(
-        torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like)
-    )
-    run_on_threads(function, table.ctypes.data, threads)
+    job = DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others)
+    most = min(1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like))
+    run_on_threads(function, pack(job), most)
 
 
 @jit_inline
 def _open_job(address):
     """Return the job, its first task, and buffers for the random bits and the values of a row."""
     job = carray(address, (_AT.length,), np.int64)
-    dim = job[_AT.dim]
-    return (
-        job,
-        fetch_and_increment(job, COUNTER),
-        np.empty((dim + 3) // 4, np.uint64),
-        np.empty(dim, np.float32),
-    )
+    dim, task = job[_AT.dim], fetch_and_increment(job, COUNTER)
+    return job, task, np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
 
 
 @jit
@@ -201,10 +172,8 @@ def _make_drop(dtype, stamp, source_dtype=None):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        f, out = (
-            array_at(job, _AT.f, (rows, dim), source_dtype),
-            array_at(job, _AT.out, (rows, dim), dtype),
-        )
+        f = array_at(job, _AT.f, (rows, dim), source_dtype)
+        out = array_at(job, _AT.out, (rows, dim), dtype)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
@@ -226,10 +195,8 @@ def _make_add(dtype, stamp):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        x, f = (
-            array_at(job, _AT.x, (rows, dim), np.float32),
-            array_at(job, _AT.f, (rows, dim), dtype),
-        )
+        x = array_at(job, _AT.x, (rows, dim), np.float32)
+        f = array_at(job, _AT.f, (rows, dim), dtype)
         out = array_at(job, _AT.out, (rows, dim), np.float32)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
@@ -263,18 +230,12 @@ def _make_norm(dtype, stamp):
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
         epsilon = job[_AT.epsilon : _AT.epsilon + 1].view(np.float64)[0]
-        x, f = (
-            array_at(job, _AT.x, (rows, dim), np.float32),
-            array_at(job, _AT.f, (rows, dim), dtype),
-        )
-        out, stats = (
-            array_at(job, _AT.out, (rows, dim), np.float32),
-            array_at(job, _AT.stats, (rows, 2), np.float32),
-        )
-        weight, bias = (
-            array_at(job, _AT.weight, (dim,), np.float32),
-            array_at(job, _AT.bias, (dim,), np.float32),
-        )
+        x = array_at(job, _AT.x, (rows, dim), np.float32)
+        f = array_at(job, _AT.f, (rows, dim), dtype)
+        out = array_at(job, _AT.out, (rows, dim), np.float32)
+        stats = array_at(job, _AT.stats, (rows, 2), np.float32)
+        weight = array_at(job, _AT.weight, (dim,), np.float32)
+        bias = array_at(job, _AT.bias, (dim,), np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
@@ -326,18 +287,12 @@ def _make_norm_gradient(dtype, stamp):
         _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        x, f = (
-            array_at(job, _AT.x, (rows, dim), np.float32),
-            array_at(job, _AT.f, (rows, dim), dtype),
-        )
-        grad_x, grad_f = (
-            array_at(job, _AT.out, (rows, dim), np.float32),
-            array_at(job, _AT.grad_f, (rows, dim), dtype),
-        )
-        stats, grad = (
-            array_at(job, _AT.stats, (rows, 2), np.float32),
-            array_at(job, _AT.grad, (rows, dim), np.float32),
-        )
+        x = array_at(job, _AT.x, (rows, dim), np.float32)
+        f = array_at(job, _AT.f, (rows, dim), dtype)
+        grad_x = array_at(job, _AT.out, (rows, dim), np.float32)
+        grad_f = array_at(job, _AT.grad_f, (rows, dim), dtype)
+        stats = array_at(job, _AT.stats, (rows, 2), np.float32)
+        grad = array_at(job, _AT.grad, (rows, dim), np.float32)
         weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)

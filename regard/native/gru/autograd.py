@@ -135,10 +135,8 @@ class _EncoderLayer(torch.autograd.Function):
             grad_recurrent = torch.empty(directions, steps, rows, 3 * hidden, dtype=ctx.dtype)
             for direction in range(directions):
                 _, order = _schedule(direction, steps)
-                carry, extra = (
-                    grad_ends[direction].clone(memory_format=torch.contiguous_format),
-                    None,
-                )
+                carry = grad_ends[direction].clone(memory_format=torch.contiguous_format)
+                extra = None
                 columns = slice(direction * hidden, (direction + 1) * hidden)
                 inputs = slice(3 * direction * hidden, 3 * (direction + 1) * hidden)
                 weight_t = recurrent_weights[direction].t()
@@ -259,27 +257,21 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
     exps, lengths, dtype = constants
     steps, rows, _ = projected.shape
     hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
-    projected, memory = (
-        projected.to(dtype).contiguous(),
-        (exps, values.float().contiguous(), v.contiguous(), lengths),
-    )
+    projected = projected.to(dtype).contiguous()
+    memory = (exps, values.float().contiguous(), v.contiguous(), lengths)
     weight = torch.cat((state_weight, query_weight)).to(dtype)
     bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(
         dtype
     )
     product_context_weight = context_weight.to(dtype).contiguous()
-    states, contexts = (
-        torch.empty(steps + 1, rows, hidden, dtype=torch.float32),
-        torch.empty(steps + 1, rows, wide, dtype=torch.float32),
-    )
+    states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
+    contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
     low_states, low_contexts = (_empty_low(tuple(x.shape), dtype) for x in (states, contexts))
     product_states = states if low_states is None else low_states
     product_contexts = contexts if low_contexts is None else low_contexts
     gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
-    exp_queries, weights = (
-        torch.empty(steps, rows, dim, dtype=torch.float32),
-        torch.empty(steps, rows, exps.shape[1], dtype=torch.float32),
-    )
+    exp_queries = torch.empty(steps, rows, dim, dtype=torch.float32)
+    weights = torch.empty(steps, rows, exps.shape[1], dtype=torch.float32)
     states[0], contexts[0], product_states[0], product_contexts[0] = state, context, state, context
     recurrent = linear(product_states[0], weight, bias)
     for t in range(steps):
@@ -321,20 +313,16 @@ def _decode_backward(
 ) -> tuple[Tensor, ...]:
     """Return the gradients of the arguments of `_decode`, in order."""
     steps, rows, _ = saved.exp_queries.shape
-    hidden, dtype, memory = (
-        saved.states.shape[2],
-        saved.product_states.dtype,
-        reads.ExponentialMemory(*saved.memory),
-    )
+    hidden = saved.states.shape[2]
+    dtype = saved.product_states.dtype
+    memory = reads.ExponentialMemory(*saved.memory)
     weight_t, context_weight_t = saved.weight.t(), saved.product_context_weight.t()
     grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
     grad_recurrent = torch.empty(steps + 1, rows, saved.weight.shape[0], dtype=dtype)
     grad_recurrent[steps, :, : 3 * hidden] = 0
     grad_recurrent[0, :, 3 * hidden :] = 0
-    grad_scores, total_grad_contexts = (
-        torch.empty_like(saved.weights),
-        torch.empty(steps, *saved.contexts.shape[1:], dtype=torch.float32),
-    )
+    grad_scores = torch.empty_like(saved.weights)
+    total_grad_contexts = torch.empty(steps, *saved.contexts.shape[1:], dtype=torch.float32)
     carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
     for t in reversed(range(steps)):
         reads.read_gradients(
@@ -362,10 +350,8 @@ def _decode_backward(
     grad_keys, grad_values, grad_v = reads.memory_gradients(
         saved.exp_queries, saved.weights, grad_scores, total_grad_contexts, memory
     )
-    grad_weight, grad_context_weight = (
-        _weight_gradient(grad_recurrent, saved.product_states),
-        _weight_gradient(grad_input, saved.product_contexts[:steps]),
-    )
+    grad_weight = _weight_gradient(grad_recurrent, saved.product_states)
+    grad_context_weight = _weight_gradient(grad_input, saved.product_contexts[:steps])
     grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
     grad_state_weight, grad_query_weight = grad_weight[: 3 * hidden], grad_weight[3 * hidden :]
     return (

@@ -15,10 +15,9 @@ threads.
 Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numba import carray
 from torch import Tensor
 
@@ -29,7 +28,6 @@ from regard.native.jobs import (
     Address,
     Strided,
     array_at,
-    as_address,
     fetch_and_increment,
     offsets,
     pack,
@@ -84,17 +82,15 @@ def gru(
     """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s'
     or zeros to `out`.
 
-    projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None;
-    recurrent: q (rows, at least 3 hidden); state: s. lengths: rows of at most `time` items are
-               finished.
+    projected, recurrent: p and q (rows, at least 3 hidden) with any row stride.
+    context: a (rows, 3 hidden) or None.
+    lengths: rows of at most `time` items are finished.
     """
     job = GRUJob(
         *_sizes(state), time, projected, recurrent, out,
         context=context, state=state, gates=gates, new_state=new_state, low=low, lengths=lengths,
     )  # fmt: skip
-    run_rows(
-        _forward(recurrent.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD
-    )
+    run_rows(_forward(recurrent.dtype), job, state.numel(), _MIN_WORK_PER_THREAD)
 
 
 def gru_gradients(
@@ -118,17 +114,13 @@ def gru_gradients(
         *_sizes(state), time, grad_input, grad_recurrent, grad_out,
         extra=extra, carry=carry, gates=gates, state=state, lengths=lengths,
     )  # fmt: skip
-    run_rows(
-        _backward(grad_input.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD
-    )
+    run_rows(_backward(grad_input.dtype), job, state.numel(), _MIN_WORK_PER_THREAD)
 
 
-def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -> None:
-    """Run tasks of rows on as many threads as pay off for this size."""
-    if rows:
-        run_on_threads(
-            function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows)
-        )
+def run_rows(function: Any, job: Any, size: int, min_work: int) -> None:
+    """Run the tasks of a job of rows on as many threads as pay off for this size."""
+    if job.rows:
+        run_on_threads(function, pack(job), min(1 + size // min_work, job.rows))
 
 
 def _sizes(state: Tensor) -> tuple[int, int, int]:
@@ -156,12 +148,8 @@ def _tanh(x):
 def _gru_step(values, recurrent, state, gates, new_state):
     """Compute one row, with values = p + a."""
     dim = state.shape[0]
-    reset, update, new_gate, hidden_new = (
-        gates[:dim],
-        gates[dim : 2 * dim],
-        gates[2 * dim : 3 * dim],
-        gates[3 * dim :],
-    )
+    reset, update = gates[:dim], gates[dim : 2 * dim]
+    new_gate, hidden_new = gates[2 * dim : 3 * dim], gates[3 * dim :]
     for i in range(2 * dim):
         gates[i] = _sigmoid(values[i] + recurrent[i])
     values, recurrent = values[2 * dim :], recurrent[2 * dim :]
@@ -180,20 +168,21 @@ def _add(values, extra):
 
 def _make_forward(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
-    size = np.dtype(dtype).itemsize
 
     def tasks(address):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
-        values, recurrent, extra = (
-            np.empty(3 * dim, np.float32),
-            np.empty(3 * dim, np.float32),
-            np.empty(3 * dim, np.float32),
-        )
+        values, recurrent = np.empty(3 * dim, np.float32), np.empty(3 * dim, np.float32)
+        extra = np.empty(3 * dim, np.float32)
+        inputs = array_at(job, _AT.input, (rows, job[_AT.input_stride]), dtype)
+        recurrents = array_at(job, _AT.recurrent, (rows, job[_AT.recurrent_stride]), dtype)
+        contexts = array_at(job, _AT.context, (rows, 3 * dim), dtype)
         state = array_at(job, _AT.state, (rows, dim), np.float32)
         new_state = array_at(job, _AT.new_state, (rows, dim), np.float32)
         gates = array_at(job, _AT.gates, (rows, 4 * dim), np.float32)
+        low = array_at(job, _AT.low, (rows, dim), dtype)
+        outs = array_at(job, _AT.out, (rows, job[_AT.out_stride]), np.float32)
         lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
@@ -201,43 +190,18 @@ def _make_forward(dtype, stamp):
                 target = new_state[row]
                 is_active = job[_AT.lengths] == 0 or time < lengths[row]
                 if is_active:
-                    read(
-                        values,
-                        carray(
-                            as_address(job[_AT.input] + row * job[_AT.input_stride] * size),
-                            (3 * dim,),
-                            dtype,
-                        ),
-                    )
+                    read(values, inputs[row, : 3 * dim])
                     if job[_AT.context] != 0:
-                        read(
-                            extra,
-                            carray(
-                                as_address(job[_AT.context] + row * 3 * dim * size),
-                                (3 * dim,),
-                                dtype,
-                            ),
-                        )
+                        read(extra, contexts[row])
                         _add(values, extra)
-                    read(
-                        recurrent,
-                        carray(
-                            as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size),
-                            (3 * dim,),
-                            dtype,
-                        ),
-                    )
+                    read(recurrent, recurrents[row, : 3 * dim])
                     _gru_step(values, recurrent, state[row], gates[row], target)
                 else:
                     target[:] = state[row]
                 if job[_AT.low] != 0:
-                    write(
-                        carray(as_address(job[_AT.low] + row * dim * size), (dim,), dtype), target
-                    )
+                    write(low[row], target)
                 if job[_AT.out] != 0:
-                    out = carray(
-                        as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32
-                    )
+                    out = outs[row, :dim]
                     if is_active:
                         out[:] = target
                     else:
@@ -251,22 +215,11 @@ def _make_forward(dtype, stamp):
 def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
     """Compute the gradients of one row; carry is ds' and becomes z ds'."""
     dim = state.shape[0]
-    reset, update, new_gate, hidden_new = (
-        gates[:dim],
-        gates[dim : 2 * dim],
-        gates[2 * dim : 3 * dim],
-        gates[3 * dim :],
-    )
-    input_reset, input_update, input_new = (
-        grad_input[:dim],
-        grad_input[dim : 2 * dim],
-        grad_input[2 * dim :],
-    )
-    recurrent_reset, recurrent_update, recurrent_new = (
-        grad_recurrent[:dim],
-        grad_recurrent[dim : 2 * dim],
-        grad_recurrent[2 * dim :],
-    )
+    reset, update = gates[:dim], gates[dim : 2 * dim]
+    new_gate, hidden_new = gates[2 * dim : 3 * dim], gates[3 * dim :]
+    input_reset, recurrent_reset = grad_input[:dim], grad_recurrent[:dim]
+    input_update, recurrent_update = grad_input[dim : 2 * dim], grad_recurrent[dim : 2 * dim]
+    input_new, recurrent_new = grad_input[2 * dim :], grad_recurrent[2 * dim :]
     for i in range(dim):
         r, z, n, d_state = reset[i], update[i], new_gate[i], carry[i]
         new = d_state * (_ONE - z) * (_ONE - n * n)
@@ -283,17 +236,17 @@ def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
 
 def _make_backward(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
-    size = np.dtype(dtype).itemsize
 
     def tasks(address):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
-        grad_input, grad_recurrent, extra = (
-            np.empty(3 * dim, np.float32),
-            np.empty(3 * dim, np.float32),
-            np.empty(dim, np.float32),
-        )
+        grad_input, grad_recurrent = np.empty(3 * dim, np.float32), np.empty(3 * dim, np.float32)
+        extra = np.empty(dim, np.float32)
+        extras = array_at(job, _AT.extra, (rows, dim), dtype)
+        grad_outs = array_at(job, _AT.out, (rows, job[_AT.out_stride]), np.float32)
+        inputs = array_at(job, _AT.input, (rows, job[_AT.input_stride]), dtype)
+        recurrents = array_at(job, _AT.recurrent, (rows, job[_AT.recurrent_stride]), dtype)
         state = array_at(job, _AT.state, (rows, dim), np.float32)
         carry = array_at(job, _AT.carry, (rows, dim), np.float32)
         gates = array_at(job, _AT.gates, (rows, 4 * dim), np.float32)
@@ -301,42 +254,20 @@ def _make_backward(dtype, stamp):
         task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
-                is_active = job[_AT.lengths] == 0 or time < lengths[row]
                 if job[_AT.extra] != 0:
-                    read(
-                        extra, carray(as_address(job[_AT.extra] + row * dim * size), (dim,), dtype)
-                    )
+                    read(extra, extras[row])
                     _add(carry[row], extra)
-                if is_active:
+                if job[_AT.lengths] == 0 or time < lengths[row]:
                     if job[_AT.out] != 0:
-                        grad_out = carray(
-                            as_address(job[_AT.out] + row * job[_AT.out_stride] * 4),
-                            (dim,),
-                            np.float32,
-                        )
-                        _add(carry[row], grad_out)
+                        _add(carry[row], grad_outs[row, :dim])
                     _gru_step_backward(
                         carry[row], gates[row], state[row], grad_input, grad_recurrent
                     )
                 else:
                     grad_input[:] = 0
                     grad_recurrent[:] = 0
-                write(
-                    carray(
-                        as_address(job[_AT.input] + row * job[_AT.input_stride] * size),
-                        (3 * dim,),
-                        dtype,
-                    ),
-                    grad_input,
-                )
-                write(
-                    carray(
-                        as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size),
-                        (3 * dim,),
-                        dtype,
-                    ),
-                    grad_recurrent,
-                )
+                write(inputs[row, : 3 * dim], grad_input)
+                write(recurrents[row, : 3 * dim], grad_recurrent)
             task = fetch_and_increment(job, COUNTER)
 
     return tasks

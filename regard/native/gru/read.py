@@ -25,17 +25,15 @@ from numba import carray
 from torch import Tensor
 
 from regard.native.additive.cpu.loops import exp_twice
-from regard.native.compile import jit, jit_inline, jit_worker
+from regard.native.compile import jit, jit_worker
 from regard.native.gru.cells import run_rows
 from regard.native.jobs import (
     COUNTER,
     Address,
     Strided,
     array_at,
-    as_address,
     fetch_and_increment,
     offsets,
-    pack,
 )
 from regard.native.rows import row_reader, row_writer
 
@@ -70,13 +68,11 @@ class ReadJob(NamedTuple):
 
 
 _AT = offsets(ReadJob)
-_ZERO, _ONE, _HALF, _TWO, _CLAMP = (
-    np.float32(0),
-    np.float32(1),
-    np.float32(0.5),
-    np.float32(2),
-    np.float32(43),
-)
+_ZERO = np.float32(0)
+_ONE = np.float32(1)
+_HALF = np.float32(0.5)
+_TWO = np.float32(2)
+_CLAMP = np.float32(43)
 
 
 class ExponentialMemory(NamedTuple):
@@ -106,15 +102,8 @@ def read(
 
     query: (rows, dim), with any row stride. All zeros for a length of 0.
     """
-    _run(
-        _forward(query.dtype),
-        memory,
-        query=query,
-        exp_queries=exp_query,
-        weights=weights,
-        out=out,
-        low=low,
-    )
+    job = _job(memory, query=query, exp_queries=exp_query, weights=weights, out=out, low=low)
+    _run(_forward(query.dtype), job)
 
 
 def read_gradients(
@@ -130,9 +119,11 @@ def read_gradients(
 ) -> None:
     """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any
     row stride."""
-    given = {"grad": gradient, "extra": extra, "exp_queries": exp_query, "weights": weights}
-    written = {"grad_scores": grad_scores, "grad_out": grad_out, "grad_query": grad_query}
-    _run(_backward(grad_query.dtype), memory, **given, **written)
+    job = _job(
+        memory, grad=gradient, extra=extra, exp_queries=exp_query, weights=weights,
+        grad_scores=grad_scores, grad_out=grad_out, grad_query=grad_query,
+    )  # fmt: skip
+    _run(_backward(grad_query.dtype), job)
 
 
 def memory_gradients(
@@ -142,30 +133,25 @@ def memory_gradients(
     grad_out: Tensor,
     memory: ExponentialMemory,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of keys, values and v from the tensors of all steps: exp_queries (steps,
-    rows, dim) etc."""
+    """Return the gradients of keys, values and v from the tensors (steps, rows, ...) of all
+    steps."""
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
     grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
-    given = {
-        "exp_queries": exp_queries,
-        "weights": weights,
-        "grad_scores": grad_scores,
-        "grad_out": grad_out,
-    }
-    written = {"grad_keys": grad_keys, "grad_values": grad_values, "grad_v": grad_v}
-    _run(_memory_gradients(torch.float32), memory, steps=exp_queries.shape[0], **given, **written)
+    job = _job(
+        memory, steps=exp_queries.shape[0], exp_queries=exp_queries, weights=weights,
+        grad_scores=grad_scores, grad_out=grad_out,
+        grad_keys=grad_keys, grad_values=grad_values, grad_v=grad_v,
+    )  # fmt: skip
+    _run(_memory_gradients(torch.float32), job)
     return grad_keys, grad_values, grad_v.sum(0)
 
 
-def _run(function, memory: ExponentialMemory, **others: Any) -> None:
-    rows, keys, dim = memory.keys.shape
-    job = pack(ReadJob(rows, keys, dim, memory.values.shape[2], *memory, **others))
-    run_rows(function, job, rows, memory.keys.numel(), _MIN_WORK_PER_THREAD)
+def _job(memory: ExponentialMemory, **others: Any) -> ReadJob:
+    return ReadJob(*memory.keys.shape, memory.values.shape[2], *memory, **others)
 
 
-@jit_inline
-def _array(job, at, shape):
-    return array_at(job, at, shape, np.float32)
+def _run(function: Any, job: ReadJob) -> None:
+    run_rows(function, job, job.rows * job.keys * job.dim, _MIN_WORK_PER_THREAD)
 
 
 @jit
@@ -241,39 +227,25 @@ def _scale(x, v):
 
 def _make_forward(dtype, stamp):
     widen, write = row_reader(dtype), row_writer(dtype)
-    size = np.dtype(dtype).itemsize
 
     def tasks(address):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps, values = (
-            _array(job, _AT.exps, (rows, keys, dim)),
-            _array(job, _AT.values, (rows, keys, value_dim)),
-        )
-        v, exp_queries, weights = (
-            _array(job, _AT.v, (dim,)),
-            _array(job, _AT.exp_queries, (rows, dim)),
-            _array(job, _AT.weights, (rows, keys)),
-        )
-        out, lengths = (
-            _array(job, _AT.out, (rows, value_dim)),
-            array_at(job, _AT.lengths, (rows,), np.int64),
-        )
+        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
+        values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
+        v = array_at(job, _AT.v, (dim,), np.float32)
+        queries = array_at(job, _AT.query, (rows, job[_AT.query_stride]), dtype)
+        exp_queries = array_at(job, _AT.exp_queries, (rows, dim), np.float32)
+        weights = array_at(job, _AT.weights, (rows, keys), np.float32)
+        out = array_at(job, _AT.out, (rows, value_dim), np.float32)
+        low = array_at(job, _AT.low, (rows, value_dim), dtype)
+        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
-            exp_query, weight, target, length = (
-                exp_queries[row],
-                weights[row],
-                out[row],
-                lengths[row],
-            )
-            widen(
-                exp_query,
-                carray(
-                    as_address(job[_AT.query] + row * job[_AT.query_stride] * size), (dim,), dtype
-                ),
-            )
+            exp_query, weight, target = exp_queries[row], weights[row], out[row]
+            length = lengths[row]
+            widen(exp_query, queries[row, :dim])
             _exponentiate(exp_query)
             target[:] = 0
             weight[length:] = 0
@@ -284,10 +256,7 @@ def _make_forward(dtype, stamp):
                 for j in range(length):
                     _add_scaled(target, values[row, j], weight[j])
             if job[_AT.low] != 0:
-                write(
-                    carray(as_address(job[_AT.low] + row * value_dim * size), (value_dim,), dtype),
-                    target,
-                )
+                write(low[row], target)
             row = fetch_and_increment(job, COUNTER)
 
     return tasks
@@ -295,46 +264,29 @@ def _make_forward(dtype, stamp):
 
 def _make_backward(dtype, stamp):
     widen, write = row_reader(dtype), row_writer(dtype)
-    size = np.dtype(dtype).itemsize
 
     def tasks(address):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps, values = (
-            _array(job, _AT.exps, (rows, keys, dim)),
-            _array(job, _AT.values, (rows, keys, value_dim)),
-        )
-        v, exp_queries, weights = (
-            _array(job, _AT.v, (dim,)),
-            _array(job, _AT.exp_queries, (rows, dim)),
-            _array(job, _AT.weights, (rows, keys)),
-        )
-        grads, grad_scores = (
-            _array(job, _AT.grad, (rows, value_dim)),
-            _array(job, _AT.grad_scores, (rows, keys)),
-        )
-        grad_out, lengths = (
-            _array(job, _AT.grad_out, (rows, value_dim)),
-            array_at(job, _AT.lengths, (rows,), np.int64),
-        )
+        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
+        values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
+        v = array_at(job, _AT.v, (dim,), np.float32)
+        exp_queries = array_at(job, _AT.exp_queries, (rows, dim), np.float32)
+        weights = array_at(job, _AT.weights, (rows, keys), np.float32)
+        extras = array_at(job, _AT.extra, (rows, value_dim), dtype)
+        grads = array_at(job, _AT.grad, (rows, value_dim), np.float32)
+        grad_scores = array_at(job, _AT.grad_scores, (rows, keys), np.float32)
+        grad_out = array_at(job, _AT.grad_out, (rows, value_dim), np.float32)
+        grad_queries = array_at(job, _AT.grad_query, (rows, job[_AT.grad_query_stride]), dtype)
+        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         grad_query = np.empty(dim, np.float32)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
-            exp_query, weight, slope, target, length = (
-                exp_queries[row],
-                weights[row],
-                grad_scores[row],
-                grad_out[row],
-                lengths[row],
-            )
+            exp_query, weight, length = exp_queries[row], weights[row], lengths[row]
+            slope, target = grad_scores[row], grad_out[row]
             if job[_AT.extra] != 0:
-                widen(
-                    target,
-                    carray(
-                        as_address(job[_AT.extra] + row * value_dim * size), (value_dim,), dtype
-                    ),
-                )
+                widen(target, extras[row])
             else:
                 target[:] = 0
             if job[_AT.grad] != 0:
@@ -349,14 +301,7 @@ def _make_backward(dtype, stamp):
                 slope[j] = weight[j] * (slope[j] - total)
                 _add_query_gradient(grad_query, exp_query, exps[row, j], slope[j])
             _scale(grad_query, v)
-            write(
-                carray(
-                    as_address(job[_AT.grad_query] + row * job[_AT.grad_query_stride] * size),
-                    (dim,),
-                    dtype,
-                ),
-                grad_query,
-            )
+            write(grad_queries[row, :dim], grad_query)
             row = fetch_and_increment(job, COUNTER)
 
     return tasks
@@ -366,41 +311,27 @@ def _make_memory_gradients(dtype, stamp):
     def tasks(address):
         _ = stamp
         job = carray(address, (_AT.length,), np.int64)
-        rows, keys, dim, value_dim, steps = (
-            job[_AT.rows],
-            job[_AT.keys],
-            job[_AT.dim],
-            job[_AT.value_dim],
-            job[_AT.steps],
-        )
-        exps, v = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.v, (dim,))
-        exp_queries, weights = (
-            _array(job, _AT.exp_queries, (steps, rows, dim)),
-            _array(job, _AT.weights, (steps, rows, keys)),
-        )
-        grad_scores, grad_out = (
-            _array(job, _AT.grad_scores, (steps, rows, keys)),
-            _array(job, _AT.grad_out, (steps, rows, value_dim)),
-        )
-        grad_keys, grad_values = (
-            _array(job, _AT.grad_keys, (rows, keys, dim)),
-            _array(job, _AT.grad_values, (rows, keys, value_dim)),
-        )
-        grad_v, lengths = (
-            _array(job, _AT.grad_v, (rows, dim)),
-            array_at(job, _AT.lengths, (rows,), np.int64),
-        )
+        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
+        steps = job[_AT.steps]
+        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
+        v = array_at(job, _AT.v, (dim,), np.float32)
+        exp_queries = array_at(job, _AT.exp_queries, (steps, rows, dim), np.float32)
+        weights = array_at(job, _AT.weights, (steps, rows, keys), np.float32)
+        grad_scores = array_at(job, _AT.grad_scores, (steps, rows, keys), np.float32)
+        grad_out = array_at(job, _AT.grad_out, (steps, rows, value_dim), np.float32)
+        grad_keys = array_at(job, _AT.grad_keys, (rows, keys, dim), np.float32)
+        grad_values = array_at(job, _AT.grad_values, (rows, keys, value_dim), np.float32)
+        grad_v = array_at(job, _AT.grad_v, (rows, dim), np.float32)
+        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
             length, target = lengths[row], grad_v[row]
             for t in range(steps):
-                total = _ZERO
+                exp_query, total = exp_queries[t, row], _ZERO
                 for j in range(length):
                     slope = grad_scores[t, row, j]
                     total += slope
-                    _add_key_gradient(
-                        grad_keys[row, j], target, exp_queries[t, row], exps[row, j], slope
-                    )
+                    _add_key_gradient(grad_keys[row, j], target, exp_query, exps[row, j], slope)
                     _add_scaled(grad_values[row, j], grad_out[t, row], weights[t, row, j])
                 for d in range(dim):
                     target[d] += total

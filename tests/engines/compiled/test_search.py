@@ -133,10 +133,8 @@ def test_long_and_many_sentences():
 
 @pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
 def test_other_sentences_change_nothing_and_workspaces_are_reused(compute_type):
-    engine, decode = (
-        prepare("compiled", make_model(SMALL), compute_type=compute_type),
-        DecodeConfig(beam=3, n_best=3, max_length=10),
-    )
+    engine = prepare("compiled", make_model(SMALL), compute_type=compute_type)
+    decode = DecodeConfig(beam=3, n_best=3, max_length=10)
     together = engine.search(make_sentences(), config=decode, **IDS)
     alone = [engine.search([sentence], config=decode, **IDS)[0] for sentence in make_sentences()]
     assert together == alone
@@ -208,10 +206,8 @@ def test_overflow_raises_only_for_the_inputs_that_cause_it(compute_type):
     model = make_model(SMALL)
     with torch.no_grad():
         model.reader.table.weight[5] *= 1e30
-    engine, decode = (
-        prepare("compiled", model, compute_type=compute_type),
-        DecodeConfig(max_length=1),
-    )
+    engine = prepare("compiled", model, compute_type=compute_type)
+    decode = DecodeConfig(max_length=1)
     expected = engine.search([[4], [6]], config=decode, **IDS)
     for _ in range(2):
         with pytest.raises(ValueError, match="logits must not hold NaN"):

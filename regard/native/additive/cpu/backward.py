@@ -19,7 +19,7 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import is_direct, normalize_v, round_up_to_lanes, score_tile
-from regard.native.additive.cpu.jobs import gradient_arrays, next_task, open_job
+from regard.native.additive.cpu.jobs import AT, gradient_arrays, input_arrays, next_task, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     ROWS,
@@ -56,10 +56,8 @@ def _allocate_tables(inputs, b, g, wants_values):
     num_keys, wide = keys.shape[0], round_up_to_lanes(keys.shape[1])
     tiles, dtype = (num_keys + KEYS - 1) // KEYS, keys.dtype
     exp_keys = np.empty((tiles * KEYS, wide), dtype)
-    exp_keys_t, values_t = (
-        np.empty((tiles, wide, KEYS), dtype),
-        np.empty((tiles, values.shape[1], KEYS), dtype),
-    )
+    exp_keys_t = np.empty((tiles, wide, KEYS), dtype)
+    values_t = np.empty((tiles, values.shape[1], KEYS), dtype)
     grad_values = np.zeros((tiles * KEYS if wants_values else 0, values.shape[1]), dtype)
     is_filled = np.zeros(tiles, np.bool_)
     grad_keys = np.zeros((tiles * KEYS, wide), dtype)
@@ -158,20 +156,8 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
         for r in range(4 * quad, 4 * quad + 4):
             low, high, i = lo[r] - tile, hi[r] - tile, first + r
             row = block.scores[r]
-            finish_scores(
-                rules,
-                b,
-                h,
-                i,
-                tile,
-                low,
-                high,
-                left,
-                right,
-                block.total_v[0],
-                -2 * block.top_v[0],
-                row,
-            )
+            base, scale = block.total_v[0], -2 * block.top_v[0]
+            finish_scores(rules, b, h, i, tile, low, high, left, right, base, scale, row)
             row[:left], row[right:] = 0, 0
             lse = inputs.lse[b, h, i] if low < high else const[5]
             lse = const[5] if lse == -np.inf else lse
@@ -195,19 +181,9 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
                 )  # fmt: skip
     if tables.grad_values.shape[0] > 0:
         transpose(block.scores, 0, block.scores.shape[0], block.weights)
+        rows, target = block.grad.shape[0], tables.grad_values
         for j in range(0, width, 4):
-            add_products(
-                block.weights,
-                j,
-                block.grad,
-                0,
-                0,
-                block.grad.shape[0],
-                0,
-                value_dim,
-                tables.grad_values,
-                tile + j,
-            )
+            add_products(block.weights, j, block.grad, 0, 0, rows, 0, value_dim, target, tile + j)
     return total
 
 
@@ -252,9 +228,8 @@ def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
     tables = _allocate_tables(inputs, b, g, grads.values.size > 0)
     grads.keys[part, b, g] = 0
     size = min(ROWS, (num_queries + 3) // 4 * 4)
-    block = _allocate_block(
-        size, round_up_to_lanes(dim), inputs.values.shape[3], inputs.query.dtype
-    )
+    value_dim, dtype = inputs.values.shape[3], inputs.query.dtype
+    block = _allocate_block(size, round_up_to_lanes(dim), value_dim, dtype)
     for h in range(g * group, (g + 1) * group):
         tables.grad_keys[:], block.grad_v[:] = 0, 0
         total = _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
@@ -278,13 +253,12 @@ def backward_tasks(dtype, stamp):
     def run(address):
         _ = stamp
         job, slot, task = open_job(address)
-        inputs, grads, rules, parts = gradient_arrays(job, dtype)
-        heads = inputs.keys.shape[1]
+        inputs, rules = input_arrays(job, dtype)
+        grads = gradient_arrays(job, dtype)
+        heads, parts = inputs.keys.shape[1], job[AT.parts]
         while task < inputs.keys.shape[0] * heads * parts:
-            index = task // parts
-            _backward_task(
-                rules, inputs, grads, slot, index // heads, index % heads, task % parts, parts
-            )
+            b, g = task // parts // heads, task // parts % heads
+            _backward_task(rules, inputs, grads, slot, b, g, task % parts, parts)
             task = next_task(job, task)
 
     return run

@@ -14,6 +14,7 @@ thread, and for gradients O(keys (dim + value_dim)) per part of the query rows.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,19 +53,12 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute the read and the log-sum-exp of the scores of each query; see `additive_read`."""
     dtype = _compute_dtype(query.dtype)
-    batch, heads, num_queries, _ = query.shape
-    out = torch.empty(batch, heads, num_queries, values.shape[-1], dtype=dtype)
-    lse = torch.empty(batch, heads, num_queries, dtype=dtype)
+    out = torch.empty(*query.shape[:3], values.shape[-1], dtype=dtype)
+    lse = torch.empty(query.shape[:3], dtype=dtype)
     threads, parts = _num_threads_and_parts(query, keys, values)
+    rules = first, last, allowed, bias, diagonals
     tasks = forward_steps if is_step(query, keys) else forward_tasks
-    has_exps = exps is not None and is_step(query, keys)
-    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
-    rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
-    inputs = *arrays, _CONSTANTS[dtype], *rules, out, lse
-    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    # pyrefly: ignore[bad-argument-count, bad-argument-type]
-    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)
-    run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
+    _run(tasks(dtype), (query, keys, values, v), exps, rules, threads, 0, parts, (out, lse))
     return out.to(query.dtype), lse
 
 
@@ -89,14 +83,9 @@ def backward(
     dtype = _compute_dtype(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _num_threads_and_parts(query, keys, values)
-    tasks = backward_steps if is_step(query, keys) else backward_tasks
     grad_query = torch.empty(query.shape, dtype=dtype)
     grad_keys = torch.empty(parts, *keys.shape, dtype=dtype)
-    grad_values = (
-        torch.empty(parts, *values.shape, dtype=dtype)
-        if needs[2]
-        else torch.empty(0, 0, 0, 0, 0, dtype=dtype)
-    )
+    grad_values = torch.empty(parts if needs[2] else 0, *values.shape, dtype=dtype)
     grad_v = torch.empty(parts, batch, heads, dim, dtype=dtype)
     grad_bias = _bias_gradient_slots(bias, needs[4], query, threads)
     grad_diagonals = _bias_gradient_slots(diagonals, needs[5], query, threads)
@@ -104,34 +93,50 @@ def backward(
         bias = bias.contiguous()  # its gradient uses the same offsets
     if needs[5] and diagonals is not None:
         diagonals = diagonals.contiguous()
-    has_exps = exps is not None and is_step(query, keys)
-    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
-    rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
-    grad_, out_, lse_ = (_as_contiguous(x, dtype) for x in (grad_out, out, lse))
-    sums = grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals
+    results = [_as_contiguous(x, dtype) for x in (out, lse, grad_out)]
+    results += [grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals]
     # In order, thread t takes every `threads`-th task, so that the sums in its slot are the same in
     # each run.
     in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
-    inputs = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
-    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    slots = threads if in_order else 0
-    fields = (slots, parts, *sizes, threads, has_exps, strides, *inputs)
-    job = AdditiveJob(*fields)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
-    run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
+    step = threads if in_order else 0
+    inputs, rules = (query, keys, values, v), (first, last, allowed, bias, diagonals)
+    tasks = backward_steps if is_step(query, keys) else backward_tasks
+    _run(tasks(dtype), inputs, exps, rules, threads, step, parts, results)
     grad_v = grad_v.sum((0, 1))
-    inputs = query, keys, values, v, bias, diagonals
     gradients = (
         grad_query,
         _sum_parts(grad_keys),
-        _sum_parts(grad_values),
+        _sum_parts(grad_values) if needs[2] else None,
         grad_v if v.shape[0] == heads else grad_v.sum(0, keepdim=True),
         _sum_parts(grad_bias),
         _sum_parts(grad_diagonals),
     )
+    given = zip((query, keys, values, v, bias, diagonals), gradients, needs, strict=True)
     return tuple(
-        gradient.view(x.shape).to(x.dtype) if need and x is not None else None
-        for gradient, x, need in zip(gradients, inputs, needs, strict=True)
+        None if x is None or gradient is None or not need else gradient.view(x.shape).to(x.dtype)
+        for x, gradient, need in given
     )
+
+
+def _run(
+    tasks: Any,
+    inputs: Sequence[Tensor],
+    exps: Tensor | None,
+    rules: Sequence[Tensor | None],
+    threads: int,
+    step: int,
+    parts: int,
+    results: Sequence[Tensor],
+) -> None:
+    """Run the tasks of a job, which keeps its tensors alive meanwhile."""
+    query, keys, values, v = inputs
+    dtype, has_exps = _compute_dtype(query.dtype), exps is not None and is_step(query, keys)
+    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
+    flat, strides = _flatten_rules(dtype, *rules)
+    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
+    fields = (step, parts, *sizes, threads, has_exps, strides, *arrays, _CONSTANTS[dtype])
+    job = AdditiveJob(*fields, *flat, *results)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
+    run_on_threads(tasks, pack(job), threads)
 
 
 def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:

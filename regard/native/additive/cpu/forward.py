@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from regard.native.additive.cpu.jobs import input_arrays, next_task, open_job, output_arrays
+from regard.native.additive.cpu.jobs import AT, input_arrays, next_task, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     LANES,
@@ -125,27 +125,27 @@ def _finish(top, norm, sums, block, num_rows, out, lse):
 
 
 @jit_inline
-def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse):
+def _read_task(rules, inputs, b, g, part, parts):
     """Process one key head of one batch entry: every `parts`-th block of rows of each of its query
     heads."""
-    num_queries, dim = query.shape[2], query.shape[3]
-    num_keys, value_dim = keys.shape[2], values.shape[3]
-    group, wide = query.shape[1] // keys.shape[1], round_up_to_lanes(dim)
+    heads, num_queries, dim = inputs.query.shape[1:]
+    memory, values, const = inputs.keys[b, g], inputs.values[b, g], inputs.const
+    dtype, num_keys, value_dim = memory.dtype, memory.shape[0], values.shape[1]
+    group, wide = heads // inputs.keys.shape[1], round_up_to_lanes(dim)
     size = min(ROWS, (num_queries + 3) // 4 * 4)
     num_tiles = (num_keys + KEYS - 1) // KEYS
-    memory, read_values = keys[b, g], values[b, g]
     max_abs_key = max_abs(memory.ravel())
-    tables = np.empty((num_tiles, wide, KEYS), query.dtype)
+    tables = np.empty((num_tiles, wide, KEYS), dtype)
     is_filled = np.zeros(num_tiles, np.bool_)
-    scratch = np.empty((KEYS, wide), query.dtype)
-    rows, scores = np.empty((size, wide), query.dtype), np.empty((size, KEYS), query.dtype)
-    sums, unit_v = np.empty((size, value_dim), query.dtype), np.empty(wide, query.dtype)
-    top, norm = np.empty(size, query.dtype), np.empty(size, query.dtype)
+    scratch = np.empty((KEYS, wide), dtype)
+    rows, scores = np.empty((size, wide), dtype), np.empty((size, KEYS), dtype)
+    sums, unit_v = np.empty((size, value_dim), dtype), np.empty(wide, dtype)
+    top, norm = np.empty(size, dtype), np.empty(size, dtype)
     lo, hi = np.empty(size, np.int64), np.empty(size, np.int64)
     begin, end = np.empty(size // 4, np.int64), np.empty(size // 4, np.int64)
     for h in range(g * group, (g + 1) * group):
-        total, most = normalize_v(v[h if v.shape[0] > 1 else 0], const, unit_v)
-        queries = query[b, h]
+        total, most = normalize_v(inputs.v[h if inputs.v.shape[0] > 1 else 0], const, unit_v)
+        queries = inputs.query[b, h]
         for block in range(part * size, num_queries, parts * size):
             last = min(block + size, num_queries)
             least, stop = key_ranges(rules, b, h, block, last, num_keys, lo, hi)
@@ -163,41 +163,18 @@ def _read_task(rules, b, g, part, parts, query, keys, values, v, const, out, lse
                 tile_exps = tables[tile // KEYS]
                 score_tile(queries, memory, unit_v, rows, tile_exps, direct, tile, block, lo, hi, begin, end, const,
                            scores)  # fmt: skip
-                for quad in range(size // 4):
-                    left, right = begin[quad], end[quad]
+                for quad in range(0, size, 4):
+                    left, right = begin[quad // 4], end[quad // 4]
                     if left == right:
                         continue
-                    for r in range(4 * quad, 4 * quad + 4):
-                        low, high, i = lo[r] - tile, hi[r] - tile, block + r
-                        finish_scores(
-                            rules,
-                            b,
-                            h,
-                            i,
-                            tile,
-                            low,
-                            high,
-                            left,
-                            right,
-                            total,
-                            -most - most,
-                            scores[r],
-                        )
-                        _softmax_step(scores[r, left:right], r, top, norm, sums, const)
+                    for r in range(quad, quad + 4):
+                        low, high, row = lo[r] - tile, hi[r] - tile, scores[r]
+                        finish_scores(rules, b, h, block + r, tile, low, high, left, right, total, -most - most,
+                                      row)  # fmt: skip
+                        _softmax_step(row[left:right], r, top, norm, sums, const)
                     right = min(right, num_keys - tile)
-                    add_products(
-                        scores,
-                        4 * quad,
-                        read_values,
-                        tile,
-                        left,
-                        right,
-                        0,
-                        value_dim,
-                        sums,
-                        4 * quad,
-                    )
-            _finish(top, norm, sums, block, last - block, out[b, h], lse[b, h])
+                    add_products(scores, quad, values, tile, left, right, 0, value_dim, sums, quad)
+            _finish(top, norm, sums, block, last - block, inputs.out[b, h], inputs.lse[b, h])
 
 
 @jit_worker
@@ -207,25 +184,11 @@ def forward_tasks(dtype, stamp):
     def run(address):
         _ = stamp
         job, _, task = open_job(address)
-        query, keys, values, v, rules, const, parts = input_arrays(job, dtype)
-        out, lse = output_arrays(job, dtype)
-        heads = keys.shape[1]
-        while task < keys.shape[0] * heads * parts:
+        inputs, rules = input_arrays(job, dtype)
+        heads, parts = inputs.keys.shape[1], job[AT.parts]
+        while task < inputs.keys.shape[0] * heads * parts:
             index = task // parts
-            _read_task(
-                rules,
-                index // heads,
-                index % heads,
-                task % parts,
-                parts,
-                query,
-                keys,
-                values,
-                v,
-                const,
-                out,
-                lse,
-            )
+            _read_task(rules, inputs, index // heads, index % heads, task % parts, parts)
             task = next_task(job, task)
 
     return run

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray
 
-from regard.native.additive.cpu.rules import BackwardInputs, Gradients, Rules
+from regard.native.additive.cpu.rules import Gradients, Inputs, Rules
 from regard.native.compile import jit_inline
 from regard.native.jobs import Flat, Numbers17, array_at, fetch_and_increment, offsets
 
@@ -84,8 +84,7 @@ def _flat(job, at, dtype):
 
 @jit_inline
 def input_arrays(job, dtype):
-    """Return query, keys, values, v, rules, constants, and the number of parts of the rows of a key
-    head."""
+    """Return the inputs and the rules."""
     batch, heads, queries, dim = job[AT.batch], job[AT.heads], job[AT.queries], job[AT.dim]
     key_heads, num_keys, value_dim = job[AT.key_heads], job[AT.num_keys], job[AT.value_dim]
     s = job[AT.strides :]
@@ -95,52 +94,32 @@ def input_arrays(job, dtype):
         _flat(job, AT.bias, dtype), (s[10], s[11], s[12], s[13]),
         _flat(job, AT.diagonals, dtype), (s[14], s[15], s[16]), queries,
     )  # fmt: skip
-    return (
-        array_at(job, AT.query, (batch, heads, queries, dim), dtype),
-        array_at(job, AT.keys, (batch, key_heads, num_keys, dim), dtype),
-        array_at(job, AT.values, (batch, key_heads, num_keys, value_dim), dtype),
-        array_at(job, AT.v, (job[AT.v_heads], dim), dtype),
-        rules,
-        _flat(job, AT.const, dtype),
-        job[AT.parts],
+    inputs = Inputs(
+        query=array_at(job, AT.query, (batch, heads, queries, dim), dtype),
+        keys=array_at(job, AT.keys, (batch, key_heads, num_keys, dim), dtype),
+        values=array_at(job, AT.values, (batch, key_heads, num_keys, value_dim), dtype),
+        v=array_at(job, AT.v, (job[AT.v_heads], dim), dtype),
+        grad=array_at(job, AT.grad, (batch, heads, queries, value_dim), dtype),
+        out=array_at(job, AT.out, (batch, heads, queries, value_dim), dtype),
+        lse=array_at(job, AT.lse, (batch, heads, queries), dtype),
+        const=_flat(job, AT.const, dtype),
     )
-
-
-@jit_inline
-def output_arrays(job, dtype):
-    """Return out and lse."""
-    rows = job[AT.batch], job[AT.heads], job[AT.queries]
-    return (
-        array_at(job, AT.out, (rows[0], rows[1], rows[2], job[AT.value_dim]), dtype),
-        array_at(job, AT.lse, rows, dtype),
-    )
+    return inputs, rules
 
 
 @jit_inline
 def gradient_arrays(job, dtype):
-    """Return the inputs of the backward pass, the gradients to write, the rules, and the number of
-    parts."""
-    query, keys, values, v, rules, const, parts = input_arrays(job, dtype)
-    out, lse = output_arrays(job, dtype)
-    grad = array_at(job, AT.grad, out.shape, dtype)
-    slots = job[AT.slots]
-    is_absent = job[AT.grad_values_size] == 0
-    grad_values = (
-        (0, 0, 0, 0, 0)
-        if is_absent
-        else (parts, values.shape[0], values.shape[1], values.shape[2], values.shape[3])
-    )
-    grads = Gradients(
-        array_at(job, AT.grad_query, query.shape, dtype),
-        array_at(
-            job,
-            AT.grad_keys,
-            (parts, keys.shape[0], keys.shape[1], keys.shape[2], keys.shape[3]),
-            dtype,
-        ),
-        array_at(job, AT.grad_values, grad_values, dtype),
-        array_at(job, AT.grad_v, (parts, query.shape[0], query.shape[1], query.shape[3]), dtype),
+    """Return the gradients to write."""
+    batch, heads, queries, dim = job[AT.batch], job[AT.heads], job[AT.queries], job[AT.dim]
+    key_heads, num_keys, value_dim = job[AT.key_heads], job[AT.num_keys], job[AT.value_dim]
+    parts, slots = job[AT.parts], job[AT.slots]
+    # Empty if the gradient of the values is not needed.
+    value_parts = parts if job[AT.grad_values_size] > 0 else 0
+    return Gradients(
+        array_at(job, AT.grad_query, (batch, heads, queries, dim), dtype),
+        array_at(job, AT.grad_keys, (parts, batch, key_heads, num_keys, dim), dtype),
+        array_at(job, AT.grad_values, (value_parts, batch, key_heads, num_keys, value_dim), dtype),
+        array_at(job, AT.grad_v, (parts, batch, heads, dim), dtype),
         array_at(job, AT.grad_bias, (slots, job[AT.grad_bias_size] // slots), dtype),
         array_at(job, AT.grad_diagonals, (slots, job[AT.grad_diagonals_size] // slots), dtype),
     )
-    return BackwardInputs(query, keys, values, v, grad, out, lse, const), grads, rules, parts

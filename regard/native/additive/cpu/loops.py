@@ -189,12 +189,10 @@ def add_scores(rows, keys, v, begin, end, const, out):
             r0, r1, r2, r3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
             i += 1
             s0, s1, s2, s3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
-            out0, out1, out2, out3 = (
-                out[i - 3, span],
-                out[i - 2, span],
-                out[i - 1, span],
-                out[i, span],
-            )
+            out0 = out[i - 3, span]
+            out1 = out[i - 2, span]
+            out2 = out[i - 1, span]
+            out3 = out[i, span]
             for j in range(k0.shape[0]):
                 b0, b1, b2, b3 = k0[j], k1[j], k2[j], k3[j]
                 out0[j] += _add_four_quotients(
@@ -225,12 +223,10 @@ def direct_scores(row, keys, v, first, begin, end, const, out):
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
-        k0, k1, k2, k3 = (
-            keys[first + j],
-            keys[first + j + 1],
-            keys[first + j + 2],
-            keys[first + j + 3],
-        )
+        k0 = keys[first + j]
+        k1 = keys[first + j + 1]
+        k2 = keys[first + j + 2]
+        k3 = keys[first + j + 3]
         s0 = s1 = s2 = s3 = zero
         for d in range(row.shape[0]):
             a = row[d]
@@ -259,12 +255,10 @@ def add_products(x, i, y, first, begin, end, left, right, out, target):
     """Add sum_k x[i + r, k] y[first + k, c] to out[target + r, c], r < 4, begin <= k < end, left <=
     c < right."""
     span = slice(left, right)
-    o0, o1, o2, o3 = (
-        out[target, span],
-        out[target + 1, span],
-        out[target + 2, span],
-        out[target + 3, span],
-    )
+    o0 = out[target, span]
+    o1 = out[target + 1, span]
+    o2 = out[target + 2, span]
+    o3 = out[target + 3, span]
     x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
     k = begin
     while k + 4 <= end:

@@ -10,7 +10,8 @@ and layout:
 An array of size zero is an absent rule. A row reads only first <= j < last, so loops run over those
 keys alone; `allowed` is checked for every four rows and tile before any score is computed.
 
-BackwardInputs are the inputs of the backward pass, Gradients the arrays that it writes.
+Inputs are the arrays that a pass reads, and the results of the forward pass; Gradients those that
+the backward pass writes.
 
 Source: press2022 (a bias along diagonals), raffel2020, section 2.1.
 """
@@ -27,7 +28,7 @@ Rules = namedtuple(  # numba supports only named tuples of collections
     "first first_strides last last_strides allowed allowed_strides bias bias_strides "
     "diagonals diagonal_strides num_queries",
 )
-BackwardInputs = namedtuple("BackwardInputs", "query keys values v grad out lse const")
+Inputs = namedtuple("Inputs", "query keys values v grad out lse const")
 Gradients = namedtuple("Gradients", "query keys values v bias diagonals")
 _MINUS_INFINITY = np.float32(-np.inf)
 

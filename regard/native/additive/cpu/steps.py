@@ -21,7 +21,6 @@ from regard.native.additive.cpu.jobs import (
     input_arrays,
     next_task,
     open_job,
-    output_arrays,
 )
 from regard.native.additive.cpu.loops import (
     KEYS,
@@ -98,36 +97,37 @@ def _scores_from_exps(row, keys, v, begin, end, const, out):
 
 
 @jit_inline
-def _read_task(rules, b, g, has_exps, query, keys, values, v, const, out, lse):
+def _read_task(rules, inputs, b, g, has_exps):
     """Process every query that reads one key head of one batch entry."""
-    heads, num_queries, dim = query.shape[1:]
-    group = heads // keys.shape[1]
-    num_keys = keys.shape[2]
-    scores, unit_v = np.empty(num_keys, query.dtype), np.empty(dim, query.dtype)
-    lo, hi, exps = np.empty(1, np.int64), np.empty(1, np.int64), np.empty((1, dim), query.dtype)
+    heads, num_queries, dim = inputs.query.shape[1:]
+    keys, values, const = inputs.keys[b, g], inputs.values[b, g], inputs.const
+    group, num_keys, dtype = heads // inputs.keys.shape[1], keys.shape[0], keys.dtype
+    scores, unit_v = np.empty(num_keys, dtype), np.empty(dim, dtype)
+    lo, hi, exps = np.empty(1, np.int64), np.empty(1, np.int64), np.empty((1, dim), dtype)
     for h in range(g * group, (g + 1) * group):
-        total, most = normalize_v(v[h if v.shape[0] > 1 else 0], const, unit_v)
+        total, most = normalize_v(inputs.v[h if inputs.v.shape[0] > 1 else 0], const, unit_v)
+        queries, lse = inputs.query[b, h], inputs.lse[b, h]
         for i in range(num_queries):
             begin, end = key_ranges(rules, b, h, i, i + 1, num_keys, lo, hi)
-            target = out[b, h, i]
+            target = inputs.out[b, h, i]
             if begin >= end:
-                target[:], lse[b, h, i] = 0, -np.inf
+                target[:], lse[i] = 0, -np.inf
                 continue
             if has_exps:
-                exp_table(query[b, h], i, num_queries, const, exps)
-                _scores_from_exps(exps[0], keys[b, g], unit_v, begin, end, const, scores)
+                exp_table(queries, i, num_queries, const, exps)
+                _scores_from_exps(exps[0], keys, unit_v, begin, end, const, scores)
             else:
-                direct_scores(query[b, h, i], keys[b, g], unit_v, 0, begin, end, const, scores)
+                direct_scores(queries[i], keys, unit_v, 0, begin, end, const, scores)
             finish_scores(rules, b, h, i, 0, begin, end, begin, end, total, -most - most, scores)
             top, norm = _softmax(scores[begin:end], const)
             if top == -np.inf:
-                target[:], lse[b, h, i] = 0, -np.inf
+                target[:], lse[i] = 0, -np.inf
                 continue
-            _read_values(scores, values[b, g], begin, end, target)
+            _read_values(scores, values, begin, end, target)
             share = const[0] / norm
             for c in range(target.shape[0]):
                 target[c] *= share
-            lse[b, h, i] = top + math.log(norm)
+            lse[i] = top + math.log(norm)
 
 
 @jit
@@ -142,12 +142,10 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
     while j + 4 <= end:
         k0, k1, k2, k3 = keys[j], keys[j + 1], keys[j + 2], keys[j + 3]
         at = j - begin
-        out0, out1, out2, out3 = (
-            residuals[at],
-            residuals[at + 1],
-            residuals[at + 2],
-            residuals[at + 3],
-        )
+        out0 = residuals[at]
+        out1 = residuals[at + 1]
+        out2 = residuals[at + 2]
+        out3 = residuals[at + 3]
         s0 = s1 = s2 = s3 = zero
         if has_exps:
             for d in range(row.shape[0]):
@@ -323,23 +321,10 @@ def forward_steps(dtype, stamp):
     def run(address):
         _ = stamp
         job, _, task = open_job(address)
-        query, keys, values, v, rules, const, _ = input_arrays(job, dtype)
-        out, lse = output_arrays(job, dtype)
-        heads = keys.shape[1]
-        while task < keys.shape[0] * heads:
-            _read_task(
-                rules,
-                task // heads,
-                task % heads,
-                has_exp_keys(job),
-                query,
-                keys,
-                values,
-                v,
-                const,
-                out,
-                lse,
-            )
+        inputs, rules = input_arrays(job, dtype)
+        heads = inputs.keys.shape[1]
+        while task < inputs.keys.shape[0] * heads:
+            _read_task(rules, inputs, task // heads, task % heads, has_exp_keys(job))
             task = next_task(job, task)
 
     return run
@@ -352,12 +337,11 @@ def backward_steps(dtype, stamp):
     def run(address):
         _ = stamp
         job, slot, task = open_job(address)
-        inputs, grads, rules, _ = gradient_arrays(job, dtype)
-        heads = inputs.keys.shape[1]
+        inputs, rules = input_arrays(job, dtype)
+        grads, heads = gradient_arrays(job, dtype), inputs.keys.shape[1]
         while task < inputs.keys.shape[0] * heads:
-            _backward_task(
-                rules, inputs, grads, slot, task // heads, task % heads, has_exp_keys(job)
-            )
+            b, g = task // heads, task % heads
+            _backward_task(rules, inputs, grads, slot, b, g, has_exp_keys(job))
             task = next_task(job, task)
 
     return run

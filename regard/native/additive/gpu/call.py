@@ -244,11 +244,9 @@ def _step_gradients(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return all gradients for few queries, by programs that own keys."""
-    (batch, heads, num_queries, num_keys), key_heads, dim = (
-        inputs.sizes,
-        inputs.keys.shape[1],
-        inputs.query.shape[-1],
-    )
+    (batch, heads, num_queries, num_keys) = inputs.sizes
+    key_heads = inputs.keys.shape[1]
+    dim = inputs.query.shape[-1]
     tiles = tiles._replace(own=tiles.other).fit(num_keys, inputs.values.shape[-1])
     blocks = triton.cdiv(num_keys, tiles.own)
     row = blocks, batch, heads, num_queries, dim

@@ -57,10 +57,8 @@ class Tiles(NamedTuple):
 
     def fit(self, own_len: int, value_dim: int) -> "Tiles":
         """Return tiles that are no larger than the problem."""
-        own, values = (
-            triton.next_power_of_2(max(own_len, 1)),
-            triton.next_power_of_2(max(value_dim, 1)),
-        )
+        own = triton.next_power_of_2(max(own_len, 1))
+        values = triton.next_power_of_2(max(value_dim, 1))
         return self._replace(own=min(self.own, own), values=min(self.values, values))
 
 
@@ -192,11 +190,9 @@ def key_ranges(
 def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     """Return the arguments shared by all kernels."""
     batch, heads, num_queries, num_keys = inputs.sizes
-    dim, key_heads, value_dim = (
-        inputs.query.shape[-1],
-        inputs.keys.shape[1],
-        inputs.values.shape[-1],
-    )
+    dim = inputs.query.shape[-1]
+    key_heads = inputs.keys.shape[1]
+    value_dim = inputs.values.shape[-1]
     units = triton.cdiv(dim, CHUNK) * CHUNK
     weights = (
         pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))

@@ -26,18 +26,7 @@ from regard.attention.scores import InnerProduct
 from regard.data.tokenizer import BOS, EOS, PAD, UNK
 from regard.engines.engine import on_device
 from regard.engines.lowering import UnsupportedModelError, attention_forms, lower, norm_forms
-from regard.layers.forms import (
-    AttentionForm,
-    BlockForm,
-    LearnedForm,
-    LinearForm,
-    NormForm,
-    RotaryForm,
-    SinusoidsForm,
-    TableForm,
-    TextForm,
-    TransformerForm,
-)
+from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
@@ -67,7 +56,7 @@ def source_tokens(ids: Iterable[int]) -> list[str]:
     return [str(swapped.get(i, i)) for i in ids]
 
 
-def _build_specification(form: TextForm, *, num_positions: int) -> Any:
+def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
     specs = importlib.import_module("ctranslate2.specs.transformer_spec")
     kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
     core, block = form.core, form.core.decoder[0]
@@ -111,7 +100,7 @@ def _build_specification(form: TextForm, *, num_positions: int) -> Any:
     return spec
 
 
-def _unsupported_features(form: TextForm) -> Iterator[str]:
+def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     """Yield the features of a lowered form that CTranslate2 cannot express."""
     width, rotary = form.writer.output.matrix.shape[1], form.core.decoder[0].attention.rotary
     for attention in attention_forms(form):
@@ -138,7 +127,7 @@ def _unsupported_features(form: TextForm) -> Iterator[str]:
         yield "its rotary positions are scaled"
 
 
-def _base_of(rotary: RotaryForm) -> float | None:
+def _base_of(rotary: forms.RotaryForm) -> float | None:
     """Return the base of the angles base^(-2j/d); None if they are scaled."""
     pairs = len(rotary.rates)
     base = 10000.0 if pairs == 1 else float(rotary.rates[1]) ** -pairs
@@ -146,11 +135,11 @@ def _base_of(rotary: RotaryForm) -> float | None:
     return base if torch.allclose(rotary.rates, expected, rtol=1e-9, atol=0) else None
 
 
-def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:
+def _positions(core: forms.TransformerForm, num_positions: int) -> NDArray[Any]:
     match core.positions:
-        case SinusoidsForm(dim):
+        case forms.SinusoidsForm(dim):
             return sinusoids(0, num_positions, dim).numpy()
-        case LearnedForm(weight):
+        case forms.LearnedForm(weight):
             return _array(weight)
         case None:
             width = core.decoder[0].add_feedforward.norm.size
@@ -158,7 +147,10 @@ def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:
 
 
 def _set_stack(
-    spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, positions: NDArray[Any]
+    spec: Any,
+    blocks: Iterable[forms.BlockForm],
+    norm: forms.NormForm | None,
+    positions: NDArray[Any],
 ) -> None:
     """Set the weights of a stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
@@ -182,14 +174,16 @@ def _set_stack(
         _set_linear(layer.ffn.linear_1, block.feedforward.contract)
 
 
-def _set_table(spec: Any, embeddings: Any, table: TableForm) -> None:
+def _set_table(spec: Any, embeddings: Any, table: forms.TableForm) -> None:
     """Set the embeddings of a stack: CTranslate2 scales by the root of the width, or not at all."""
     matrix = table.matrix
     spec.scale_embeddings = table.scale == math.sqrt(matrix.shape[1])
     embeddings.weight = _array(matrix if spec.scale_embeddings else matrix * table.scale)
 
 
-def _set_attention(spec: Any, attention: AttentionForm, *inputs: tuple[LinearForm, ...]) -> None:
+def _set_attention(
+    spec: Any, attention: forms.AttentionForm, *inputs: tuple[forms.LinearForm, ...]
+) -> None:
     for linear, parts in zip(spec.linear, (*inputs, (attention.output,)), strict=True):
         _set_linear(linear, *parts)
     score = attention.read.score
@@ -198,7 +192,7 @@ def _set_attention(spec: Any, attention: AttentionForm, *inputs: tuple[LinearFor
         spec.queries_scale = score.scale
 
 
-def _set_linear(spec: Any, *parts: LinearForm) -> None:
+def _set_linear(spec: Any, *parts: forms.LinearForm) -> None:
     """Set the stacked weights and biases of linear maps of the same input."""
     spec.weight = _array(torch.cat([part.weight for part in parts]))
     if any(part.bias is not None for part in parts):
@@ -207,7 +201,7 @@ def _set_linear(spec: Any, *parts: LinearForm) -> None:
         )
 
 
-def _set_norm(spec: Any, norm: NormForm) -> None:
+def _set_norm(spec: Any, norm: forms.NormForm) -> None:
     spec.gamma = _array(_or_constant(norm.scale, 1, norm.size))
     if not norm.is_rms:
         spec.beta = _array(_or_constant(norm.shift, 0, norm.size))

@@ -19,20 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.attention.scores import InnerProduct
-from regard.layers.forms import (
-    AddNormForm,
-    AttentionForm,
-    BlockForm,
-    FeedForwardForm,
-    LearnedForm,
-    LinearForm,
-    NoFormError,
-    NormForm,
-    RotaryForm,
-    SinusoidsForm,
-    TableForm,
-    TextForm,
-)
+from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 
 _TOLERANCE = 1e-4
@@ -47,7 +34,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def logits(form: TextForm, source: Tensor | None, target: Tensor) -> Tensor:
+def logits(form: forms.TextForm, source: Tensor | None, target: Tensor) -> Tensor:
     """Return the logits (target, vocab) of the token after each of `target`.
 
     form:   a form that `regard.engines.lowering.lower` returned.
@@ -71,10 +58,10 @@ def logits(form: TextForm, source: Tensor | None, target: Tensor) -> Tensor:
     return _scores(writer.output, _normalize_last(core.decoder_norm, items))
 
 
-def probe(form: TextForm, model: Any) -> None:
+def probe(form: forms.TextForm, model: Any) -> None:
     """Run the model for a few steps and compare its logits with those of the form.
 
-    Raises: NoFormError with the reason if they differ or cannot be computed.
+    Raises: forms.NoFormError with the reason if they differ or cannot be computed.
     """
     limit = form.max_positions or max(_LENGTHS)
     steps, rows = min(_STEPS, limit), range(len(_LENGTHS))
@@ -96,17 +83,17 @@ def probe(form: TextForm, model: Any) -> None:
             )
     except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise NoFormError(model, f"cannot be computed: {reason}") from error
+        raise forms.NoFormError(model, f"cannot be computed: {reason}") from error
     if actual.shape != expected.shape:
         shapes = f"{tuple(expected.shape)}, but its modules give {tuple(actual.shape)}"
-        raise NoFormError(model, f"gives logits of shape {shapes}")
+        raise forms.NoFormError(model, f"gives logits of shape {shapes}")
     finite = expected.isfinite()  # logits that are not finite are an error in every engine
     if not finite.any():
         return
     difference = (actual - expected)[finite].abs().amax().item()
     if not difference <= _TOLERANCE * max(1.0, expected[finite].abs().amax().item()):
         reason = f"they differ by {difference:.3g} in a test"
-        raise NoFormError(model, f"gives other logits than its modules: {reason}")
+        raise forms.NoFormError(model, f"gives other logits than its modules: {reason}")
 
 
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
@@ -134,21 +121,21 @@ def _require(condition: bool, reason: str) -> None:
         raise ValueError(reason)
 
 
-def _embed(table: TableForm, ids: Tensor) -> Tensor:
+def _embed(table: forms.TableForm, ids: Tensor) -> Tensor:
     items = table.weight[ids] * table.scale
     return items if table.projection is None else items @ table.projection.T
 
 
-def _scores(table: TableForm, hidden: Tensor) -> Tensor:
+def _scores(table: forms.TableForm, hidden: Tensor) -> Tensor:
     return (hidden if table.projection is None else hidden @ table.projection) @ table.weight.T
 
 
-def _add_positions(form: TextForm, items: Tensor) -> Tensor:
+def _add_positions(form: forms.TextForm, items: Tensor) -> Tensor:
     """Add the positional encodings to items."""
     match form.core.positions:
-        case SinusoidsForm(dim):
+        case forms.SinusoidsForm(dim):
             encodings = sinusoids(0, len(items), dim)
-        case LearnedForm(weight):
+        case forms.LearnedForm(weight):
             encodings = weight[: len(items)]
         case None:
             return items
@@ -159,7 +146,7 @@ def _add_positions(form: TextForm, items: Tensor) -> Tensor:
     return items + encodings
 
 
-def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bool) -> Tensor:
+def _block(block: forms.BlockForm, items: Tensor, memory: Tensor | None, *, causal: bool) -> Tensor:
     items = _add_norm(
         block.add_attention,
         items,
@@ -171,7 +158,7 @@ def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bo
     return _add_norm(block.add_feedforward, items, lambda x: _feedforward(block.feedforward, x))
 
 
-def _feedforward(form: FeedForwardForm, items: Tensor) -> Tensor:
+def _feedforward(form: forms.FeedForwardForm, items: Tensor) -> Tensor:
     activation, hidden = _ACTIVATIONS[form.activation], _linear(form.expand, items)
     hidden = (
         activation(hidden) if form.gate is None else activation(_linear(form.gate, items)) * hidden
@@ -179,17 +166,17 @@ def _feedforward(form: FeedForwardForm, items: Tensor) -> Tensor:
     return _linear(form.contract, hidden)
 
 
-def _add_norm(form: AddNormForm, items: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+def _add_norm(form: forms.AddNormForm, items: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     if form.order == "pre":
         return items + layer(_normalize(form.norm, items))
     return _normalize(form.norm, items + layer(items))
 
 
-def _normalize_last(form: NormForm | None, items: Tensor) -> Tensor:
+def _normalize_last(form: forms.NormForm | None, items: Tensor) -> Tensor:
     return items if form is None else _normalize(form, items)
 
 
-def _normalize(form: NormForm, items: Tensor) -> Tensor:
+def _normalize(form: forms.NormForm, items: Tensor) -> Tensor:
     sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
     _require(
         sizes | {torch.Size((form.size,))} == {items.shape[-1:]},
@@ -202,7 +189,7 @@ def _normalize(form: NormForm, items: Tensor) -> Tensor:
     )
 
 
-def _linear(form: LinearForm, items: Tensor) -> Tensor:
+def _linear(form: forms.LinearForm, items: Tensor) -> Tensor:
     out = items @ form.weight.T
     if form.bias is None:
         return out
@@ -212,7 +199,7 @@ def _linear(form: LinearForm, items: Tensor) -> Tensor:
     return out + form.bias
 
 
-def _rotate(form: RotaryForm | None, vectors: Tensor) -> Tensor:
+def _rotate(form: forms.RotaryForm | None, vectors: Tensor) -> Tensor:
     """Rotate vectors (head, time, size): each pair is a complex number, times e^(i angle)."""
     if form is None:
         return vectors
@@ -229,7 +216,7 @@ def _rotate(form: RotaryForm | None, vectors: Tensor) -> Tensor:
 
 
 def _attention(
-    form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None
+    form: forms.AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None
 ) -> Tensor:
     read, heads, key_heads = form.read, form.num_heads, form.key_heads
     assert isinstance(read.score, InnerProduct)

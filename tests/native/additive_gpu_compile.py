@@ -30,16 +30,8 @@ INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
 
 INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
 SIZES = (
-    "heads",
-    "key_heads",
-    "num_queries",
-    "num_keys",
-    "query_padded",
-    "keys_padded",
-    "units",
-    "dim",
-    "value_dim",
-)
+    "heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim", "value_dim",
+)  # fmt: skip
 TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
 
 

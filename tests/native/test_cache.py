@@ -34,8 +34,9 @@ def make(number):
         return inner(x) * 2
     return run
 
-print(compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one").ctypes(5),
-end=" ") print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
+function = compiled_cache.compile_cached_c(make(1), types.int64(types.int64), stamp="one")
+print(function.ctypes(5), end=" ")
+print(compiled_cache.compile_cached(make(3), stamp="one")(5), end=" ")
 print(sum(record.name == compiled_cache.__name__ for record in compiled))
 """
 

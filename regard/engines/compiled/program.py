@@ -17,64 +17,9 @@ from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import limits_of
 from regard.engines.lowering import block_forms, head_sizes
-from regard.layers.forms import (
-    AttentionForm,
-    BlockForm,
-    FeedForwardForm,
-    LearnedForm,
-    LinearForm,
-    NormForm,
-    RotaryForm,
-    SinusoidsForm,
-    TableForm,
-    TextForm,
-    TransformerForm,
-)
+from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
-from regard.native.decoder.layout import (
-    ACTIVATION,
-    ARRAYS,
-    CODES,
-    DECODER_BIAS,
-    DECODERS,
-    ENCODER_BIAS,
-    ENCODERS,
-    FLOAT_CODE,
-    GELU,
-    GELU_TANH,
-    HEADS,
-    HIDDEN,
-    IDENTITY,
-    IS_GATED,
-    IS_PRE_NORM,
-    IS_RMS,
-    ITEMS,
-    KEY_HEADS,
-    KEY_MASK,
-    LOGITS,
-    MAPPED,
-    NORM_ROWS,
-    NORMED,
-    NORMS,
-    PACKED,
-    POSITIONS,
-    READ,
-    RELU,
-    ROTATIONS,
-    ROW_SCALES,
-    SCORES,
-    SILU,
-    SIZE,
-    SIZES,
-    SOURCES,
-    TABLE,
-    TARGETS,
-    VALUE_SIZE,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    ZEROS,
-)
+from regard.native.decoder import layout
 from regard.native.decoder.matmul import PANELS, multiplier
 from regard.native.decoder.packed_weights import (
     KINDS,
@@ -85,7 +30,12 @@ from regard.native.decoder.packed_weights import (
 )
 from regard.native.decoder.tiles import FLOAT32, PANEL
 
-_ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu-tanh": GELU_TANH, "silu": SILU}
+_ACTIVATIONS = {
+    "relu": layout.RELU,
+    "gelu": layout.GELU,
+    "gelu-tanh": layout.GELU_TANH,
+    "silu": layout.SILU,
+}
 _ORDERS = {"post": 0, "pre": 1}
 _LOGIT_ROWS = 48
 """Rows of logits computed at a time: few enough for the cache, enough to amortize loading the
@@ -95,7 +45,7 @@ weights."""
 class PackedTransformer:
     """Sizes, products, norms and embeddings of a supported form."""
 
-    def __init__(self, form: TextForm, compute_type: str):
+    def __init__(self, form: forms.TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
         self._positions = core.positions
         self._rotary = attention.rotary
@@ -131,36 +81,32 @@ class PackedTransformer:
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
         self.widest_mapped = round_up_to_panel(mapped)
-        hidden = round_up_to_panel(
-            max(len(block.feedforward.expand.weight) for block in block_forms(form))
-        )
+        widest = max(len(block.feedforward.expand.weight) for block in block_forms(form))
+        hidden = round_up_to_panel(widest)
         self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
 
-    def _sizes(self, core: TransformerForm, vocab: int) -> np.ndarray:
-        block, sizes = core.decoder[0], np.zeros(SIZES, np.int64)
-        sizes[[ENCODERS, DECODERS, WIDTH, VOCAB]] = (
-            len(core.encoder),
-            len(core.decoder),
-            self.width,
-            vocab,
-        )
-        sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
-        sizes[[SIZE, VALUE_SIZE]] = self.heads.padded_size, self.value_heads.padded_size
-        sizes[IS_PRE_NORM] = _ORDERS[block.add_attention.order]
-        sizes[IS_RMS] = block.add_attention.norm.is_rms
-        sizes[ACTIVATION] = _ACTIVATIONS[block.feedforward.activation]
-        sizes[IS_GATED] = block.feedforward.gate is not None
-        sizes[WINDOW] = block.window or 0
-        sizes[FLOAT_CODE] = multiplier[FLOAT32]()
+    def _sizes(self, core: forms.TransformerForm, vocab: int) -> np.ndarray:
+        block, sizes = core.decoder[0], np.zeros(layout.SIZES, np.int64)
+        sizes[layout.ENCODERS], sizes[layout.DECODERS] = len(core.encoder), len(core.decoder)
+        sizes[layout.WIDTH], sizes[layout.VOCAB] = self.width, vocab
+        sizes[layout.HEADS], sizes[layout.KEY_HEADS] = self.heads.count, self.key_heads.count
+        sizes[layout.SIZE] = self.heads.padded_size
+        sizes[layout.VALUE_SIZE] = self.value_heads.padded_size
+        sizes[layout.IS_PRE_NORM] = _ORDERS[block.add_attention.order]
+        sizes[layout.IS_RMS] = block.add_attention.norm.is_rms
+        sizes[layout.ACTIVATION] = _ACTIVATIONS[block.feedforward.activation]
+        sizes[layout.IS_GATED] = block.feedforward.gate is not None
+        sizes[layout.WINDOW] = block.window or 0
+        sizes[layout.FLOAT_CODE] = multiplier[FLOAT32]()
         return sizes
 
     def positional_encodings(self, count: int) -> np.ndarray:
         """Return the positional encodings of the first `count` positions; all of them if they are
         learned."""
         match self._positions:
-            case SinusoidsForm(dim):
+            case forms.SinusoidsForm(dim):
                 return sinusoids(0, count, dim).numpy()
-            case LearnedForm(weight):
+            case forms.LearnedForm(weight):
                 return _array(weight)
             case None:
                 return np.zeros((0, self.width), np.float32)
@@ -187,27 +133,26 @@ class PackedTransformer:
             return np.zeros((self.heads.count, 0), np.float32)
         return _array(bias.at(distance, torch.float32).expand(self.heads.count, -1))
 
-    def _query(self, attention: AttentionForm) -> tuple[Tensor, Tensor]:
+    def _query(self, attention: forms.AttentionForm) -> tuple[Tensor, Tensor]:
         score = attention.read.score
         assert isinstance(score, InnerProduct)
-        return _pad_heads(
-            _pair_halves(attention.query, attention.rotary, self.heads), self.heads, score.scale
-        )
+        query = _pair_halves(attention.query, attention.rotary, self.heads)
+        return _pad_heads(query, self.heads, score.scale)
 
-    def _attention(self, attention: AttentionForm) -> None:
+    def _attention(self, attention: forms.AttentionForm) -> None:
         key = _pair_halves(attention.key, attention.rotary, self.key_heads)
         parts = [self._query(attention), _pad_heads(key, self.key_heads)]
         weights, biases = zip(*parts, _pad_heads(attention.value, self.value_heads), strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(attention)
 
-    def _output(self, attention: AttentionForm) -> None:
+    def _output(self, attention: forms.AttentionForm) -> None:
         per_head = Heads(self.heads.count, self.value_heads.size)
         self.products.add(
             per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias
         )
 
-    def _feedforward(self, feedforward: FeedForwardForm) -> None:
+    def _feedforward(self, feedforward: forms.FeedForwardForm) -> None:
         expand, gate, contract = feedforward.expand, feedforward.gate, feedforward.contract
         if gate is None:
             self.products.add(expand.weight, expand.bias)
@@ -216,23 +161,23 @@ class PackedTransformer:
             self.products.add(torch.cat(weights), torch.cat(biases))
         self.products.add(contract.weight, contract.bias)
 
-    def _cross(self, cross: AttentionForm | None) -> None:
+    def _cross(self, cross: forms.AttentionForm | None) -> None:
         if cross is None:
             for _ in range(3):
                 self.products.add_empty()
             return
         self.products.add(*self._query(cross))
-        weights, biases = zip(
+        key, value = (
             _pad_heads(cross.key, self.key_heads),
             _pad_heads(cross.value, self.value_heads),
-            strict=True,
         )
+        weights, biases = zip(key, value, strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(cross)
 
-    def _norms(self, *norms: NormForm | None) -> None:
+    def _norms(self, *norms: forms.NormForm | None) -> None:
         for norm in norms:
-            rows = np.zeros((NORM_ROWS, self.width), np.float32)
+            rows = np.zeros((layout.NORM_ROWS, self.width), np.float32)
             if norm is not None:
                 rows[0] = 1 if norm.scale is None else _array(norm.scale)
                 rows[1] = 0 if norm.shift is None else _array(norm.shift)
@@ -254,12 +199,8 @@ class Workspace:
     def context(self, *, rows: int, positions: int, sources: int = 0) -> np.ndarray:
         """Return a context for `rows` items at once, sequences of up to `positions` items,
         `sources` source items."""
-        if (
-            self._context is None
-            or rows > self.rows
-            or positions > self.positions
-            or sources > self.num_sources
-        ):
+        is_small = rows > self.rows or positions > self.positions or sources > self.num_sources
+        if self._context is None or is_small:
             self.rows = max(self.rows, rows + rows // 4)
             self.positions = max(self.positions, positions + positions // 4)
             self.num_sources = max(self.num_sources, sources + sources // 4)
@@ -271,50 +212,54 @@ class Workspace:
         """Return buffers for keys and values of all blocks and `slots` items; untouched pages cost
         nothing."""
         if slots > self.slots:
-            sizes = self.model.sizes
-            shape = sizes[DECODERS], slots, sizes[KEY_HEADS]
-            self.slots = slots
-            self._memory = (
-                np.empty((shape[0], slots, shape[2] * sizes[SIZE]), np.float32),
-                np.empty((shape[0], slots, shape[2] * sizes[VALUE_SIZE]), np.float32),
-            )
+            sizes, self.slots = self.model.sizes, slots
+            blocks, heads = sizes[layout.DECODERS], sizes[layout.KEY_HEADS]
+            keys = np.empty((blocks, slots, heads * sizes[layout.SIZE]), np.float32)
+            values = np.empty((blocks, slots, heads * sizes[layout.VALUE_SIZE]), np.float32)
+            self._memory = keys, values
         return self._memory
 
     def _allocate(self) -> np.ndarray:
         model, rows, positions = self.model, self.rows, round_up_to_panel(self.positions)
         sizes, products = model.sizes, model.products
         items = round_up_to_panel(model.width)
-        read = round_up_to_panel(int(sizes[HEADS] * sizes[VALUE_SIZE])) + PANEL
-        packed_size = positions * max(int(sizes[SIZE]), round_up_to_panel(int(sizes[VALUE_SIZE])))
+        read = round_up_to_panel(int(sizes[layout.HEADS] * sizes[layout.VALUE_SIZE])) + PANEL
+        packed_size = positions * max(
+            int(sizes[layout.SIZE]), round_up_to_panel(int(sizes[layout.VALUE_SIZE]))
+        )
         arrays = {
-            TABLE: model.table,
-            NORMS: np.concatenate(model.norms),
-            SOURCES: model.source,
-            TARGETS: model.target,
-            POSITIONS: model.positional_encodings(self.positions),
-            ENCODER_BIAS: model.encoder_bias(self.positions),
-            DECODER_BIAS: model.decoder_bias(self.positions),
-            ROTATIONS: model.rotations(self.positions),
-            IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
-            ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
-            ITEMS: aligned_zeros((rows, items)),
-            NORMED: aligned_zeros((rows, items)),
-            MAPPED: aligned_zeros((rows, model.widest_mapped)),
-            READ: aligned_zeros((rows, read)),
-            HIDDEN: aligned_zeros((rows, model.widest_hidden)),
-            LOGITS: aligned_zeros((min(rows, _LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)),
-            SCORES: aligned_zeros((max(_LOGIT_ROWS, int(sizes[HEADS])), positions)),
-            PACKED: aligned_zeros((2, packed_size)),
-            KEY_MASK: aligned_zeros((1, positions)),
-            CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
-            ROW_SCALES: aligned_zeros((1, rows)),
+            layout.TABLE: model.table,
+            layout.NORMS: np.concatenate(model.norms),
+            layout.SOURCES: model.source,
+            layout.TARGETS: model.target,
+            layout.POSITIONS: model.positional_encodings(self.positions),
+            layout.ENCODER_BIAS: model.encoder_bias(self.positions),
+            layout.DECODER_BIAS: model.decoder_bias(self.positions),
+            layout.ROTATIONS: model.rotations(self.positions),
+            layout.IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
+            layout.ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
+            layout.ITEMS: aligned_zeros((rows, items)),
+            layout.NORMED: aligned_zeros((rows, items)),
+            layout.MAPPED: aligned_zeros((rows, model.widest_mapped)),
+            layout.READ: aligned_zeros((rows, read)),
+            layout.HIDDEN: aligned_zeros((rows, model.widest_hidden)),
+            layout.LOGITS: aligned_zeros(
+                (min(rows, _LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)
+            ),
+            layout.SCORES: aligned_zeros((max(_LOGIT_ROWS, int(sizes[layout.HEADS])), positions)),
+            layout.PACKED: aligned_zeros((2, packed_size)),
+            layout.KEY_MASK: aligned_zeros((1, positions)),
+            layout.CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
+            layout.ROW_SCALES: aligned_zeros((1, rows)),
         }
         self._arrays = arrays  # keeps the addresses valid
-        descriptors = [(arrays[index].ctypes.data, *arrays[index].shape) for index in range(ARRAYS)]
+        descriptors = [
+            (arrays[index].ctypes.data, *arrays[index].shape) for index in range(layout.ARRAYS)
+        ]
         return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
 
 
-def _bias_of(blocks: Sequence[BlockForm]) -> DistanceBias | None:
+def _bias_of(blocks: Sequence[forms.BlockForm]) -> DistanceBias | None:
     return blocks[0].attention.read.bias if blocks else None
 
 
@@ -322,18 +267,18 @@ def _array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def _embeddings(table: TableForm) -> np.ndarray:
+def _embeddings(table: forms.TableForm) -> np.ndarray:
     """Return the scaled embeddings, mapped to the width."""
     return _array(table.matrix.detach() * table.scale)
 
 
-def _is_same(first: TableForm, second: TableForm) -> bool:
+def _is_same(first: forms.TableForm, second: forms.TableForm) -> bool:
     """Return True if two tables give the same embeddings."""
     is_shared = first.weight is second.weight and first.projection is second.projection
     return is_shared and first.scale == second.scale
 
 
-def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def _pad_heads(linear: forms.LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return padded weights and biases of a projection to heads, times `scale`."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
     return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(
@@ -341,7 +286,7 @@ def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Te
     ) * scale
 
 
-def _pad_to_panels(linear: LinearForm) -> tuple[Tensor, Tensor]:
+def _pad_to_panels(linear: forms.LinearForm) -> tuple[Tensor, Tensor]:
     """Return weights and biases with zeros after the last output, up to a whole panel."""
     outputs, inputs = linear.weight.shape
     weight = linear.weight.new_zeros(round_up_to_panel(outputs), inputs)
@@ -352,7 +297,9 @@ def _pad_to_panels(linear: LinearForm) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
-def _pair_halves(linear: LinearForm, rotary: RotaryForm | None, heads: Heads) -> LinearForm:
+def _pair_halves(
+    linear: forms.LinearForm, rotary: forms.RotaryForm | None, heads: Heads
+) -> forms.LinearForm:
     """Return the projection with numbers of each head reordered so that pair j is numbers j and j +
     len(rates).
 
@@ -365,4 +312,4 @@ def _pair_halves(linear: LinearForm, rotary: RotaryForm | None, heads: Heads) ->
         (torch.arange(0, count, 2), torch.arange(1, count, 2), torch.arange(count, heads.size))
     )
     rows = (torch.arange(heads.count)[:, None] * heads.size + order).flatten()
-    return LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
+    return forms.LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])

@@ -11,50 +11,8 @@ import math
 import numpy as np
 
 from regard.native.compile import jit
-from regard.native.decoder.layout import (
-    ACTIVATION,
-    CROSS_KEYS,
-    CROSS_OUT,
-    CROSS_QUERY,
-    DECODER_PRODUCTS,
-    DECODERS,
-    DOWN,
-    ENCODER_PRODUCTS,
-    ENCODERS,
-    GELU,
-    GELU_TANH,
-    HEADS,
-    HIDDEN,
-    IDENTITY,
-    IS_GATED,
-    IS_PRE_NORM,
-    IS_RMS,
-    ITEMS,
-    KEY_HEADS,
-    MAPPED,
-    NORM_ROWS,
-    NORMED,
-    NORMS,
-    OUT_PROJECTION,
-    OVERFLOW,
-    POSITIONS,
-    QUERY_KEY_VALUE,
-    READ,
-    RELU,
-    ROTATIONS,
-    SILU,
-    SIZE,
-    SOURCES,
-    TARGETS,
-    UP,
-    VALUE_SIZE,
-    WIDTH,
-    WINDOW,
-    address,
-    floats,
-    integers,
-    table_of,
-)
+from regard.native.decoder import layout
+from regard.native.decoder.layout import address, floats, integers, table_of
 from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
 from regard.native.decoder.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.native.decoder.simd import gelu, gelu_tanh, silu
@@ -68,8 +26,12 @@ _INFINITY = np.float32(np.inf)
 @jit
 def embed(context, table, token, position, row):
     """Set items[row] to the sum of the token embedding and the positional encoding."""
-    item, vector, encodings = floats(context, ITEMS)[row], table[token], floats(context, POSITIONS)
-    width = context[WIDTH]
+    item, vector, encodings = (
+        floats(context, layout.ITEMS)[row],
+        table[token],
+        floats(context, layout.POSITIONS),
+    )
+    width = context[layout.WIDTH]
     if encodings.shape[0] > 0:
         encoding = encodings[position]
         for c in range(width):
@@ -81,20 +43,20 @@ def embed(context, table, token, position, row):
 
 @jit
 def normalize(context, norm, rows, out):
-    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if
+    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set layout.OVERFLOW if
     not finite.
 
     RMSNorm is the same with a mean and a shift of 0.
     """
-    width = context[WIDTH]
-    norms, items = floats(context, NORMS), floats(context, ITEMS)
-    scale, shift = norms[NORM_ROWS * norm], norms[NORM_ROWS * norm + 1]
-    epsilon = norms[NORM_ROWS * norm + 2, 0]
+    width = context[layout.WIDTH]
+    norms, items = floats(context, layout.NORMS), floats(context, layout.ITEMS)
+    scale, shift = norms[layout.NORM_ROWS * norm], norms[layout.NORM_ROWS * norm + 1]
+    epsilon = norms[layout.NORM_ROWS * norm + 2, 0]
     share = np.float32(1) / np.float32(width)
     for row in range(rows):
         item, target = items[row], out[row]
         total = _ZERO
-        if not context[IS_RMS]:
+        if not context[layout.IS_RMS]:
             for c in range(width):
                 total += item[c]
         mean = total * share
@@ -104,17 +66,29 @@ def normalize(context, norm, rows, out):
             total += deviation * deviation
         variance = total * share + epsilon
         if not variance < _INFINITY:  # or NaN; 1 / sqrt would turn infinity into 0 and hide it
-            context[OVERFLOW] = 1
+            context[layout.OVERFLOW] = 1
         inverse = np.float32(1) / np.float32(math.sqrt(variance))
         for c in range(width):
             target[c] = (item[c] - mean) * inverse * scale[c] + shift[c]
 
 
 @jit
+def _set_product(context, index, inputs, rows, out):
+    """Set out = W inputs + b, of the product with this index."""
+    product(context, index, inputs, rows, out, _NO_FLOOR, SET)
+
+
+@jit
+def _add_product(context, index, inputs, rows):
+    """Add W inputs + b to the items."""
+    product(context, index, inputs, rows, floats(context, layout.ITEMS), _NO_FLOOR, ADD)
+
+
+@jit
 def _sublayer_input(context, norm, rows):
     """Return the input of a sublayer: the items, normalized if blocks are pre-norm."""
-    items, normed = floats(context, ITEMS), floats(context, NORMED)
-    if context[IS_PRE_NORM]:
+    items, normed = floats(context, layout.ITEMS), floats(context, layout.NORMED)
+    if context[layout.IS_PRE_NORM]:
         normalize(context, norm, rows, normed)
         return normed
     return items
@@ -122,18 +96,18 @@ def _sublayer_input(context, norm, rows):
 
 @jit
 def _post_norm(context, norm, rows):
-    if not context[IS_PRE_NORM]:
-        normalize(context, norm, rows, floats(context, ITEMS))
+    if not context[layout.IS_PRE_NORM]:
+        normalize(context, norm, rows, floats(context, layout.ITEMS))
 
 
 @jit
 def _activate(numbers, width, activation):
     """Apply the activation to the first `width` numbers, in place."""
-    if activation == GELU:
+    if activation == layout.GELU:
         gelu(address(numbers), width)
-    elif activation == GELU_TANH:
+    elif activation == layout.GELU_TANH:
         gelu_tanh(address(numbers), width)
-    elif activation == SILU:
+    elif activation == layout.SILU:
         silu(address(numbers), width)
     else:
         for c in range(width):
@@ -147,11 +121,15 @@ def _rotate(context, row, position):
 
     Of each head, number c is paired with number pairs + c.
     """
-    rotations = floats(context, ROTATIONS)
+    rotations = floats(context, layout.ROTATIONS)
     pairs = rotations.shape[1] // 2
     if pairs > 0:
-        mapped, angles, size = floats(context, MAPPED)[row], rotations[position], context[SIZE]
-        for head in range(context[HEADS] + context[KEY_HEADS]):
+        mapped, angles, size = (
+            floats(context, layout.MAPPED)[row],
+            rotations[position],
+            context[layout.SIZE],
+        )
+        for head in range(context[layout.HEADS] + context[layout.KEY_HEADS]):
             at = head * size
             for c in range(pairs):
                 first, second = mapped[at + c], mapped[at + pairs + c]
@@ -161,12 +139,14 @@ def _rotate(context, row, position):
 
 @jit
 def _feed_forward(context, products, norm, rows):
-    inputs, hidden = _sublayer_input(context, norm, rows), floats(context, HIDDEN)
-    activation, is_gated = context[ACTIVATION], context[IS_GATED] != 0
-    is_floor = activation == RELU and not is_gated  # relu, as the lower bound of the product
-    product(context, products + UP, inputs, rows, hidden, _ZERO if is_floor else _NO_FLOOR, SET)
+    inputs, hidden = _sublayer_input(context, norm, rows), floats(context, layout.HIDDEN)
+    activation, is_gated = context[layout.ACTIVATION], context[layout.IS_GATED] != 0
+    is_floor = activation == layout.RELU and not is_gated  # relu, as the lower bound of the product
+    product(
+        context, products + layout.UP, inputs, rows, hidden, _ZERO if is_floor else _NO_FLOOR, SET
+    )
     if not is_floor:
-        width = table_of(context)[products + UP, PANELS] * PANEL
+        width = table_of(context)[products + layout.UP, PANELS] * PANEL
         if is_gated:
             width //= 2
         for row in range(rows):
@@ -175,7 +155,7 @@ def _feed_forward(context, products, norm, rows):
                 gate = hidden[row]
                 for c in range(width):
                     gate[c] *= gate[width + c]
-    product(context, products + DOWN, hidden, rows, floats(context, ITEMS), _NO_FLOOR, ADD)
+    _add_product(context, products + layout.DOWN, hidden, rows)
     _post_norm(context, norm, rows)
 
 
@@ -187,66 +167,50 @@ def encode(context, ids, starts, first, last, sources):
     rows = end - begin
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
-            embed(
-                context,
-                floats(context, SOURCES),
-                ids[token],
-                token - starts[sentence],
-                token - begin,
-            )
-    for block in range(context[ENCODERS]):
-        products, norm = ENCODER_PRODUCTS * block, 2 * block
+            position = token - starts[sentence]
+            embed(context, floats(context, layout.SOURCES), ids[token], position, token - begin)
+    for block in range(context[layout.ENCODERS]):
+        products, norm = layout.ENCODER_PRODUCTS * block, 2 * block
         inputs = _sublayer_input(context, norm, rows)
-        product(
-            context,
-            products + QUERY_KEY_VALUE,
-            inputs,
-            rows,
-            floats(context, MAPPED),
-            _NO_FLOOR,
-            SET,
+        _set_product(
+            context, products + layout.QUERY_KEY_VALUE, inputs, rows, floats(context, layout.MAPPED)
         )
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
                 _rotate(context, token - begin, token - starts[sentence])
-            read_all(
-                context, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL
-            )
-        product(
-            context,
-            products + OUT_PROJECTION,
-            floats(context, READ),
-            rows,
-            floats(context, ITEMS),
-            _NO_FLOOR,
-            ADD,
-        )
+            count = starts[sentence + 1] - starts[sentence]
+            read_all(context, starts[sentence] - begin, count, ALL)
+        _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
-    encoded = _sublayer_input(context, 2 * context[ENCODERS], rows)
-    for block in range(context[DECODERS]):
-        products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
-        product(
-            context, products + CROSS_KEYS, encoded, rows, sources[block, begin:end], _NO_FLOOR, SET
+    encoded = _sublayer_input(context, 2 * context[layout.ENCODERS], rows)
+    for block in range(context[layout.DECODERS]):
+        products = (
+            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
+        )
+        _set_product(
+            context, products + layout.CROSS_KEYS, encoded, rows, sources[block, begin:end]
         )
 
 
 @jit
 def _store_key_values(context, row, slot, block, keys, values):
     """Store the keys and values of a row of `mapped` in a slot."""
-    mapped = floats(context, MAPPED)[row]
-    at_keys = context[HEADS] * context[SIZE]
-    at_values = at_keys + context[KEY_HEADS] * context[SIZE]
+    mapped = floats(context, layout.MAPPED)[row]
+    at_keys = context[layout.HEADS] * context[layout.SIZE]
+    at_values = at_keys + context[layout.KEY_HEADS] * context[layout.SIZE]
     for c in range(at_values - at_keys):
         keys[block, slot, c] = mapped[at_keys + c]
-    for c in range(context[KEY_HEADS] * context[VALUE_SIZE]):
+    for c in range(context[layout.KEY_HEADS] * context[layout.VALUE_SIZE]):
         values[block, slot, c] = mapped[at_values + c]
 
 
 @jit
 def _decoder_output(context, rows):
     """Return the decoder output, the input of the output layer."""
-    return _sublayer_input(context, 2 * context[ENCODERS] + 1 + 3 * context[DECODERS], rows)
+    return _sublayer_input(
+        context, 2 * context[layout.ENCODERS] + 1 + 3 * context[layout.DECODERS], rows
+    )
 
 
 @jit
@@ -258,33 +222,25 @@ def prefill(context, tokens, slots, keys, values):
     """
     count = len(tokens)
     for position in range(count):
-        embed(context, floats(context, TARGETS), tokens[position], position, position)
-    for block in range(context[DECODERS]):
-        products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
-        norm = 2 * context[ENCODERS] + 1 + 3 * block
+        embed(context, floats(context, layout.TARGETS), tokens[position], position, position)
+    for block in range(context[layout.DECODERS]):
+        products = (
+            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
+        )
+        norm = 2 * context[layout.ENCODERS] + 1 + 3 * block
         inputs = _sublayer_input(context, norm, count)
-        product(
+        _set_product(
             context,
-            products + QUERY_KEY_VALUE,
+            products + layout.QUERY_KEY_VALUE,
             inputs,
             count,
-            floats(context, MAPPED),
-            _NO_FLOOR,
-            SET,
+            floats(context, layout.MAPPED),
         )
         for position in range(count):
             _rotate(context, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
         read_all(context, np.int64(0), count, CAUSAL)
-        product(
-            context,
-            products + OUT_PROJECTION,
-            floats(context, READ),
-            count,
-            floats(context, ITEMS),
-            _NO_FLOOR,
-            ADD,
-        )
+        _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
     return _decoder_output(context, count)
@@ -297,70 +253,42 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     positions[row]: position of the token; slots[row, position]: slot of its keys and values;
     begins, ends: range of the source tokens of the row in `sources`.
     """
-    mapped = floats(context, MAPPED)
-    read = floats(context, READ)
-    identity = integers(context, IDENTITY)
-    at_values = 4 * context[KEY_HEADS] * context[SIZE]
+    mapped = floats(context, layout.MAPPED)
+    read = floats(context, layout.READ)
+    identity = integers(context, layout.IDENTITY)
+    at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
     for row in range(rows):
-        embed(context, floats(context, TARGETS), tokens[row], positions[row], row)
-    for block in range(context[DECODERS]):
-        products = ENCODER_PRODUCTS * context[ENCODERS] + DECODER_PRODUCTS * block
-        norm = 2 * context[ENCODERS] + 1 + 3 * block
+        embed(context, floats(context, layout.TARGETS), tokens[row], positions[row], row)
+    for block in range(context[layout.DECODERS]):
+        products = (
+            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
+        )
+        norm = 2 * context[layout.ENCODERS] + 1 + 3 * block
         inputs = _sublayer_input(context, norm, rows)
-        product(
-            context,
-            products + QUERY_KEY_VALUE,
-            inputs,
-            rows,
-            floats(context, MAPPED),
-            _NO_FLOOR,
-            SET,
+        _set_product(
+            context, products + layout.QUERY_KEY_VALUE, inputs, rows, floats(context, layout.MAPPED)
         )
         for row in range(rows):
             position = positions[row]
             _rotate(context, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
-            begin = max(0, position + 1 - context[WINDOW]) if context[WINDOW] > 0 else 0
-            read_one(
-                context,
-                address(mapped[row]),
-                address(keys[block]),
-                keys.strides[1],
-                address(values[block]),
-                values.strides[1],
-                address(slots[row]),
-                begin,
-                position + 1,
-                PAST,
-                address(read[row]),
+            begin = (
+                max(0, position + 1 - context[layout.WINDOW]) if context[layout.WINDOW] > 0 else 0
             )
-        product(
-            context,
-            products + OUT_PROJECTION,
-            floats(context, READ),
-            rows,
-            floats(context, ITEMS),
-            _NO_FLOOR,
-            ADD,
-        )
+            read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1],
+                     address(values[block]), values.strides[1], address(slots[row]), begin,
+                     position + 1, PAST, address(read[row]))  # fmt: skip
+        _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
-        if table_of(context)[products + CROSS_QUERY, OUT] > 0:
+        if table_of(context)[products + layout.CROSS_QUERY, OUT] > 0:
             inputs = _sublayer_input(context, norm + 1, rows)
-            product(context, products + CROSS_QUERY, inputs, rows, mapped, _NO_FLOOR, SET)
+            _set_product(context, products + layout.CROSS_QUERY, inputs, rows, mapped)
             for row in range(rows):
                 source = address(sources[block])
                 read_one(context, address(mapped[row]), source, sources.strides[1], source + at_values,
                          sources.strides[1], address(identity), begins[row], ends[row], SOURCE,
                          address(read[row]))  # fmt: skip
-            product(
-                context,
-                products + CROSS_OUT,
-                floats(context, READ),
-                rows,
-                floats(context, ITEMS),
-                _NO_FLOOR,
-                ADD,
-            )
+            _add_product(context, products + layout.CROSS_OUT, floats(context, layout.READ), rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)
     return _decoder_output(context, rows)

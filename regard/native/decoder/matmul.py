@@ -69,9 +69,8 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
                     remaining = rows - row
                     count = min(remaining, TILE_ROWS)
                     if TILE_ROWS < remaining < 2 * TILE_ROWS:
-                        count = (
-                            remaining + 1
-                        ) // 2  # a tile of few rows would be bound by the latency of its sums
+                        # A tile of few rows would be bound by the latency of its sums.
+                        count = (remaining + 1) // 2
                     tile(kind, count, 1, x + row * x_stride, x_stride, current, panel_stride, depth,
                          upcoming if upcoming + share <= last else current, bias + offset,
                          out + row * out_stride + offset, out_stride, floor, is_added, x_scales + 4 * row,
@@ -122,11 +121,11 @@ def _to_bytes(x, rows, depth, codes, scales):
         scales[row] = most / np.float32(127) if nan_check == 0 else np.float32(np.nan)
         inverse = np.float32(127) / most if most > _MIN_MAXIMUM and nan_check == 0 else _ZERO
         for k in range(depth):
-            code[k] = (
-                np.uint8(np.int32(x_row[k] * inverse + np.float32(128.5)))
-                if nan_check == 0
-                else np.uint8(128)
+            is_number = nan_check == 0
+            number = (
+                np.int32(x_row[k] * inverse + np.float32(128.5)) if is_number else np.int32(128)
             )
+            code[k] = np.uint8(number)
         for k in range(depth, (depth + 3) // 4 * 4):
             code[k] = 128
 

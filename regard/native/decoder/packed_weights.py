@@ -19,20 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.native.decoder import tiles
-from regard.native.decoder.matmul import (
-    BIAS,
-    CODE,
-    DEPTH,
-    FIELDS,
-    KIND,
-    OUT,
-    PANELS,
-    SCALES,
-    SUMS,
-    WEIGHTS,
-    multiplier,
-)
+from regard.native.decoder import matmul, tiles
 from regard.native.decoder.tiles import BFLOAT16, FLOAT32, INT8, PANEL
 from regard.native.processor import LANES
 
@@ -92,23 +79,22 @@ class ProductTable:
         self.widest = self.deepest = PANEL
 
     def build_table(self) -> np.ndarray:
-        """Return the table (products, FIELDS), after all products have been added."""
+        """Return the table (products, matmul.FIELDS), after all products have been added."""
         firsts = np.cumsum([0, *(-(-array.nbytes // _LINE) * _LINE for array in self.arrays)])
         self.memory = aligned_zeros((int(firsts[-1]),), np.uint8)
         for first, array in zip(firsts, self.arrays, strict=False):
-            self.memory[first : first + array.nbytes] = (
-                np.ascontiguousarray(array).view(np.uint8).ravel()
-            )
+            content = np.ascontiguousarray(array).view(np.uint8).ravel()
+            self.memory[first : first + array.nbytes] = content
         addresses = np.array([0, *(self.memory.ctypes.data + firsts[:-1])], np.int64)
         self.arrays = []
-        table = np.array(self.rows, np.int64).reshape(-1, FIELDS)
-        for column in (WEIGHTS, BIAS, SCALES, SUMS):
+        table = np.array(self.rows, np.int64).reshape(-1, matmul.FIELDS)
+        for column in (matmul.WEIGHTS, matmul.BIAS, matmul.SCALES, matmul.SUMS):
             table[:, column] = addresses[table[:, column]]
         return table
 
     def add_empty(self) -> None:
         """Add a placeholder for a product that this model does not have."""
-        self.rows.append([0] * FIELDS)
+        self.rows.append([0] * matmul.FIELDS)
 
     def add(self, weight: Tensor, bias: Tensor | None, *, padding_bias: float = 0.0) -> None:
         """Add the product x W^T + b for W (out, in); `padding_bias` is the bias of the padding
@@ -121,22 +107,22 @@ class ProductTable:
         biases[outputs:] = padding_bias
         padded = np.zeros((panels * PANEL, inputs), np.float32)
         padded[:outputs] = wide
-        entry = [0] * FIELDS
-        entry[KIND], entry[CODE] = self.kind, multiplier[self.kind]()
-        entry[DEPTH], entry[OUT], entry[PANELS] = inputs, outputs, panels
-        entry[BIAS] = self._add_array(biases)
+        entry = [0] * matmul.FIELDS
+        entry[matmul.KIND], entry[matmul.CODE] = self.kind, matmul.multiplier[self.kind]()
+        entry[matmul.DEPTH], entry[matmul.OUT], entry[matmul.PANELS] = inputs, outputs, panels
+        entry[matmul.BIAS] = self._add_array(biases)
         match self.kind:
             case tiles.FLOAT32:
-                entry[WEIGHTS] = self._add_array(_panels(padded))
+                entry[matmul.WEIGHTS] = self._add_array(_panels(padded))
             case tiles.PAIRS:
-                entry[WEIGHTS] = self._add_array(_pairs(padded))
+                entry[matmul.WEIGHTS] = self._add_array(_pairs(padded))
             case tiles.HALVES:
-                entry[WEIGHTS] = self._add_array(_halves(_panels(padded)))
+                entry[matmul.WEIGHTS] = self._add_array(_halves(_panels(padded)))
             case _:
                 codes, scales, sums = _bytes(padded)
-                entry[WEIGHTS], entry[SCALES], entry[SUMS] = map(
-                    self._add_array, (codes, scales, sums)
-                )
+                entry[matmul.WEIGHTS] = self._add_array(codes)
+                entry[matmul.SCALES] = self._add_array(scales)
+                entry[matmul.SUMS] = self._add_array(sums)
         self.rows.append(entry)
         self.widest, self.deepest = max(self.widest, panels * PANEL), max(self.deepest, inputs)
 
@@ -152,13 +138,8 @@ def _panels(weight: np.ndarray) -> np.ndarray:
 
 def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
     """Return the bits of the numbers in bfloat16."""
-    return (
-        torch.from_numpy(np.ascontiguousarray(numbers))
-        .bfloat16()
-        .view(torch.int16)
-        .numpy()
-        .view(np.uint16)
-    )
+    rounded = torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16()
+    return rounded.view(torch.int16).numpy().view(np.uint16)
 
 
 def _pairs(weight: np.ndarray) -> np.ndarray:

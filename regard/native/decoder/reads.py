@@ -8,26 +8,8 @@ Source: vaswani2017, section 3.2.
 import numpy as np
 
 from regard.native.compile import jit
-from regard.native.decoder.layout import (
-    DECODER_BIAS,
-    ENCODER_BIAS,
-    FLOAT_CODE,
-    HEADS,
-    KEY_HEADS,
-    KEY_MASK,
-    MAPPED,
-    PACKED,
-    READ,
-    SCORES,
-    SIZE,
-    VALUE_SIZE,
-    WINDOW,
-    ZEROS,
-    address,
-    floats,
-    floats_at,
-    slots_at,
-)
+from regard.native.decoder import layout
+from regard.native.decoder.layout import address, floats, floats_at, slots_at
 from regard.native.decoder.matmul import SET, multiply
 from regard.native.decoder.simd import add_scaled, dot, exp_and_sum, row_max
 from regard.native.decoder.tiles import PANEL
@@ -59,20 +41,19 @@ def _pack_keys_values(
             keys[begin + d * PANEL] = row[key_column + d]
         for panel in range((value_size + PANEL - 1) // PANEL):
             begin, remaining = (panel * count + key) * PANEL, min(PANEL, value_size - panel * PANEL)
+            at = value_column + panel * PANEL
             for c in range(PANEL):
-                values[begin + c] = (
-                    row[value_column + panel * PANEL + c] if c < remaining else _ZERO
-                )
+                values[begin + c] = row[at + c] if c < remaining else _ZERO
 
 
 @jit
 def _softmax(context, weights, index, count, width, head, is_causal):
     """Replace the scores of the query at a position by weights, zero for masked keys."""
-    bias = floats(context, DECODER_BIAS if is_causal else ENCODER_BIAS)
+    bias = floats(context, layout.DECODER_BIAS if is_causal else layout.ENCODER_BIAS)
     first, last = 0, count
     if is_causal:
         last = index + 1
-        first = max(0, last - context[WINDOW]) if context[WINDOW] > 0 else 0
+        first = max(0, last - context[layout.WINDOW]) if context[layout.WINDOW] > 0 else 0
     if bias.shape[1] > 0:
         max_distance = bias.shape[1] // 2
         for key in range(first, last):
@@ -91,32 +72,29 @@ def _softmax(context, weights, index, count, width, head, is_causal):
 def read_all(context, first, count, is_causal):
     """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries,
     keys, values)."""
-    mapped, scores, read = floats(context, MAPPED), floats(context, SCORES), floats(context, READ)
-    heads = context[HEADS]
-    key_heads = context[KEY_HEADS]
-    size = context[SIZE]
-    value_size = context[VALUE_SIZE]
+    mapped, scores, read = (
+        floats(context, layout.MAPPED),
+        floats(context, layout.SCORES),
+        floats(context, layout.READ),
+    )
+    heads = context[layout.HEADS]
+    key_heads = context[layout.KEY_HEADS]
+    size = context[layout.SIZE]
+    value_size = context[layout.VALUE_SIZE]
     panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
-    key_mask = floats(context, KEY_MASK)[0]
-    zeros = floats(context, ZEROS)
-    code = context[FLOAT_CODE]
+    key_mask = floats(context, layout.KEY_MASK)[0]
+    zeros = floats(context, layout.ZEROS)
+    code = context[layout.FLOAT_CODE]
     for key in range(panels * PANEL):
         key_mask[key] = _ZERO if key < count else _NONE
-    packed = floats(context, PACKED)
+    packed = floats(context, layout.PACKED)
     for head in range(heads):
         key_head = head // group
         if head % group == 0:
-            _pack_keys_values(
-                mapped,
-                first,
-                count,
-                heads * size + key_head * size,
-                size,
-                (heads + key_heads) * size + key_head * value_size,
-                value_size,
-                packed[0],
-                packed[1],
-            )
+            at_keys = heads * size + key_head * size
+            at_values = (heads + key_heads) * size + key_head * value_size
+            _pack_keys_values(mapped, first, count, at_keys, size, at_values, value_size, packed[0],
+                              packed[1])  # fmt: skip
         for begin in range(0, count, scores.shape[0]):
             num_rows = min(scores.shape[0], count - begin)
             queries = address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size
@@ -139,9 +117,13 @@ def read_one(
 
     All arguments are addresses, with strides in bytes.
     """
-    scores, bias = floats(context, SCORES), floats(context, DECODER_BIAS)
-    heads, size, value_size = context[HEADS], context[SIZE], context[VALUE_SIZE]
-    group, count = heads // context[KEY_HEADS], end - begin
+    scores, bias = floats(context, layout.SCORES), floats(context, layout.DECODER_BIAS)
+    heads, size, value_size = (
+        context[layout.HEADS],
+        context[layout.SIZE],
+        context[layout.VALUE_SIZE],
+    )
+    group, count = heads // context[layout.KEY_HEADS], end - begin
     width, slot = (count + LANES - 1) // LANES * LANES, slots_at(slots, end)
     for index in range(count):
         key = keys + slot[begin + index] * key_stride

@@ -158,14 +158,12 @@ def search(context, batch, rules, keys, values, results, location):
     keys, values (blocks, slots, ...): buffers for all rows and steps.
     """
     count, steps, width = len(batch.limits), results.tokens.shape[2], rules.width
-    source_width = (
-        table_of(context)[ENCODER_PRODUCTS * context[ENCODERS] + CROSS_KEYS, PANELS] * PANEL
-    )
+    cross_keys = ENCODER_PRODUCTS * context[ENCODERS] + CROSS_KEYS
+    source_width = table_of(context)[cross_keys, PANELS] * PANEL
     sources = np.empty((context[DECODERS], batch.starts[count], source_width), np.float32)
     for group in range(len(batch.groups) - 1):
-        encode(
-            context, batch.ids, batch.starts, batch.groups[group], batch.groups[group + 1], sources
-        )
+        first, last = batch.groups[group], batch.groups[group + 1]
+        encode(context, batch.ids, batch.starts, first, last, sources)
     most, branching = count * width, 2 * width if width > 1 else 1
     old, new = _allocate_hypotheses(most, steps), _allocate_hypotheses(most, steps)
     # Unfinished sentences; the rows of number n are first_of[n] .. first_of[n + 1] - 1.
@@ -190,16 +188,8 @@ def search(context, batch, rules, keys, values, results, location):
         outputs = step(
             context, tokens, positions, rows, old.slots, keys, values, sources, begins, ends
         )
-        top_tokens(
-            context,
-            outputs,
-            rows,
-            old.log_probs if width > 1 else zeros,
-            rules.banned,
-            top,
-            totals,
-            counts,
-        )
+        log_probs = old.log_probs if width > 1 else zeros
+        top_tokens(context, outputs, rows, log_probs, rules.banned, top, totals, counts)
         remaining, at, begin = 0, first_of[0], first_of[0]
         for number in range(live):
             sentence, end, first = sentence_of[number], first_of[number + 1], at
@@ -210,18 +200,8 @@ def search(context, batch, rules, keys, values, results, location):
             begin = end
             if taken == 0 and width == 1:
                 return IS_NONE
-            at = _expand(
-                rules,
-                batch.limits[sentence],
-                length,
-                sentence,
-                candidates,
-                taken,
-                old,
-                new,
-                at,
-                results,
-            )
+            limit = batch.limits[sentence]
+            at = _expand(rules, limit, length, sentence, candidates, taken, old, new, at, results)
             for row in range(first, at):
                 tokens[row] = new.tokens[row, length - 1]
                 begins[row], ends[row] = batch.starts[sentence], batch.starts[sentence + 1]

@@ -48,28 +48,38 @@ def _splat(number: float) -> ir.Constant:
     return ir.Constant(_FLOATS, [number] * LANES)
 
 
+def _pointer(builder: Any, address: Any, index: Any) -> Any:
+    """Emit the pointer to the register at number `index`."""
+    at = builder.add(address, builder.mul(index, ir.Constant(_INT, 4)))
+    return builder.inttoptr(at, _FLOATS.as_pointer())
+
+
 def _load(builder: Any, address: Any, index: Any) -> Any:
-    pointer = builder.inttoptr(
-        builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer()
-    )
-    value = builder.load(pointer)
+    value = builder.load(_pointer(builder, address, index))
     value.align = 4
     return value
 
 
 def _store(builder: Any, value: Any, address: Any, index: Any) -> None:
-    pointer = builder.inttoptr(
-        builder.add(address, builder.mul(index, ir.Constant(_INT, 4))), _FLOATS.as_pointer()
-    )
-    builder.store(value, pointer).align = 4
+    builder.store(value, _pointer(builder, address, index)).align = 4
+
+
+def _abs(builder: Any, x: Any) -> Any:
+    """Emit |x| of a register."""
+    signature = ir.FunctionType(_FLOATS, [_FLOATS])
+    size = declare_function(builder.module, signature, f"llvm.fabs.v{LANES}f32")
+    return builder.call(size, [x])
+
+
+def _is_negative(builder: Any, x: Any) -> Any:
+    return builder.fcmp_ordered("<", x, _splat(0.0))
 
 
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Emit a b + c of registers, rounded once."""
     signature = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    return builder.call(
-        declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32"), [a, b, c]
-    )
+    function = declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32")
+    return builder.call(function, [a, b, c])
 
 
 def _broadcast(builder: Any, value: Any) -> Any:
@@ -146,12 +156,8 @@ def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
         splat = _broadcast(builder, weight)
 
         def step(index: Any, unused: Any) -> Any:
-            _store(
-                builder,
-                fma(builder, _load(builder, a, index), splat, _load(builder, out, index)),
-                out,
-                index,
-            )
+            total = fma(builder, _load(builder, a, index), splat, _load(builder, out, index))
+            _store(builder, total, out, index)
             return unused
 
         _loop_registers(builder, count, _splat(0.0), step)
@@ -178,49 +184,11 @@ def row_max(_typing: Any, a: Any, count: Any) -> Any:
     return types.float32(types.int64, types.int64), generate
 
 
-@intrinsic
-def gelu(_typing: Any, a: Any, count: Any) -> Any:
-    """Replace a_i by a_i Phi(a_i), with the normal distribution function Phi."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, count = arguments
-        size = declare_function(
-            builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
-        )
-
-        def step(index: Any, unused: Any) -> Any:
-            x = _load(builder, a, index)
-            scaled = builder.fmul(builder.call(size, [x]), _splat(math.sqrt(0.5)))
-            t = builder.fdiv(_splat(1.0), fma(builder, scaled, _splat(_ERF_P), _splat(1.0)))
-            series = _splat(_ERF[-1])
-            for term in reversed(_ERF[:-1]):
-                series = fma(builder, series, t, _splat(term))
-            tail = builder.fmul(
-                builder.fmul(t, series), _exp(builder, builder.fneg(builder.fmul(scaled, scaled)))
-            )
-            upper = builder.fmul(_splat(0.5), tail)  # Phi(-|x|)
-            cdf = builder.select(
-                builder.fcmp_ordered("<", x, _splat(0.0)), upper, builder.fsub(_splat(1.0), upper)
-            )
-            _store(builder, builder.fmul(x, cdf), a, index)
-            return unused
-
-        _loop_registers(builder, count, _splat(0.0), step)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
 def _sigmoid(builder: Any, x: Any) -> Any:
     """Emit 1 / (1 + e^-x) of a register, from e^-|x|, which cannot overflow."""
-    size = declare_function(
-        builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32"
-    )
-    tail = _exp(builder, builder.fneg(builder.call(size, [x])))
+    tail = _exp(builder, builder.fneg(_abs(builder, x)))
     share = builder.fdiv(_splat(1.0), builder.fadd(_splat(1.0), tail))
-    return builder.select(
-        builder.fcmp_ordered("<", x, _splat(0.0)), builder.fmul(tail, share), share
-    )
+    return builder.select(_is_negative(builder, x), builder.fmul(tail, share), share)
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable:
@@ -246,12 +214,26 @@ def _silu(builder: Any, x: Any) -> Any:
     return builder.fmul(x, _sigmoid(builder, x))
 
 
+def _gelu(builder: Any, x: Any) -> Any:
+    scaled = builder.fmul(_abs(builder, x), _splat(math.sqrt(0.5)))
+    t = builder.fdiv(_splat(1.0), fma(builder, scaled, _splat(_ERF_P), _splat(1.0)))
+    series = _splat(_ERF[-1])
+    for term in reversed(_ERF[:-1]):
+        series = fma(builder, series, t, _splat(term))
+    power = _exp(builder, builder.fneg(builder.fmul(scaled, scaled)))
+    upper = builder.fmul(_splat(0.5), builder.fmul(builder.fmul(t, series), power))  # Phi(-|x|)
+    lower = builder.fsub(_splat(1.0), upper)
+    return builder.fmul(x, builder.select(_is_negative(builder, x), upper, lower))
+
+
 def _gelu_tanh(builder: Any, x: Any) -> Any:
     factor = 2 * math.sqrt(2 / math.pi)
     scale = fma(builder, builder.fmul(x, x), _splat(factor * 0.044715), _splat(factor))
     return builder.fmul(x, _sigmoid(builder, builder.fmul(x, scale)))
 
 
+gelu = intrinsic(_in_place(_gelu))
+"""Replace a_i by a_i Phi(a_i), with the normal distribution function Phi."""
 silu = intrinsic(_in_place(_silu))
 """Replace a_i by a_i / (1 + e^-a_i)."""
 gelu_tanh = intrinsic(_in_place(_gelu_tanh))

@@ -23,15 +23,8 @@ _NO_FLOOR = np.float32(-np.inf)
 def compute_logits(context, items, first, rows):
     """Write the logits of rows first .. first + rows of `items` to `LOGITS`, minus infinity after
     the last token."""
-    product(
-        context,
-        table_of(context).shape[0] - 1,
-        items[first:],
-        rows,
-        floats(context, LOGITS),
-        _NO_FLOOR,
-        SET,
-    )
+    last, logits = table_of(context).shape[0] - 1, floats(context, LOGITS)
+    product(context, last, items[first:], rows, logits, _NO_FLOOR, SET)
 
 
 @jit

@@ -102,14 +102,12 @@ class _EncoderLayer(torch.autograd.Function):
                 columns = slice(direction * hidden, (direction + 1) * hidden)
                 inputs = slice(3 * direction * hidden, 3 * (direction + 1) * hidden)
                 for t, before, after in order:
+                    weight, bias = recurrent_weights[direction], biases[direction]
+                    recurrent = linear(product_states[direction, before], weight, bias)
                     cells.gru(
                         projected[t, :, inputs],
                         None,
-                        linear(
-                            product_states[direction, before],
-                            recurrent_weights[direction],
-                            biases[direction],
-                        ),
+                        recurrent,
                         states[direction, before],
                         gates=gates[direction, t],
                         new_state=states[direction, after],

@@ -147,7 +147,8 @@ def memory_gradients(
 
 
 def _job(memory: ExponentialMemory, **others: Any) -> ReadJob:
-    return ReadJob(*memory.keys.shape, memory.values.shape[2], *memory, **others)
+    rows, keys, dim = memory.keys.shape
+    return ReadJob(rows, keys, dim, memory.values.shape[2], *memory, **others)
 
 
 def _run(function: Any, job: ReadJob) -> None:

@@ -47,9 +47,8 @@ def make_model(config: TransformerConfig) -> Model:
     model = build_language_model(LanguageModelConfig(core=config), vocab=VOCAB).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            std = (
-                float(parameter.std().nan_to_num()) or 1.0
-            )  # also for parameters initialized to a constant
+            # Also for parameters initialized to a constant.
+            std = float(parameter.std().nan_to_num()) or 1.0
             parameter.add_(0.3 * std * torch.randn_like(parameter))
     return model
 
@@ -61,6 +60,18 @@ def make_prompts() -> list[list[int]]:
     ]
 
 
+def check_generation(
+    model: Model, sampling: SampleConfig, window: int | None, *, workers: int = 1
+) -> list[list[int]]:
+    """Check that both engines generate the same tokens, and return them."""
+    options = {"window": window, **OPTIONS}
+    actual = prepare("compiled", model, workers=workers).generate(
+        make_prompts(), sampling, **options
+    )
+    assert actual == TorchEngine(model).generate(make_prompts(), sampling, **options)
+    return actual
+
+
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_generation_equals_torch(config, temperature):
@@ -68,10 +79,7 @@ def test_generation_equals_torch(config, temperature):
     sampling = SampleConfig(
         length=40, temperature=temperature, top_k=None if temperature == 0 else 20
     )
-    actual = prepare("compiled", model, workers=2).generate(
-        make_prompts(), sampling, window=16, **OPTIONS
-    )
-    assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=16, **OPTIONS)
+    actual = check_generation(model, sampling, 16, workers=2)
     assert {len(tokens) for tokens in actual} == {40}
     assert not {0, 3} & {token for tokens in actual for token in tokens}
 
@@ -88,10 +96,7 @@ CONTEXTS = [("last", name) for name in KINDS] + [("slide", name) for name in REL
 def test_each_context_equals_torch(context, name):
     model = make_model(KINDS[name])
     sampling = SampleConfig(length=40, temperature=1.0, context=context)
-    actual = prepare("compiled", model, workers=2).generate(
-        make_prompts(), sampling, window=16, **OPTIONS
-    )
-    assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=16, **OPTIONS)
+    check_generation(model, sampling, 16, workers=2)
 
 
 @pytest.mark.parametrize("window", [3, 9])
@@ -107,9 +112,7 @@ def test_a_context_that_slides_keeps_the_window_of_the_model(window):
 
 
 def test_without_a_window_the_whole_text_is_read():
-    model, sampling = make_model(SMALL), SampleConfig(length=50, temperature=0)
-    actual = prepare("compiled", model).generate(make_prompts(), sampling, window=None, **OPTIONS)
-    assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=None, **OPTIONS)
+    check_generation(make_model(SMALL), SampleConfig(length=50, temperature=0), None)
 
 
 @pytest.mark.parametrize("window", [1, 2])
@@ -117,16 +120,7 @@ def test_without_a_window_the_whole_text_is_read():
 def test_the_shortest_windows(context, window):
     model = make_model(SMALL if context == "restart" else RELATIVE["gpt-j"])
     sampling = SampleConfig(length=7, temperature=0, context=context)
-    actual = prepare("compiled", model).generate(make_prompts(), sampling, window=window, **OPTIONS)
-    assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=window, **OPTIONS)
-
-
-def test_an_empty_prompt_raises_with_its_index():
-    options = {"seeds": [1, 2], "banned": []}
-    with pytest.raises(ValueError, match="got none in prompt 1"):
-        prepare("compiled", make_model(SMALL)).generate(
-            [[4], []], SampleConfig(), window=8, **options
-        )
+    check_generation(model, sampling, window)
 
 
 @pytest.mark.parametrize(
@@ -148,25 +142,6 @@ def test_learned_positions_end_as_in_torch(length, window, position):
             ):
                 engine.generate(prompts, sampling, **options)
     assert position is not None or results[0] == results[1]
-
-
-@pytest.mark.parametrize("index", [-1, VOCAB])
-def test_invalid_token_ids_raise_with_their_index(index):
-    engine, sampling = prepare("compiled", make_model(SMALL)), SampleConfig(length=2)
-    with pytest.raises(ValueError, match=f"from 0 to {VOCAB - 1}, got {index} in prompt 1"):
-        engine.generate([[4], [5, index]], sampling, window=8, seeds=[1, 2], banned=[])
-    with pytest.raises(ValueError, match=f"from 0 to {VOCAB - 1}, got {index} in banned"):
-        engine.generate([[4]], sampling, window=8, seeds=[1], banned=[index])
-
-
-def test_all_tokens_banned_raises():
-    sampling = SampleConfig(length=2, temperature=0)
-    with pytest.raises(
-        ValueError, match=f"banned must leave at least one id of {VOCAB}, got all of them"
-    ):
-        prepare("compiled", make_model(SMALL)).generate(
-            [[4]], sampling, window=8, seeds=[1], banned=range(VOCAB)
-        )
 
 
 def test_nan_scores_raise():

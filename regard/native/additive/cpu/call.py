@@ -130,11 +130,12 @@ def _run(
 ) -> None:
     """Run the tasks of a job, which keeps its tensors alive meanwhile."""
     query, keys, values, v = inputs
-    dtype, has_exps = _compute_dtype(query.dtype), exps is not None and is_step(query, keys)
-    arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
+    dtype = _compute_dtype(query.dtype)
+    memory = keys if exps is None or not is_step(query, keys) else exps
+    arrays = [_as_contiguous(x, dtype) for x in (query, memory, values, v)]
     flat, strides = _flatten_rules(dtype, *rules)
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    fields = (step, parts, *sizes, threads, has_exps, strides, *arrays, _CONSTANTS[dtype])
+    fields = (step, parts, *sizes, threads, memory is exps, strides, *arrays, _CONSTANTS[dtype])
     job = AdditiveJob(*fields, *flat, *results)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
     run_on_threads(tasks, pack(job), threads)
 

@@ -84,22 +84,16 @@ class Capture(Sequence[SampleMaps]):
 
     @property
     def recording(self) -> Recording:
-        """Recorded weights, call by call. Raises ValueError for a capture that was opened from a
-        file."""
+        """Recorded weights, call by call; a capture that was opened from a file has none."""
         if self._recording is None:
-            raise ValueError(
-                "a capture that was opened from a file has samples and maps, but no recording"
-            )
+            raise ValueError("a capture that was opened from a file has maps, but no recording")
         return self._recording
 
     @property
     def trace(self) -> Trace:
-        """Trace of the recording, for a search of a bare module. Raises ValueError for an opened
-        capture."""
+        """Trace of the recording, for a search of a bare module."""
         if self._trace is None:
-            raise ValueError(
-                "a capture that was opened from a file has samples and maps, but no trace"
-            )
+            raise ValueError("a capture that was opened from a file has maps, but no trace")
         return self._trace
 
     @property
@@ -128,42 +122,31 @@ class Capture(Sequence[SampleMaps]):
 
     def differentiate(self, number: Tensor) -> None:
         """Add maps of measure "weight x gradient" to each sample: the influence of each weight on
-        `number`.
+        `number`, a scalar that was computed in this recording with gradients=True.
 
             with record(model, gradients=True) as capture:
                 capture.differentiate(model(batch)[0, best])
-
-        See regard.look.measures. Raises: ValueError if `number` is not a scalar computed in this
-        recording, or if it was recorded without gradients=True.
         """
-        if self._graph_calls is None or self._recording is None or self._trace is None:
-            raise ValueError(
-                "gradients must be recorded to differentiate this capture: use record(..., "
-                "gradients=True)"
-            )
-        products = multiply_by_gradients(self._recording, self._graph_calls, number)
-        self.add(
-            [
-                [
-                    replace(product, measure=GRADIENT, key=f"{GRADIENT}/{product.key}")
-                    for product in sample_maps.maps
-                ]
-                for sample_maps in resolve(products, self._trace)
-            ]
-        )
+        if self._graph_calls is None:
+            raise ValueError("gradients must be recorded: use record(..., gradients=True)")
+        products = multiply_by_gradients(self.recording, self._graph_calls, number)
+        added = []
+        for sample_maps in resolve(products, self.trace):
+            added.append([])
+            for own in sample_maps.maps:
+                added[-1].append(replace(own, measure=GRADIENT, key=f"{GRADIENT}/{own.key}"))
+        self.add(added)
 
     def add(
         self, maps: Sequence[Sequence[AttentionMap]], axes: Sequence[Mapping[str, Axis]] = ()
     ) -> None:
         """Add maps to each sample, and those of their axes that it does not have."""
-        added = zip(self.samples, maps, axes or [{}] * len(maps), strict=True)
-        self._samples = tuple(
-            SampleMaps(
-                sample=replace(own.sample, axes=dict(own.sample.axes) | dict(new_axes)),
-                maps=(*own.maps, *new_maps),
-            )
-            for own, new_maps, new_axes in added
-        )
+        samples = []
+        new_axes = axes or [{}] * len(maps)
+        for own, own_maps, own_axes in zip(self.samples, maps, new_axes, strict=True):
+            sample = replace(own.sample, axes=own.sample.axes | dict(own_axes))
+            samples.append(SampleMaps(sample=sample, maps=(*own.maps, *own_maps)))
+        self._samples = tuple(samples)
 
     def save(
         self,
@@ -230,46 +213,35 @@ class Capture(Sequence[SampleMaps]):
                 default 18, and more if one matrix needs it.
         Existing files are replaced as by `save`. Raises: UserError as `save`.
         """
-        if path is None:
-            with tempfile.TemporaryDirectory() as folder:
-                file = self.plot(
-                    Path(folder) / "figure.svg",
-                    sample=sample,
-                    view=view,
-                    kind=kind,
-                    layer=layer,
-                    head=head,
-                    query=query,
-                    width=width,
-                )
-                assert isinstance(file, Path)
-                return Figure(file.read_text(encoding="utf-8"))
-        path = Path(path)
         drawing = importlib.import_module("regard.look.figures.draw")  # imports matplotlib
-        request = drawing.FigureRequest(
-            samples=self.samples,
-            path=path,
-            sample=sample,
-            view=view,
-            kind=kind,
-            layer=layer,
-            head=head,
-            query=query,
-            width=width,
-            overwrite=overwrite or is_own(path),
-        )
-        drawing.draw(request)
-        mark_own(path)
-        return path
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "figure.svg" if path is None else Path(path)
+            request = drawing.FigureRequest(
+                samples=self.samples,
+                path=out,
+                sample=sample,
+                view=view,
+                kind=kind,
+                layer=layer,
+                head=head,
+                query=query,
+                width=width,
+                overwrite=overwrite or is_own(out),
+            )
+            drawing.draw(request)
+            if path is None:
+                return Figure(out.read_text(encoding="utf-8"))
+        mark_own(out)
+        return out
 
     def _repr_html_(self) -> str:
         """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
         text = page.text([page.PageSamples(self.title, self.model, self.samples)])
-        source = html.escape(text, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         rights = 'sandbox="allow-scripts allow-downloads" allow="fullscreen"'
+        source = html.escape(text, quote=True)
         return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'
 
     def _is_empty(self) -> bool:

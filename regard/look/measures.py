@@ -71,41 +71,36 @@ def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
     layers = _layers(sample_maps)
     if not layers or len(sample_maps.queries(layers[0])) > MAX_ROLLOUT:
         return sample_maps
-    size = len(sample_maps.queries(layers[0]))
-    total, maps = torch.eye(size, dtype=torch.float64), []
+    identity = torch.eye(len(sample_maps.queries(layers[0])), dtype=torch.float64)
+    total, maps = identity, []
     for layer in layers:
-        total = (layer.weights.double().mean(0) + torch.eye(size, dtype=torch.float64)) / 2 @ total
+        total = (layer.weights.double().mean(0) + identity) / 2 @ total
         maps.append(_rollout_map(layer, total))
     if layers[0].kind == "encoder self":
-        poolings = (
-            pooling for pooling in sample_maps.find("pooling") if pooling.keys == layers[0].queries
-        )
-        maps += [
-            _rollout_map(pooling, pooling.weights.double().mean(0) @ total) for pooling in poolings
-        ]
+        for pooling in sample_maps.find("pooling"):
+            if pooling.keys == layers[0].queries:
+                maps.append(_rollout_map(pooling, pooling.weights.double().mean(0) @ total))
     return SampleMaps(sample=sample_maps.sample, maps=(*sample_maps.maps, *maps))
 
 
-def _layers(sample_maps: SampleMaps) -> Sequence[AttentionMap]:
+def _layers(sample_maps: SampleMaps) -> list[AttentionMap]:
     """Return the self-attention maps of all layers in order; empty if a layer is missing or their
     axes differ."""
-    layers = [layer for layer in sample_maps.find("encoder self") if layer.queries == layer.keys]
+    layers = [own for own in sample_maps.find("encoder self") if own.queries == own.keys]
     if not layers and not sample_maps.find("cross"):
-        layers = [
-            layer
-            for layer in sample_maps.find("decoder self")
-            if len(sample_maps.queries(layer)) == len(sample_maps.keys(layer))
-        ]
-    is_complete = [layer.layer for layer in layers] == list(range(1, len(layers) + 1))
-    has_same_axes = len({(layer.queries, layer.keys) for layer in layers}) == 1
+        for own in sample_maps.find("decoder self"):
+            if len(sample_maps.queries(own)) == len(sample_maps.keys(own)):
+                layers.append(own)
+    is_complete = [own.layer for own in layers] == list(range(1, len(layers) + 1))
+    has_same_axes = len({(own.queries, own.keys) for own in layers}) == 1
     return layers if is_complete and has_same_axes else []
 
 
-def _rollout_map(attention_map: AttentionMap, numbers: Tensor) -> AttentionMap:
-    values, key = numbers.float(), f"rollout/{attention_map.key}"
+def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:
+    values = numbers.float()
     return replace(
-        attention_map,
-        key=key,
+        own,
+        key=f"rollout/{own.key}",
         measure="rollout",
         heads=("",),
         facts={},
@@ -153,7 +148,7 @@ def contribution_maps(
     """
     source = sample.axes["source"]
     terms, bias = terms.detach().cpu().double()[..., : len(source)], bias.detach().cpu().double()
-    rows = torch.cat((terms, terms.new_zeros(*terms.shape[:-1], 1)), -1)
+    rows = torch.nn.functional.pad(terms, (0, 1))
     last = torch.cat((terms.new_zeros(len(terms), terms.shape[-1]), bias[:, None]), -1)[:, None]
     values = torch.cat((rows.sum(1, keepdim=True) + last, rows, last), 1).float()
     places = (*source.places, None) if source.places else ()
@@ -161,23 +156,9 @@ def contribution_maps(
         _PARTS: Axis(labels=("all parts", *parts, "bias"), kind="part"),
         ITEMS: replace(source, labels=(*source.labels, "(bias)"), places=places),
     }
-    sums = values[:, 0].sum(-1).tolist()
-    attention_map = AttentionMap(
-        key=key,
-        name="writes",
-        kind="other",
-        layer=1,
-        measure=CONTRIBUTION,
-        queries=_PARTS,
-        keys=ITEMS,
-        heads=tuple(names),
-        facts={
-            "sum": f"{quantity}: "
-            + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))
-        },
-        load=lambda head: values[head],
-    )
-    return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
+    sums = zip(names, values[:, 0].sum(-1).tolist(), strict=True)
+    fact = f"{quantity}: {', '.join(f'{name} {total:+.3f}' for name, total in sums)}"
+    return _contributions(sample, axes, values, names=names, fact=fact, key=key)
 
 
 def decoder_contribution_map(
@@ -197,27 +178,44 @@ def decoder_contribution_map(
     tokens: labels of the output tokens.
     """
     rows, last = terms.detach().cpu().double(), bias.detach().cpu().double()[None]
-    has_bias = bool(last.any())
-    whole = torch.cat((rows, last)) if has_bias else rows
-    values = torch.cat((whole.sum(0, keepdim=True), whole)).float()
-    labels = ("all parts", *parts, *(["shifts of norms"] if has_bias else []))
+    labels = ["all parts", *parts]
+    if bool(last.any()):
+        rows = torch.cat((rows, last))
+        labels.append("shifts of norms")
+    values = torch.cat((rows.sum(0, keepdim=True), rows)).float()[None]
     axes = {
-        _DECODER_PARTS: Axis(labels=labels, kind="part"),
+        _DECODER_PARTS: Axis(labels=tuple(labels), kind="part"),
         LOGITS: Axis(labels=tuple(tokens), kind="output token"),
     }
-    attention_map = AttentionMap(
+    fact = "logit of the output token minus the mean logit over the vocabulary"
+    names = ["logit of each output token"]
+    return _contributions(sample, axes, values, names=names, fact=fact, key=key)
+
+
+def _contributions(
+    sample: Sample,
+    axes: dict[str, Axis],
+    values: Tensor,
+    *,
+    names: Sequence[str],
+    fact: str,
+    key: str,
+) -> SampleMaps:
+    """Return the map of contributions (score, part, item); axes: of parts and of items."""
+    queries, keys = axes
+    own = AttentionMap(
         key=key,
         name="writes",
         kind="other",
         layer=1,
         measure=CONTRIBUTION,
-        queries=_DECODER_PARTS,
-        keys=LOGITS,
-        heads=("logit of each output token",),
-        facts={"sum": "logit of the output token minus the mean logit over the vocabulary"},
-        load=lambda _: values,
+        queries=queries,
+        keys=keys,
+        heads=tuple(names),
+        facts={"sum": fact},
+        load=lambda head: values[head],
     )
-    return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
+    return SampleMaps(sample=replace(sample, axes=sample.axes | axes), maps=(own,))
 
 
 class GradientCall(NamedTuple):

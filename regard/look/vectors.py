@@ -15,7 +15,7 @@ Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -137,21 +137,17 @@ class ReadVectors:
         return "softmax(S)" if beta == 1 else f"softmax({beta:.4g} S)"
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class _CallVectors:
-    """Vectors of one call of a read, each (batch, [head,] ...)."""
+    """Vectors of one call of a read by the names of ReadVectors, each (batch, [head,] ...).
 
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    scores: Tensor
-    outputs: Tensor
-    items: Tensor | None
-    source: Tensor | None
-    """The items that were projected to keys last, before this call."""
+    The source are the items that were projected to keys last, before this call.
+    """
+
+    tensors: dict[str, Tensor]
+    _: KW_ONLY
     extends: bool
     """True if they were projected in the same step of a search: they extend the memory."""
-    result: Tensor | None = None
     formula: ReadFormula
 
 
@@ -192,8 +188,8 @@ class Vectors:
 
             def keep_result(_: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
                 call = self._calls[name][-1] if self._calls[name] else None
-                if call is not None and call.result is None:
-                    call.result = self._store(output)
+                if call is not None and "result" not in call.tensors:
+                    call.tensors["result"] = self._store(output)
 
             handles += [
                 heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True),
@@ -217,42 +213,39 @@ class Vectors:
             scores = mask_scores(scores, allowed)
         if heads is not None and name not in self._projections:
             self._projections[name] = self._projections_of(heads)
-        last = calls[-1] if calls else None
+        source, position = self._sources.get(name, (None, None))
+        tensors = {
+            "queries": inputs.query,
+            "keys": inputs.keys,
+            "values": inputs.values,
+            "scores": scores.expand(sizes_of(inputs)),
+            "outputs": output,
+            "items": self._items.get(name),
+            "source": source,
+        }
         # What a call has in common with the last one is stored once.
-        before = (None, None, None) if last is None else (last.keys, last.values, last.source)
-        items, (source, position) = self._items.get(name), self._sources.get(name, (None, None))
-        call = _CallVectors(
-            queries=self._store(inputs.query),
-            keys=self._store(inputs.keys, before[0]),
-            values=self._store(inputs.values, before[1]),
-            scores=self._store(scores.expand(sizes_of(inputs))),
-            outputs=self._store(output),
-            items=None if items is None else self._store(items),
-            source=None if source is None else self._store(source, before[2]),
-            extends=position == self._position,
-            formula=_formula(inputs, heads),
-        )
-        calls.append(call)
+        last = calls[-1].tensors if calls and calls[-1] is not None else {}
+        stored = {}
+        for part, tensor in tensors.items():
+            if tensor is not None:
+                stored[part] = self._store(tensor, last.get(part))
+        extends = position == self._position
+        calls.append(_CallVectors(stored, extends=extends, formula=_formula(inputs, heads)))
 
     def of_call(self, name: str, index: int, row: int, size: tuple[int, int]) -> ReadVectors | None:
         """Return the vectors of one call for a row, cropped to a number of queries and keys."""
-        call, (num_queries, num_keys) = self._calls[name][index], size
+        call = self._calls[name][index]
         if call is None:
             return None
-        items, result = _items_of(call.items, row), _items_of(call.result, row)
-        return self._read_vectors(
-            name,
-            items=None if items is None else items[:num_queries],
-            source=_items_of(call.source, row),
-            queries=_heads_of(call.queries, row)[:, :num_queries],
-            keys=_heads_of(call.keys, row),
-            values=_heads_of(call.values, row),
-            num_keys=num_keys,
-            scores=_heads_of(call.scores, row)[:, :num_queries, :num_keys],
-            outputs=_heads_of(call.outputs, row)[:, :num_queries],
-            result=None if result is None else result[:num_queries],
-            formula=call.formula,
-        )
+        vectors = _of_row(call, row)
+        for part in ("items", "queries", "scores", "outputs", "result"):
+            if part in vectors:
+                vectors[part] = vectors[part][..., : size[0], :]
+        vectors["scores"] = vectors["scores"][..., : size[1]]
+        source = call.tensors.get("source")
+        if source is not None:
+            source = _row_of(source, row, 2)
+        return self._read_vectors(name, vectors, source, size[1], call.formula)
 
     def of_steps(
         self, name: str, entries: Sequence[tuple[int, int] | None], num_keys: int, source_row: int
@@ -264,70 +257,61 @@ class Vectors:
         Returns None if the keys of a step are not the first ones of the last step: a memory that
         drops keys.
         """
-        calls: list[tuple[_CallVectors, int]] = []
+        calls, steps, sources = [], [], []
         for entry in entries:
             call = None if entry is None else self._calls[name][entry[0]]
             if entry is not None and call is None:
                 return None
             if entry is not None and call is not None:
-                calls.append((call, entry[1]))
+                calls.append(call)
+                steps.append(_of_row(call, entry[1]))
+                if call.extends and "source" in call.tensors:
+                    sources.append(_row_of(call.tensors["source"], entry[1], 2))
         if not calls:
             return None
-        last, last_row = calls[-1]
-        keys = _heads_of(last.keys, last_row)
-        for call, row in calls:
-            own = _heads_of(call.keys, row)
-            if not torch.equal(own, keys[:, : own.shape[1]]):
+        vectors = dict(steps[-1])
+        for step in steps:
+            keys = step["keys"]
+            if not torch.equal(keys, vectors["keys"][:, : keys.shape[1]]):
                 return None
-
-        def stack(parts: Sequence[Tensor | None], empty: float = math.nan) -> Tensor | None:
-            """Return the parts of all calls, with empty rows where there is no call."""
-            made = [part for part in parts if part is not None]
-            if len(made) < len(calls):
-                return None
-            rows, none = iter(made), torch.full_like(made[0], empty)
-            return torch.cat([none if entry is None else next(rows) for entry in entries], -2)
-
-        scores = []
-        for call, row in calls:
-            own = _heads_of(call.scores, row)[..., :num_keys]
-            beyond = num_keys - own.shape[-1]
-            scores.append(nn.functional.pad(own, (0, beyond), value=-math.inf))
-        return self._read_vectors(
-            name,
-            items=stack([_items_of(call.items, row) for call, row in calls]),
-            source=_source_of_steps(calls, source_row),
-            queries=stack([_heads_of(call.queries, row) for call, row in calls]),
-            keys=keys,
-            values=_heads_of(last.values, last_row),
-            num_keys=num_keys,
-            scores=stack(scores, -math.inf),
-            outputs=stack([_heads_of(call.outputs, row) for call, row in calls]),
-            result=stack([_items_of(call.result, row) for call, row in calls]),
-            formula=last.formula,
-        )
+            scores = step["scores"][..., :num_keys]
+            beyond = (0, num_keys - scores.shape[-1])
+            step["scores"] = nn.functional.pad(scores, beyond, value=-math.inf)
+        for part in ("items", "queries", "scores", "outputs", "result"):
+            if any(part not in step for step in steps):
+                vectors.pop(part, None)
+                continue
+            rows = iter([step[part] for step in steps])
+            none = torch.full_like(steps[0][part], -math.inf if part == "scores" else math.nan)
+            made = [none if entry is None else next(rows) for entry in entries]
+            vectors[part] = torch.cat(made, -2)
+        # The keys are projected from one item of each step, or from those of a source.
+        source = None
+        if len(sources) == len(calls):
+            source = torch.cat(sources)
+        elif not any(call.extends for call in calls):
+            given = calls[0].tensors.get("source")
+            if given is not None and source_row < max(1, len(given)):
+                source = _row_of(given, source_row, 2)
+        return self._read_vectors(name, vectors, source, num_keys, calls[-1].formula)
 
     def _read_vectors(
         self,
         name: str,
-        *,
+        vectors: dict[str, Tensor],
         source: Tensor | None,
-        keys: Tensor,
-        values: Tensor,
         num_keys: int,
-        **parts: Any,
+        formula: ReadFormula,
     ) -> ReadVectors:
         """Return vectors with this number of keys, and the source that they are projected from."""
         projections = self._projections.get(name, {})
-        source = None if source is None else source[:num_keys]
-        if not _are_projected(source, values[:, :num_keys], projections):
-            source = None
+        if source is not None:
+            source = source[:num_keys]
+            is_source = _are_projected(source, vectors["values"][:, :num_keys], projections)
+            source = _pad_rows(source, num_keys) if is_source else None
+        sided = {part: _pad_rows(vectors[part], num_keys) for part in ("keys", "values")}
         return ReadVectors(
-            source=None if source is None else _pad_rows(source, num_keys),
-            keys=_pad_rows(keys, num_keys),
-            values=_pad_rows(values, num_keys),
-            projections=projections,
-            **parts,
+            **vectors | sided, source=source, projections=projections, formula=formula
         )
 
     @property
@@ -379,48 +363,30 @@ def _one_line(module: nn.Module) -> str:
     return " ".join(repr(module).split())
 
 
-def _heads_of(tensor: Tensor, row: int) -> Tensor:
-    """Return (head, item, size) of a tensor ([batch, [head,]] item, size)."""
+def _of_row(call: _CallVectors, row: int) -> dict[str, Tensor]:
+    """Return the vectors of a row of a call but the source, which may have other rows."""
+    parts = {}
+    for part, tensor in call.tensors.items():
+        if part != "source":
+            parts[part] = _row_of(tensor, row, len(VECTORS[part].split()))
+    return parts
+
+
+def _row_of(tensor: Tensor, row: int, num_axes: int) -> Tensor:
+    """Return a row of a tensor ([batch, [head,]] item, size) with 2 or 3 axes."""
     if tensor.dim() > 2:
         tensor = tensor[row if len(tensor) > 1 else 0]
-    return tensor if tensor.dim() == 3 else tensor[None]
+    return tensor[None] if tensor.dim() < num_axes else tensor
 
 
-def _items_of(tensor: Tensor | None, row: int) -> Tensor | None:
-    """Return (item, size) of a tensor ([batch,] item, size), if there is one."""
-    if tensor is None or tensor.dim() == 2:
-        return tensor
-    return tensor[row if len(tensor) > 1 else 0]
-
-
-def _source_of_steps(calls: Sequence[tuple[_CallVectors, int]], source_row: int) -> Tensor | None:
-    """Return the items that the keys of the last step were projected from: one of each step, or
-    those of a source."""
-    first = calls[0][0]
-    if first.source is None:
-        return None
-    if not any(call.extends for call, _ in calls):
-        is_row = source_row < max(1, len(first.source))
-        return _items_of(first.source, source_row) if is_row else None
-    items = []
-    for call, row in calls:
-        item = _items_of(call.source, row)
-        if item is None or not call.extends:
-            return None
-        items.append(item)
-    return torch.cat(items)
-
-
-def _are_projected(
-    source: Tensor | None, values: Tensor, projections: Mapping[str, Tensor]
-) -> bool:
+def _are_projected(source: Tensor, values: Tensor, projections: Mapping[str, Tensor]) -> bool:
     """Return True if the values (head, key, value_dim) are projected from these items, up to
     rounding.
 
     Another memory may have been projected since, or values from other items than keys.
     """
     weight = projections.get("value")
-    if source is None or weight is None or source.shape != (values.shape[-2], weight.shape[1]):
+    if weight is None or source.shape != (values.shape[-2], weight.shape[1]):
         return False
     expected = nn.functional.linear(source, weight, projections.get("value bias"))
     actual = values.transpose(0, 1).flatten(1)

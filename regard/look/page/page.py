@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from regard.look.arrays import numbers_of
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.measures import measures, with_rollout
 from regard.look.page.reduce import PageCut, block_maxima, top_k
-from regard.look.sample import Image, Picture, Plane, Sound
+from regard.look.sample import Image, Picture, Sound
 from regard.look.vectors import VECTORS
 from regard.system.writing import open_atomically
 
@@ -68,40 +69,36 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
     page = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
     before, mark, after = page.partition(_MARK)
     assert mark, "page.html must contain the mark"
-    shown = [
-        [with_rollout(sample_maps) for sample_maps in capture.samples[:MAX_SAMPLES]]
-        for capture in captures
-    ]
-    if not any(sample_maps.maps for samples in shown for sample_maps in samples):
+    shown, sizes, left_out = [], {}, 0
+    for i, capture in enumerate(captures):
+        shown.append([with_rollout(one) for one in capture.samples[:MAX_SAMPLES]])
+        left_out += max(0, len(capture.samples) - MAX_SAMPLES)
+        for sample_maps in shown[-1]:
+            for own in sample_maps.maps:
+                num_queries = len(sample_maps.queries(own))
+                size = len(own.heads), num_queries, len(sample_maps.keys(own))
+                sizes[f"{i}/{own.key}"] = size
+    if not sizes:
         raise UserError("there is nothing to show: the captures contain no reads")
-    sizes = {
-        f"{i}/{attention_map.key}": _size(sample_maps, attention_map)
-        for i, samples in enumerate(shown)
-        for sample_maps, attention_map in _maps(samples)
-    }
-    page_cut = PageCut.of(sizes)
     yield before
     content = []
-    chunks, walks = _Chunks(page_cut), _Walks()
+    chunks, walks = _Chunks(PageCut.of(sizes)), _Walks()
     for i, (capture, samples) in enumerate(zip(captures, shown, strict=True)):
         samples_json = []
         for sample_maps in samples:
             reads = []
-            for attention_map in sample_maps.maps:
-                key = f"{i}/{attention_map.key}"
-                yield from chunks.of(key, attention_map)
-                yield from walks.of(key, f"{i}/{attention_map.name}", attention_map)
-                read = attention_map.metadata() | chunks.facts[key] | {"walk": walks.facts[key]}
+            for own in sample_maps.maps:
+                key = f"{i}/{own.key}"
+                yield from chunks.add(key, own)
+                yield from walks.add(key, f"{i}/{own.name}", own)
+                read = own.metadata() | chunks.facts[key] | {"walk": walks.facts[key]}
                 del read["key"]
                 reads.append(read)
             samples_json.append(_sample_to_json(sample_maps, reads))
         content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
-    left_out = sum(max(0, len(capture.samples) - MAX_SAMPLES) for capture in captures)
-    notes = [
-        page_cut.note,
-        walks.note,
-        f"{left_out} more samples are not shown." if left_out else "",
-    ]
+    notes = [chunks.page_cut.note, walks.note]
+    if left_out:
+        notes.append(f"{left_out} more samples are not shown.")
     data = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -118,39 +115,34 @@ class _Chunks:
     """Weights of maps as script elements of data; each map is written once."""
 
     def __init__(self, page_cut: PageCut):
-        self._page_cut = page_cut
+        self.page_cut = page_cut
         self.facts: dict[str, dict[str, Any]] = {}
         """Summaries of each map and the form of its weights, by the key of the map."""
 
-    def of(self, key: str, attention_map: AttentionMap) -> Iterator[str]:
+    def add(self, key: str, own: AttentionMap) -> Iterator[str]:
         """Yield the scripts of a map; none if it is already written."""
         if key in self.facts:
             return
         name = str(len(self.facts))
-        if self._page_cut.is_whole(key):
-            weights = attention_map.weights
-            dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
+        summaries: dict[str, list[float | None]] = {title: [] for title in measures(own)}
+        if self.page_cut.is_whole(key):
+            weights = own.weights
+            dtype = torch.float16 if weights.dtype == torch.float16 else self.page_cut.dtype
             yield _script(name, numbers_of(weights, dtype))
-            summaries = {
-                title: [measure(head) for head in weights]
-                for title, measure in measures(attention_map).items()
-            }
+            for title, measure in measures(own).items():
+                summaries[title] = [measure(head) for head in weights]
             form = {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
             self.facts[key] = {"summaries": summaries, "weights": form}
-        else:
-            yield from self._reduce(key, name, attention_map)
-
-    def _reduce(self, key: str, name: str, attention_map: AttentionMap) -> Iterator[str]:
-        """Yield the scripts of a reduced map, head by head: all heads may not fit into memory."""
+            return
+        # Head by head: all heads may not fit into memory.
         overviews, names, count = [], [], 0
-        summaries: dict[str, list[float | None]] = {title: [] for title in measures(attention_map)}
-        for head in range(len(attention_map.heads)):
-            weights = attention_map.head(head)
-            for title, measure in measures(attention_map).items():
+        for head in range(len(own.heads)):
+            weights = own.head(head)
+            for title, measure in measures(own).items():
                 summaries[title].append(measure(weights))
             numbers = numbers_of(weights, torch.float32)
             overviews.append(block_maxima(numbers))
-            values, keys = top_k(numbers, self._page_cut.count)
+            values, keys = top_k(numbers, self.page_cut.count)
             count = values.shape[1]
             names.append(f"{name}-{head}")
             yield _script(names[-1], values, keys)
@@ -172,30 +164,27 @@ class _Walks:
         self._remaining = {"vectors": WALK_BUDGET, "projections": WALK_BUDGET}
         self._left_out = 0
 
-    def of(self, key: str, read: str, attention_map: AttentionMap) -> Iterator[str]:
+    def add(self, key: str, read: str, own: AttentionMap) -> Iterator[str]:
         """Yield the scripts of a map's vectors; none if they are written, were not recorded, or do
         not fit."""
         if key in self.facts:
             return
         self.facts[key] = None
-        if attention_map.vectors is None:
+        if own.vectors is None:
             return
-        vectors = attention_map.vectors()
-        tensors = {
-            part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None
-        }
+        vectors = own.vectors()
+        parts = {part: getattr(vectors, part) for part in VECTORS}
+        tensors = {part: tensor for part, tensor in parts.items() if tensor is not None}
         stored = yield from self._write("vectors", f"walk-{len(self.facts)}", tensors)
         if stored is None:
             return
         if read not in self._projections:
-            name = f"projections-{len(self._projections)}"
-            self._projections[read] = yield from self._write(
-                "projections", name, vectors.projections
-            )
+            name, projections = f"projections-{len(self._projections)}", vectors.projections
+            self._projections[read] = yield from self._write("projections", name, projections)
         self.facts[key] = stored | {
             "projections": self._projections[read],
             "projected": list(vectors.projections),
-            "score": vectors.score_text(has_bias="bias" in attention_map.facts),
+            "score": vectors.score_text(has_bias="bias" in own.facts),
             "weight": vectors.choice_text(),
             "formula": asdict(vectors.formula),
         }
@@ -205,7 +194,10 @@ class _Walks:
         """Note on the page about vectors that are left out; empty if there are none."""
         if not self._left_out:
             return ""
-        return f"To keep this page small, numbers of the view walk are left out {self._left_out} times: show fewer inputs."
+        return (
+            f"To keep this page small, numbers of the view walk are left out {self._left_out} "
+            "times: show fewer inputs."
+        )
 
     def _write(
         self, budget: str, name: str, tensors: Mapping[str, Tensor]
@@ -213,17 +205,14 @@ class _Walks:
         """Yield the script of tensors, and return their shapes and chunk; None without any, or if
         they do not fit."""
         size = sum(4 * tensor.numel() for tensor in tensors.values())
-        if size == 0:
-            return None
         if size > self._remaining[budget]:
             self._left_out += 1
+        if size == 0 or size > self._remaining[budget]:
             return None
         self._remaining[budget] -= size
         yield _script(name, *(numbers_of(tensor, torch.float32) for tensor in tensors.values()))
-        return {
-            "tensors": {part: list(tensor.shape) for part, tensor in tensors.items()},
-            "chunk": name,
-        }
+        shapes = {part: list(tensor.shape) for part, tensor in tensors.items()}
+        return {"tensors": shapes, "chunk": name}
 
 
 def _script(name: str, *arrays: NDArray[Any]) -> str:
@@ -232,64 +221,31 @@ def _script(name: str, *arrays: NDArray[Any]) -> str:
     return f'<script type="application/octet-stream" class="chunk" id="chunk-{name}">{content}</script>\n'
 
 
-def _maps(samples: Sequence[SampleMaps]) -> Iterator[tuple[SampleMaps, AttentionMap]]:
-    return (
-        (sample_maps, attention_map)
-        for sample_maps in samples
-        for attention_map in sample_maps.maps
-    )
-
-
-def _size(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[int, int, int]:
-    num_queries, num_keys = (
-        len(sample_maps.queries(attention_map)),
-        len(sample_maps.keys(attention_map)),
-    )
-    return len(attention_map.heads), num_queries, num_keys
-
-
 def _sample_to_json(sample_maps: SampleMaps, reads: list[dict[str, Any]]) -> dict[str, Any]:
     sample = sample_maps.sample
     return {
         "title": sample.title,
-        "axes": {name: asdict(axis) for name, axis in sample.axes.items()},
+        "axes": msgspec.to_builtins(sample.axes),
         "reads": reads,
         "pictures": {name: _picture_to_json(picture) for name, picture in sample.pictures.items()},
-        "steps": [asdict(step) for step in sample.steps],
+        "steps": msgspec.to_builtins(sample.steps),
     }
 
 
 def _picture_to_json(picture: Picture) -> dict[str, Any]:
-    match picture:
-        case Image():
-            height, width = picture.pixels.shape[:2]
-            boxes = [asdict(box) for box in picture.boxes]
-            size = {"width": width, "height": height}
-            return {
-                "kind": "image",
-                "url": _url(picture.pixels),
-                "labels": picture.labels,
-                "boxes": boxes,
-            } | size
-        case Sound():
-            low, high = float(picture.bands.min()), float(picture.bands.max())
-            shades = 255 * (
-                1 - (picture.bands[::-1] - low) / max(high - low, 1e-9)
-            )  # loud is dark, low is below
-            events = [asdict(event) for event in picture.events]
-            facts = {
-                "seconds": picture.seconds,
-                "hertz": picture.hertz,
-                "labels": picture.labels,
-                "events": events,
-            }
-            return {"kind": "sound", "url": _url(shades.astype(np.uint8))} | facts
-        case Plane():
-            return {
-                "kind": "plane",
-                "unit": picture.unit,
-                "tracks": [asdict(track) for track in picture.tracks],
-            }
+    """Return the fields of a picture, with its pixels as the URL of a PNG."""
+    fields = msgspec.to_builtins(picture, enc_hook=lambda _: None)
+    if isinstance(picture, Image):
+        height, width = picture.pixels.shape[:2]
+        del fields["pixels"], fields["original"]
+        return fields | {"url": _url(picture.pixels), "width": width, "height": height}
+    if isinstance(picture, Sound):
+        low, high = float(picture.bands.min()), float(picture.bands.max())
+        # Loud is dark, low is below.
+        shades = 255 * (1 - (picture.bands[::-1] - low) / max(high - low, 1e-9))
+        del fields["bands"], fields["begin"]
+        return fields | {"url": _url(shades.astype(np.uint8))}
+    return fields
 
 
 def _url(pixels: NDArray[np.uint8]) -> str:

@@ -1,8 +1,7 @@
-"""Samples of a capture: one input and its output, with labeled axes, pictures behind them, and the
-decoding steps.
+"""Samples of a capture: one input and its output, with labeled axes, pictures and decoding steps.
 
-    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times of a
-    sound ... sample.pictures["image"]   picture that the places of such an axis lie on
+    sample.axes["source"]      keys of cross-attention: tokens, patches of an image, times ...
+    sample.pictures["image"]   picture that the places of such an axis lie on
     sample.steps[3]            output token of step 3, its alternatives and the beams
 
 Names of axes, which the roles of reads refer to (regard.layers.read.Role):
@@ -14,7 +13,7 @@ Names of axes, which the roles of reads refer to (regard.layers.read.Role):
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -60,13 +59,9 @@ class Axis:
 
     def take(self, indices: Sequence[int]) -> "Axis":
         """Return an axis of the entries at `indices`."""
+        labels = tuple(self.labels[i] for i in indices)
         places = tuple(self.places[i] for i in indices) if self.places else ()
-        return Axis(
-            labels=tuple(self.labels[i] for i in indices),
-            kind=self.kind,
-            picture=self.picture,
-            places=places,
-        )
+        return replace(self, labels=labels, places=places)
 
     def reverse(self) -> "Axis":
         """Return the axis in reverse order."""
@@ -75,14 +70,12 @@ class Axis:
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()
-        return Axis(
-            labels=(label, *self.labels), kind=self.kind, picture=self.picture, places=places
-        )
+        return replace(self, labels=(label, *self.labels), places=places)
 
     @classmethod
     def from_count(cls, count: int, kind: str = "item") -> "Axis":
         """Return an axis whose labels are the numbers from 0."""
-        return cls(labels=tuple(str(number) for number in range(count)), kind=kind)
+        return cls(labels=tuple(map(str, range(count))), kind=kind)
 
     @classmethod
     def grid(
@@ -90,15 +83,14 @@ class Axis:
     ) -> "Axis":
         """Return the axis of an image in equal patches, row by row; count: use only the first
         patches."""
-        places: list[Place] = [
-            (j / columns, i / rows, 1 / columns, 1 / rows)
-            for i in range(rows)
-            for j in range(columns)
-        ]
-        labels = [f"row {i + 1}, column {j + 1}" for i in range(rows) for j in range(columns)]
-        return cls(
-            labels=tuple(labels[:count]), kind=kind, picture=picture, places=tuple(places[:count])
-        )
+        places: list[Place] = []
+        labels = []
+        for i in range(rows):
+            for j in range(columns):
+                places.append((j / columns, i / rows, 1 / columns, 1 / rows))
+                labels.append(f"row {i + 1}, column {j + 1}")
+        shown = tuple(labels[:count]), tuple(places[:count])
+        return cls(labels=shown[0], kind=kind, picture=picture, places=shown[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -308,9 +308,9 @@ def test_sides_of_a_title_from_right_to_left_are_ordered_apart(view, tmp_path):
     assert "\u2068\u05d0 3\u2069 -> \u20682019-03-03\u2069" in texts_of(path)
 
 
-def test_axes_of_alignments_have_the_titles_of_the_page(tmp_path):
+def test_axes_of_alignments_are_named(tmp_path):
     path = capture(text()).plot(tmp_path / "x.svg", kind="encoder self")
-    assert "queries: source tokens (down), keys: source tokens (across)" in texts_of(path)
+    assert "queries down: source (token), keys across: source (token)" in texts_of(path)
 
 
 def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):

@@ -19,7 +19,6 @@ plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,33 +178,17 @@ def _alignment(request: FigureRequest) -> None:
         for title, head in zip(shown.heads, weights, strict=True):
             panels.append(Panel(f"{prefix}{title}", head))
     queries, keys = request.maps.queries(shown), request.maps.keys(shown)
-    across, down = (
-        _axis_title("keys", shown.keys, keys),
-        _axis_title("queries", shown.queries, queries),
-    )
+    down, across = f"{shown.queries} ({queries.kind})", f"{shown.keys} ({keys.kind})"
     plot_alignment(
         panels,
         request.path,
         queries=queries.labels,
         keys=keys.labels,
         title=request.maps.sample.title,
-        about=f"{down} (down), {across} (across)",
+        about=f"queries down: {down}, keys across: {across}",
         width=request.width,
         overwrite=request.overwrite,
     )
-
-
-def _axis_title(role: str, name: str, axis: Axis) -> str:
-    """Return the title of an axis, as on the page: "queries: output tokens"."""
-    kinds = f"{axis.kind}s"
-    if re.search("(s|x|z|ch|sh)$", axis.kind):
-        kinds = f"{axis.kind}es"
-    elif re.search("[^aeiou]y$", axis.kind):
-        kinds = f"{axis.kind[:-1]}ies"
-    if kinds == role:
-        return role
-    is_known = name in ("source", "output", "decoder input")
-    return f"{role}: {name} {kinds}" if is_known else f"{role}: {kinds}"
 
 
 def _links(request: FigureRequest) -> None:

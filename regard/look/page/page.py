@@ -1,8 +1,8 @@
 """HTML viewer: one file that contains its captures and needs no network.
 
     page.html     markup, style and script, built from viewer/
-      + page      JSON: samples, axes, reads, pictures, steps           (documented in
-      viewer/src/page.ts) + chunks    weights by name, compressed with zlib, in base64
+      + page      JSON: samples, axes, reads, pictures, steps    (documented in viewer/src/page.ts)
+      + chunks    weights by name, compressed with zlib, in base64
 
 The weights are exact as long as the page stays small. A larger page is reduced
 (regard.look.page.reduce), and says so: the k largest weights of each query exactly, and the largest

@@ -1,8 +1,9 @@
 """Reduction of the weights of a page, so that it stays small.
 
 All weights as float32, if they fit; else as float16, if they fit; else, of maps of more than SIDE x
-SIDE cells: - the k weights of largest magnitude of each query, as float32, with their keys; k as
-large as fits
+SIDE cells:
+
+- the k weights of largest magnitude of each query, as float32, with their keys; k as large as fits
 - the weight of largest magnitude of each of SIDE x SIDE blocks, as float16
 """
 
@@ -23,7 +24,7 @@ third)."""
 SIDE = 128
 """Number of blocks per side in the overview of a reduced map."""
 
-_MOST = 128
+_MAX_COUNT = 128
 _MANY_KEYS = 0xFFFF
 
 
@@ -48,24 +49,19 @@ class PageCut:
         for dtype in (torch.float32, torch.float16):
             if total * dtype.itemsize <= budget:
                 return cls(dtype=dtype)
-        large = {key: size for key, size in sizes.items() if size[1] * size[2] > SIDE * SIDE}
-        remaining = budget - sum(
-            4 * math.prod(size) for key, size in sizes.items() if key not in large
-        )
-        remaining -= sum(
-            2 * heads * min(SIDE, queries) * min(SIDE, keys)
-            for heads, queries, keys in large.values()
-        )
-        per_count = sum(
-            heads * queries * (4 + _key_dtype(keys).itemsize)
-            for heads, queries, keys in large.values()
-        )
-        count = min(_MOST, remaining // per_count) if per_count else 0
+        large, remaining, per_count = [], budget, 0
+        for key, (heads, queries, keys) in sizes.items():
+            if queries * keys <= SIDE * SIDE:
+                remaining -= 4 * heads * queries * keys
+            else:
+                large.append(key)
+                remaining -= 2 * heads * min(SIDE, queries) * min(SIDE, keys)
+                per_count += heads * queries * (4 + _key_dtype(keys).itemsize)
+        count = min(_MAX_COUNT, remaining // per_count) if per_count else 0
         if count < 1:
             raise UserError(
                 f"{total:,} weights of {len(sizes)} maps are too many for one page: record fewer "
-                f"inputs, layers "
-                "(only=...), heads or queries"
+                "inputs or reads (only=...)"
             )
         return cls(dtype=torch.float32, count=count, cut=frozenset(large))
 
@@ -79,8 +75,7 @@ class PageCut:
         if self.cut:
             return (
                 f"To keep this page small, large maps contain only the {self.count} largest "
-                f"weights of each query, and "
-                f"the largest weight of each of {SIDE} x {SIDE} blocks."
+                f"weights of each query, and the largest weight of each of {SIDE} x {SIDE} blocks."
             )
         if self.dtype == torch.float16:
             return "To keep this page small, weights are rounded to float16."

@@ -88,8 +88,7 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the options of the help page of a command line, each with its choices; of its command
-    if its arguments are refused."""
+    """Return the options of the help page of a command line, each with its choices."""
     main, text = importlib.import_module("regard.cli.main"), io.StringIO()
     with redirect_stdout(text), redirect_stderr(io.StringIO()):
         if main.main([*words, "--help"]) != DONE:

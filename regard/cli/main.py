@@ -91,9 +91,9 @@ Train attention models, use them, and look at their attention weights.
 
 `regard help COMMAND` explains a command, `regard help train RECIPE` every setting of a recipe.
 
--q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints what is
-done, with times. A wrong option, input or file prints one line to standard error and exits with code
-2; with -v, the traceback, too."""
+-q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints
+what is done, with times. A wrong option, input or file prints one line to standard error and exits
+with code 2; with -v, the traceback, too."""
 
 
 def _describe(error: Exception) -> str:

@@ -26,7 +26,6 @@ class Parsed(Generic[Own, Config]):
     """Parsed command line."""
 
     positionals: list[str]
-    """Arguments that are not options, in order."""
     own: Own
     """The command's own options."""
     config: Config
@@ -80,11 +79,7 @@ def parse(
 
 
 def apply_variants(config: Config, argv: Sequence[str]) -> Config:
-    """Return the configuration with the variants that the command line selects (`--model.core
-    recurrent`).
-
-    Raises UserError for a variant that does not exist.
-    """
+    """Return the configuration with the variants that the command line selects."""
     given = {path: value for path, value in _pairs(argv) if value is not None}
     while True:  # a variant may have unions of its own
         found = {path: item for path, item in settings_by_path(config).items() if item.variants}

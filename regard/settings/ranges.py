@@ -19,9 +19,9 @@ class Range:
     least: float
     most: float
     is_open_below: bool = False
-    """If True, `least` itself is not allowed."""
+    """True if `least` itself is not allowed."""
     is_open_above: bool = False
-    """If True, `most` itself is not allowed."""
+    """True if `most` itself is not allowed."""
 
     def __contains__(self, value: float) -> bool:
         """Return True if the number is in the range; NaN is in no range."""

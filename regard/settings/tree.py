@@ -17,7 +17,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,8 +52,7 @@ class Group:
 
 
 def collect_groups(config: Any, path: str = "") -> list[Group]:
-    """Return the settings of a configuration by dataclass, outermost first; of unions, the present
-    variant."""
+    """Return the settings by dataclass, outermost first; of unions, of the present variant."""
     docs, own, below = _docs(type(config)), [], []
     for name, kind in field_kinds(type(config)).items():
         value, at = getattr(config, name), _join(path, name)
@@ -70,8 +69,7 @@ def collect_groups(config: Any, path: str = "") -> list[Group]:
 
 
 def settings_by_path(config: Any) -> dict[str, Setting]:
-    """Return the settings of a configuration by dotted path; of unions, those of the present
-    variant."""
+    """Return the settings of a configuration by dotted path."""
     return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
 
 
@@ -84,8 +82,10 @@ def to_plain(config: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             variant = {"name": value.name} if kind.variants else {}
             out[name] = variant | to_plain(value)
+        elif isinstance(value, tuple):
+            out[name] = [str(item) if isinstance(item, Path) else item for item in value]
         else:
-            out[name] = _to_plain_value(value)
+            out[name] = str(value) if isinstance(value, Path) else value
     return out
 
 
@@ -103,8 +103,7 @@ def apply_changes(
     if the variant changes. `called(path)` returns the name of a setting for messages. With
     `complete`, every field must be given.
 
-    Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a
-    missing field.
+    Raises UserError for an unknown or missing setting and a wrong value.
     """
     known = field_kinds(type(config))
     missing = [name for name in known if name not in changes]
@@ -142,8 +141,7 @@ def apply_changes(
 def find_differences(
     first: Mapping[str, Any], second: Mapping[str, Any], path: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the differing values of two configurations in the form of `to_plain`, by dotted path:
-    (first, second)."""
+    """Return the values (first, second) that differ in the form of `to_plain`, by dotted path."""
     different: dict[str, tuple[Any, Any]] = {}
     for name in [*first, *(name for name in second if name not in first)]:
         a, b, at = first.get(name), second.get(name), _join(path, name)
@@ -155,8 +153,8 @@ def find_differences(
 
 
 def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
-    """Return the message of a check of a dataclass with the names of its settings as the user
-    writes them: its first word, and names in backticks."""
+    """Return a message with the names of settings, its first word and those in backticks, as the
+    user writes them."""
     known = settings_by_path(config)
 
     def rename(match: re.Match[str]) -> str:
@@ -165,12 +163,6 @@ def _name_settings(text: str, config: Any, called: Callable[[str], str], path: s
 
     named = re.sub(r"^[\w.]+|`[\w.]+`", rename, text)
     return f"{called(path)}: {named}" if path and named == text else named
-
-
-def _to_plain_value(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_to_plain_value(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def _join(path: str, name: str) -> str:
@@ -182,21 +174,15 @@ def _docs(cls: type) -> dict[str, str]:
     """Return the docstring of each field of a dataclass, including those of its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        docs |= _docs_by_class(base.__module__).get(base.__qualname__, {})
+        for node in _parse(base.__module__):
+            if isinstance(node, ast.ClassDef) and node.name == base.__name__:
+                for line, after in itertools.pairwise(node.body):
+                    if isinstance(line, ast.AnnAssign) and isinstance(after, ast.Expr):
+                        text = ast.literal_eval(after.value)
+                        docs[ast.unparse(line.target)] = " ".join(text.split())
     return docs
 
 
 @functools.cache
-def _docs_by_class(module: str) -> dict[str, dict[str, str]]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return {node.name: dict(_field_docs(node)) for node in classes}
-
-
-def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for line, after in itertools.pairwise(node.body):
-        match line, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                value=ast.Constant(value=str(text))
-            ):
-                yield name, " ".join(text.split())
+def _parse(module: str) -> list[ast.stmt]:
+    return ast.parse(inspect.getsource(sys.modules[module])).body

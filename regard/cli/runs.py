@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
@@ -21,8 +21,6 @@ from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import report_slow
-
-Own = TypeVar("Own")
 
 
 @settings
@@ -46,26 +44,27 @@ class DecodingOptions(EngineConfig, UseOptions):
         UseOptions.__post_init__(self)
 
 
-class Command(NamedTuple, Generic[Own]):
+class Command(NamedTuple):
     """Parsed command line of a command that uses a run."""
 
     folder: Path
     run: Run
     """The run with the settings that the command line changes."""
-    own: Own
+    own: Any
+    """The options of the command."""
     words: list[str]
     """Arguments after the folder."""
 
 
 def read_command(
     argv: Sequence[str],
-    own: Own,
+    own: Any,
     *,
     usage: str,
     about: str,
     max_words: int = 0,
     settings_of: Callable[[Run], tuple[Any, list[str]]] | None = None,
-) -> Command[Own] | None:
+) -> Command | None:
     """Parse the command line of a command, whose first argument is a run folder; None after its
     help was printed.
 

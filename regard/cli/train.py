@@ -16,12 +16,7 @@ from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.recipes.run_folder import check_run_folder, read_init, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import (
-    apply_variants,
-    parse,
-    peek_option,
-    wants_help,
-)
+from regard.settings.options import apply_variants, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.settings.yaml_file import read_settings

@@ -124,7 +124,7 @@ def test_missing_data_is_reported_and_given_inputs_are_used(
 
 BAD = {
     "bench": "RUN is missing",
-    "bench nowhere": "nowhere does not exist",
+    "bench nowhere": "nowhere is not a run folder",
     "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, got 0",
     "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, got 'torhc'",
     "bench {run} text": "'text' is an unexpected argument",

@@ -71,7 +71,7 @@ def test_page_names_the_option_that_turns_a_switch_off(
     config = RECIPES[recipe].config()
     own = {path for path, setting in settings_by_path(config).items() if setting.value is True}
     named = re.findall(r"\[on; (--[\w.-]+): off\]", page)
-    assert len(named) == len(own - RECIPES[recipe].unused.keys())
+    assert len(named) == len(own - set(RECIPES[recipe].unused))
     words = [*named, *(["--model.tie", "none"] if "--tokenizer.no-joint" in named else [])]
     changed = settings_by_path(parse(words, NoSettings(), config).config)
     assert {path for path, setting in changed.items() if setting.value is True} <= {

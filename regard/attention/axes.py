@@ -20,8 +20,7 @@ from regard.attention.positions import Positions
 from regard.compat.torch import is_eager
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""rule(row, head, query, key) of integer tensors, as the mask_mod of FlexAttention: True if the
-query may attend."""
+"""rule(row, head, query, key) of integer tensors, as the mask_mod of FlexAttention."""
 
 
 def align(tensor: Tensor, num_axes: int) -> Tensor:

@@ -24,8 +24,7 @@ class Positions(NamedTuple):
     """Number of keys of the whole read."""
     device: torch.device
     start: int | Tensor | None = None
-    """Position of the first query; None: num_keys - num_queries. Tensors must have no axes
-    (compiled loops)."""
+    """Position of the first query, without axes; None: num_keys - num_queries."""
     key_positions: Tensor | None = None
     """Position of each key, (key,); None: 0 .. num_keys - 1. Negative: an empty slot."""
     rows: tuple[int, int] | None = None
@@ -66,8 +65,7 @@ class Positions(NamedTuple):
         return self._replace(rows=(first, last))
 
     def rows_of(self, tensor: Tensor) -> Tensor:
-        """Return the rows of this tile from a tensor (..., query or 1, key or 1) of the whole
-        read."""
+        """Return the rows of this tile from a tensor (..., query or 1, key or 1)."""
         if self.rows is None or tensor.shape[-2] == 1:
             return tensor
         return tensor[..., self.rows[0] : self.rows[1], :]

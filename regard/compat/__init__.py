@@ -1,2 +1,1 @@
-"""Every private API of torch, numba, llvmlite and OpenMP that regard uses, one module per library,
-each tested."""
+"""Every private API of other packages that regard uses, one module per library."""

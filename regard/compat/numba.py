@@ -56,8 +56,7 @@ class _EntryCompiler(Compiler):
 
 
 def build_function(function: Callable, options: dict[str, Any]) -> Any:
-    """Return a function that is compiled at its first call from Python, with copies of all its
-    callees."""
+    """Return a function that is compiled with copies of its callees, at its first call."""
     return njit(pipeline_class=_EntryCompiler, **options)(function)
 
 

@@ -28,8 +28,7 @@ _GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
 
 
 def register_named_tuple(cls: type, name: str) -> None:
-    """Register a named tuple, so that torch.export saves and loads programs that take or return
-    it."""
+    """Register a named tuple for the programs of torch.export."""
     _pytree._register_namedtuple(cls, serialized_type_name=name)
     torch.serialization.add_safe_globals([cls])
 
@@ -40,8 +39,7 @@ def is_transformed() -> bool:
 
 
 def is_eager() -> bool:
-    """Return True if operators run at once on numbers: not compiled, mapped, traced or observed by
-    a dispatch mode."""
+    """Return True if operators run at once: not compiled, mapped, traced or observed."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return torch._C._len_torch_dispatch_stack() == 0
@@ -70,8 +68,7 @@ def unwrap(tensor: Tensor) -> Tensor:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return how often the tensor was changed in place; 0 for a tensor of inference mode, which
-    does not count."""
+    """Return how often the tensor was changed in place; 0 in inference mode."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -119,16 +116,14 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
 
 
 def has_no_hooks(*modules: nn.Module) -> bool:
-    """Return True if these modules and their submodules have no hooks, adapters or forward of their
-    own."""
+    """Return True if these modules and their submodules run their original forward."""
     return all(
         runs_original_forward(type(part), part) for module in modules for part in module.modules()
     )
 
 
 def disable_compile(function: Callable[..., None]) -> Callable[..., None]:
-    """Exclude a function from compilation. Unless torch._dynamo is loaded nothing compiles, and it
-    is not loaded."""
+    """Exclude a function from compilation, if torch._dynamo is loaded."""
     return torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
 
 
@@ -144,8 +139,7 @@ def interpolate_(tensors: Sequence[Tensor], others: Sequence[Tensor], weight: fl
 
 @functools.cache
 def onednn_operators() -> tuple[Any, Any] | None:
-    """Return oneDNN's linear map and the gradients of its weight and bias; None where torch was
-    built without them."""
+    """Return oneDNN's linear map and its gradients; None where torch has none."""
     if not torch.backends.mkldnn.is_available():
         return None
     try:

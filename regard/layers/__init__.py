@@ -1,2 +1,1 @@
-"""Layers, independent of any task: linear maps, multi-head attention, positions, feed-forward,
-residual connections."""
+"""Layers, independent of any task."""

@@ -50,8 +50,7 @@ class EncoderBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Return the items after self-attention (over those that the mask allows) and
-        feed-forward."""
+        """Return the items after self-attention and feed-forward."""
         items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
@@ -60,8 +59,7 @@ class EncoderBlock(nn.Module):
 
 
 class InducedBlock(nn.Module):
-    """Induced encoder block: the points read the items, the items read the points, then
-    feed-forward."""
+    """Induced encoder block: points read the items, items read the points, feed-forward."""
 
     def __init__(
         self,
@@ -82,8 +80,7 @@ class InducedBlock(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
-        """Return the items after attention through the points and feed-forward; `mask` is that of
-        the items."""
+        """Return the items after attention through the points and feed-forward."""
         items = self.add_attention(
             items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask)))
         )
@@ -130,8 +127,7 @@ class DecoderBlock(nn.Module):
     def decode_set(
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
-        """Return the block's output for a set of queries: self-attention without a mask, then the
-        source."""
+        """Return the block's output for a set of queries: self-attention without a mask."""
         items = self.add_attention(items, self.attention)
         return self._cross_and_feedforward(items, source)
 

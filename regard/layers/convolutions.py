@@ -68,8 +68,7 @@ class Stem(nn.Sequential):
 def _convolution(
     channels: int, width: int, *, stride: int = 1, is_last: bool = False
 ) -> list[nn.Module]:
-    """Return a convolution and its norm, whose scale starts at zero if it ends a residual
-    branch."""
+    """Return a convolution and its norm, whose scale starts at zero in a residual branch."""
     norm = nn.GroupNorm(width // _GROUP if width % _GROUP == 0 else 1, width)
     if is_last:
         nn.init.zeros_(norm.weight)

@@ -25,8 +25,7 @@ FormT = TypeVar("FormT")
 
 
 class NoFormError(ValueError):
-    """Error for a module without a form. The reason completes a sentence that begins with the
-    module's name."""
+    """Error for a module without a form; the reason completes "the module ..."."""
 
     def __init__(self, module: nn.Module, reason: str):
         super().__init__(reason)
@@ -44,8 +43,7 @@ class LinearForm:
 
 @dataclass(frozen=True, eq=False)
 class NormForm:
-    """scale (x - mean) / sqrt(variance + eps) + shift, over the last axis; is_rms: scale x /
-    sqrt(mean(x^2) + eps)."""
+    """scale (x - mean) / sqrt(variance + eps) + shift; is_rms: scale x / sqrt(mean(x^2) + eps)."""
 
     size: int
     scale: Tensor | None
@@ -97,8 +95,7 @@ class ReadForm:
 
 @dataclass(frozen=True, eq=False)
 class RotaryForm:
-    """Rotary positional encoding of queries and keys: at position i, pair j of each head is rotated
-    by i rates[j]."""
+    """Rotary positional encoding: at position i, pair j of each head is rotated by i rates[j]."""
 
     rates: Tensor
     """Angles per position, in float64; the first 2 len(rates) numbers of each head are rotated."""
@@ -151,8 +148,7 @@ class SinusoidsForm:
 
 @dataclass(frozen=True, eq=False)
 class LearnedForm:
-    """Learned positional encoding: row i is added to item i. The number of rows limits the
-    length."""
+    """Learned positional encoding: row i is added to item i."""
 
     weight: Tensor
 
@@ -163,8 +159,7 @@ PositionsForm = SinusoidsForm | LearnedForm | RotaryForm
 
 @dataclass(frozen=True, eq=False)
 class TransformerForm:
-    """Encoder and decoder stacks, each with positions before and a norm after it; None where
-    absent."""
+    """Encoder and decoder stacks with positions and final norms; None where absent."""
 
     positions: SinusoidsForm | LearnedForm | None
     encoder: tuple[BlockForm, ...]

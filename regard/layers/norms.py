@@ -13,8 +13,7 @@ from regard.ops.norm import rms_norm
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch.nn.RMSNorm over the last axis, with the same parameters; its gradient is faster on
-    CPUs."""
+    """torch.nn.RMSNorm over the last axis, with a faster gradient on CPUs."""
 
     def __init__(self, dim: int, *, eps: float = 1e-5):
         super().__init__(dim, eps=eps)

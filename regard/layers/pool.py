@@ -34,8 +34,7 @@ from regard.layers.read import Role
 
 
 class PooledTerms(NamedTuple):
-    """Terms of a pooled vector, one for each part of the pool and each item; with the bias they sum
-    to the vector."""
+    """Terms of a pooled vector, for each part of the pool and each item."""
 
     parts: tuple[str, ...]
     """Name of each part, such as a head."""
@@ -78,8 +77,7 @@ class AttentionPooling(nn.Module):
 
 
 class MeanPooling(nn.Module):
-    """The mean of the items (batch, time, dim), giving (batch, dim); zeros for a row without
-    items."""
+    """Mean pooling: (batch, time, dim) -> (batch, dim); zeros for a row without items."""
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the mean of each row, without padding."""
@@ -125,8 +123,7 @@ class LastItem(nn.Module):
         return last if items.mask is None else last.masked_fill(lengths[:, None] < 1, 0)
 
     def decompose(self, items: Padded) -> PooledTerms:
-        """Return the vector as the term of the last item, its backward half as that of the
-        first."""
+        """Return the last item, and for two directions the first, as terms."""
         vector, terms = self(items), torch.zeros_like(items.items)
         rows, last = (
             torch.arange(len(vector), device=vector.device),

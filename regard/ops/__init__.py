@@ -1,2 +1,1 @@
-"""Operations in plain torch, some with a compiled implementation in regard.native (see
-regard.ops.dispatch)."""
+"""Operations in torch, some with a compiled implementation in regard.native."""

@@ -26,8 +26,7 @@ from regard.ops import dispatch
 from regard.ops.dispatch import find
 
 MAX_EXP_INPUT = 33.0
-"""Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any
-query."""
+"""Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32."""
 _MAX_STEP_QUERIES = 4
 
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
@@ -93,8 +92,7 @@ def additive_read(
 
 
 def is_step(query: Tensor, keys: Tensor) -> bool:
-    """Return True if too few queries read the same keys for tables of exponentials to pay off in
-    one read."""
+    """Return True if too few queries read the keys for tables of exponentials to pay off."""
     return query.shape[2] * query.shape[1] <= _MAX_STEP_QUERIES * keys.shape[1]
 
 
@@ -169,8 +167,7 @@ _UNSUPPORTED = {device: _find_reason(device) for device in _DEVICES}
 
 @functools.cache
 def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Import forward and backward for a type of device; numba and Triton are loaded by the first
-    read."""
+    """Import forward and backward for a type of device, at the first read."""
     forward, backward = find(f"additive.{device}"), find(f"additive.{device}.backward")
     if forward is None or backward is None:
         raise UserError(
@@ -361,8 +358,7 @@ _HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
 def _as_heads(
     x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None
 ) -> Tensor | None:
-    """Fold copies into the axis of heads, expanded to `heads` first; None keeps a shared axis of
-    size 1."""
+    """Fold copies into the axis of heads; None keeps a shared axis of size 1."""
     if x is None:
         return None
     if dim is None:

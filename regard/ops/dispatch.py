@@ -77,8 +77,7 @@ def find(operation: str) -> Native | None:
 
 
 def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:
-    """Return the compiled implementation that is faster for these inputs; None: compute with
-    torch."""
+    """Return the compiled implementation that is faster for these inputs, or None."""
     if torch.compiler.is_compiling():  # before anything else, which torch.compile would trace
         return None
     implementation = find(operation)

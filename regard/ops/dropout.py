@@ -25,8 +25,7 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Float[Tensor, "..."], p: float, *, training: bool) -> Float[Tensor, "..."]:
-    """Return x with elements zeroed with probability p and the others scaled by 1 / (1 - p); x
-    itself in evaluation."""
+    """Return x with elements zeroed with probability p, the others scaled by 1 / (1 - p)."""
     if not training or p == 0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
@@ -57,8 +56,7 @@ def add_dropout_norm(
     epsilon: float,
     training: bool,
 ) -> Float[Tensor, "*batch dim"]:
-    """Return LayerNorm(x + dropout(f)); under bfloat16 autocast, a bfloat16 copy may be attached to
-    it."""
+    """Return LayerNorm(x + dropout(f)); a bfloat16 copy may be attached to it."""
     implementation = native("add_dropout_norm", x, f, weight, bias) if training else None
     if implementation is None:
         return nn.functional.layer_norm(

@@ -37,8 +37,7 @@ def has_half_products(dtype: torch.dtype) -> bool:
 
 
 def supports_half_softmax() -> bool:
-    """Return True if `half_softmax` can be used: outside compilation, vmap, tracing and
-    forward-mode AD."""
+    """Return True if `half_softmax` can be used: it has no rule for transforms."""
     return is_eager() and not is_forward_ad()
 
 

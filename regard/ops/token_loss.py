@@ -28,8 +28,7 @@ from regard.ops.dispatch import native
 from regard.ops.linear import linear
 
 _CHUNK_BYTES = 16 << 20
-"""Size of a chunk of logits: fits into the last-level cache, and is large enough for an efficient
-matrix product."""
+"""Size of a chunk of logits, which fits into the last-level cache."""
 
 
 class TokenLoss(NamedTuple):
@@ -165,8 +164,7 @@ class _Gradients:
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=sum_dtype)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:
-        """Add the gradient of lse(z), where `exps` are exp(z - max) and `total` their sums (tokens,
-        1)."""
+        """Add the gradient of lse(z); `exps` are exp(z - max), `total` their sums (tokens, 1)."""
         inverse = total.reciprocal()
         if self.is_transposed:
             torch.mul(linear(exps, self.table.t()), inverse, out=self.hidden[chunk])
@@ -188,8 +186,7 @@ class _Gradients:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 
     def finish(self, inputs: _LossInputs, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Subtract the gradient of q (one row per token, and a constant) and return the
-        gradients."""
+        """Subtract the gradient of q and return the gradients."""
         target, smoothing, confidence = inputs.target, inputs.smoothing, 1 - inputs.smoothing
         if self.is_transposed:
             self.weight = self.weight.t().contiguous()

@@ -66,4 +66,4 @@ def test_run_trains_and_answers_and_is_resumed_only_without_compiled_code(tmp_pa
     words[words.index("--train.steps") + 1] = "5"
     other = run("-m", "regard", "train", *words, native="1")
     assert other.returncode != 0
-    assert "belongs to a run with other settings: native was False, is True." in other.stderr
+    assert "belongs to a run with other settings: native was False, is True" in other.stderr

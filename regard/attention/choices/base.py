@@ -24,25 +24,21 @@ class Choice(nn.Module, ABC):
 
     @property
     def is_random(self) -> bool:
-        """True if the weights depend on random numbers, in the current mode (training or
-        evaluation)."""
+        """True if the weights depend on random numbers, in the current mode."""
         return False
 
     def tile(self, first: int, last: int) -> "Choice":
-        """Return the choice for queries first .. last - 1 of a read; itself if it is the same for
-        all queries."""
+        """Return the choice for queries first .. last - 1 of a read."""
         return self
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless the choice fits a read with these leading axes and number of
-        queries."""
+        """Raise ValueError unless the choice fits a read of this shape."""
 
     @abstractmethod
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return weights (..., query, key) of scores; `allowed` broadcasts to them, None allows all
-        pairs."""
+        """Return weights (..., query, key) of scores; `allowed` is the mask, None allows all pairs."""
 
     def forward(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None = None
@@ -109,8 +105,7 @@ class Soft(Choice):
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return the softmax over the keys; torch accumulates in float32 for every dtype of the
-        scores."""
+        """Return the softmax over the keys."""
         scores = self.scale_scores(scores)
         if allowed is None:
             return scores.softmax(-1)

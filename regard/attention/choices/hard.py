@@ -112,8 +112,7 @@ class Hard(KeySelection):
         return f"gradient={self.gradient!r}, temperature={self.temperature}"
 
     def _sample(self, scores: Tensor, allowed: Tensor | None) -> SelectedKeys:
-        """Sample key j with probability softmax(a / T)_j, from one uniform number per query
-        (inverse CDF)."""
+        """Sample key j with probability softmax(a / T)_j (inverse CDF)."""
         wide = torch.promote_types(scores.dtype, torch.float32)
         probabilities = self.soft.weights(scores.detach().to(wide), allowed)
         total = probabilities.cumsum(-1)  # (..., query, key)
@@ -138,13 +137,11 @@ class Hard(KeySelection):
 
 @final
 class ReinforceSamples:
-    """Log-probabilities of the keys sampled inside a `reinforce` context, in the order of the
-    reads."""
+    """Log-probabilities of the keys sampled inside a `reinforce` context."""
 
     def __init__(self) -> None:
         self.log_probs: list[Tensor] = []
-        """(..., query) for each read: log-probability of the key that each query sampled; 0 in
-        fully masked rows."""
+        """(..., query) for each read: of the key of each query; 0 in fully masked rows."""
         self.choices: list[Hard] = []
         """The choice that sampled, for each read."""
 
@@ -245,8 +242,7 @@ def _selected_weight(best: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
-    """Draw uniform numbers (..., query, number) query by query, so that tiles of a read continue
-    the same sequence."""
+    """Draw uniform numbers (..., query, number), query by query, so that tiles draw the same."""
     shape = (scores.shape[-2], *scores.shape[:-2], num_numbers)
     return torch.rand(shape, dtype=dtype, device=scores.device).movedim(0, -2)
 

@@ -45,6 +45,5 @@ class Proportional(Choice):
 def divide(
     parts: Float[Tensor, "... item"], total: Float[Tensor, "... 1"]
 ) -> Float[Tensor, "... item"]:
-    """Compute parts / total: zeros without a gradient where the total is zero, NaN (an error) where
-    it overflows."""
+    """Compute parts / total: zeros without a gradient where the total is zero."""
     return parts / total.masked_fill(total.isinf(), math.nan).masked_fill(total == 0, math.inf)

@@ -120,8 +120,7 @@ def _multiply_jacobian(weights: Tensor, vector: Tensor, alpha: float) -> Tensor:
 
 
 def _sparsemax_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 2: the mean of the support's scores, less 1 / its size. (martins2016,
-    algorithm 1)"""
+    """Compute tau for alpha = 2. (martins2016, algorithm 1)"""
     ordered = scaled.sort(-1, descending=True).values
     number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
     thresholds = (ordered.cumsum(-1) - 1) / number  # for a support of the first 1, 2, 3 ...
@@ -129,8 +128,7 @@ def _sparsemax_threshold(scaled: Tensor) -> Tensor:
 
 
 def _entmax15_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 1.5: the root of sum_j (x_j - tau)^2 = 1 over the support.
-    (peters2019, algorithm 2)"""
+    """Compute tau for alpha = 1.5. (peters2019, algorithm 2)"""
     ordered = scaled.sort(-1, descending=True).values
     number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
     mean = ordered.cumsum(-1) / number
@@ -141,8 +139,7 @@ def _entmax15_threshold(scaled: Tensor) -> Tensor:
 
 
 def _threshold_of_support(thresholds: Tensor, ordered: Tensor) -> Tensor:
-    """Return the threshold of the largest support whose scores are all above it; at least -1, the
-    smallest score."""
+    """Return the threshold of the largest support whose scores are all above it."""
     size = (thresholds < ordered).sum(-1, keepdim=True).clamp(min=1)
     return thresholds.gather(-1, size - 1).clamp(min=-1)
 

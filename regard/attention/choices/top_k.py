@@ -54,15 +54,13 @@ class SelectedKeys(NamedTuple):
     weight: Tensor
     """(..., query, selected): weight of each; zeros where a query may attend to fewer keys."""
     soft_weights: Tensor | None = None
-    """(..., query, key): soft weights whose gradient replaces that of the selection, which has
-    none."""
+    """(..., query, key): soft weights whose gradient replaces that of the selection."""
     log_prob: Tensor | None = None
     """(..., query): log-probability of the selection, if it was sampled and may need a gradient."""
 
 
 class KeySelection(Choice):
-    """Base class of choices that give weight to at most k keys per query, so that a kernel may
-    gather only those."""
+    """Base class of choices that give weight to at most k keys per query."""
 
     @property
     @abstractmethod
@@ -76,8 +74,7 @@ class KeySelection(Choice):
         """Select keys and compute their weights, of scores with at least one key."""
 
     def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
-        """Take the log-probabilities of all selections of a read, once per read, for choices that
-        learn from them."""
+        """Take the log-probabilities of all selections of a read."""
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None

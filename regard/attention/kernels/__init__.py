@@ -1,2 +1,1 @@
-"""Kernels: the reference formula of a read and faster implementations that give the same
-numbers."""
+"""Kernels: the formula of a read, and faster implementations of it."""

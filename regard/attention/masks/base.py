@@ -28,8 +28,7 @@ from regard.attention.picture import SHOWN, Picture, draw_mask, shown_sizes, sho
 from regard.attention.positions import Positions
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
-"""Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or
-1, 1)."""
+"""Range first <= j < last of each query; each bound is (leading axes ..., query or 1, 1)."""
 
 
 class Mask(ABC):

@@ -13,8 +13,7 @@ from regard.attention.positions import Positions
 
 @final
 class Causal(Mask):
-    """Causal mask: query i of m attends to key j of n iff j <= i + (n - m), so the last query
-    attends to every key."""
+    """Causal mask: query i of m attends to key j of n iff j <= i + (n - m)."""
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return positions.key <= positions.query

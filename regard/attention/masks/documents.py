@@ -1,5 +1,4 @@
-"""Document mask: queries attend to keys of their own document, for several documents packed into
-one row."""
+"""Document mask: queries attend to keys of their document, for packed rows."""
 
 from collections.abc import Sequence
 from typing import final

@@ -1,5 +1,4 @@
-"""Padding mask: the queries of row b attend to its first lengths[b] keys. `Padded` is a batch with
-its lengths."""
+"""Padding mask, and `Padded`, a batch with its lengths."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
@@ -54,8 +53,7 @@ class Padded(NamedTuple):
 
     @property
     def mask(self) -> Mask | None:
-        """Mask that hides the padding when these items are read as a memory; None if there is no
-        padding."""
+        """Mask that hides the padding; None if there is no padding."""
         return padding(self.lengths)
 
     def select(self, index: Int[Tensor, " rows"]) -> "Padded":
@@ -89,8 +87,7 @@ class Unpadded(Padded):
 
 
 class Placed(Padded):
-    """Padded batch whose items stand at places of their own in each row, such as groups of points
-    in space."""
+    """Padded batch whose items have positions in space, such as groups of points."""
 
     centers: Tensor
     """(batch, time, axes) in [0, 1]; padding is far away."""

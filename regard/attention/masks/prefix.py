@@ -1,5 +1,4 @@
-"""Prefix-LM mask: every query attends to the prefix, and causally to the rest (prefix language
-models, raffel2020)."""
+"""Prefix-LM mask: bidirectional in the prefix, then causal (raffel2020)."""
 
 from collections.abc import Sequence
 from typing import final
@@ -16,8 +15,7 @@ from regard.attention.positions import Positions
 
 @final
 class Prefix(Mask):
-    """Prefix-LM mask: the query at position p of row b attends to key j iff j <= p or j <
-    lengths[b]."""
+    """Prefix-LM mask: j <= p or j < lengths[b]; see `prefix`."""
 
     def __init__(self, lengths: Int[Tensor, "..."]):
         self.lengths = lengths

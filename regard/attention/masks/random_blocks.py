@@ -15,8 +15,7 @@ _WORD = 2**32 - 1
 
 @final
 class RandomBlocks(Mask):
-    """Random-block mask: each block of queries attends to `per_query` blocks of keys; see
-    `random_blocks`."""
+    """Random-block mask; see `random_blocks`."""
 
     def __init__(self, block: int, per_query: int, *, seed: int, length: int | None = None):
         self.block, self.per_query, self.seed, self.length = block, per_query, seed, length
@@ -34,8 +33,7 @@ class RandomBlocks(Mask):
         return self
 
     def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return True where the block of the key position is drawn for the block of the query
-        position."""
+        """Return True where the key's block is drawn for the query's block."""
         block = key // self.block
         allowed = torch.zeros_like(query + key, dtype=torch.bool)
         for choice in self._draw_blocks(query // self.block):

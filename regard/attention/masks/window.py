@@ -1,5 +1,4 @@
-"""Sliding-window mask: each query attends to keys near its own position (local attention,
-beltagy2020)."""
+"""Sliding-window mask: local attention (beltagy2020)."""
 
 from typing import final
 

@@ -37,8 +37,7 @@ class KeyValueCache(ABC):
     """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
 
     length: int | Tensor
-    """Number of pairs added so far: the position of the next pair. A tensor () if the memory is
-    written in place."""
+    """Number of pairs added so far; a tensor () if the memory is written in place."""
 
     kernel_cache: KernelCache | None = None
     """Results that kernels cache for these keys; None if the keys change in place."""

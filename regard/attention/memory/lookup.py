@@ -26,8 +26,7 @@ from regard.attention.scores import Score
 from regard.attention.scores.base import InnerProduct
 
 _MAX_ELEMENTS = 2**22
-"""Largest number of numbers compared pair by pair; equal vectors of more pairs are found by
-sorting."""
+"""Numbers compared pair by pair; equal vectors of more pairs are found by sorting."""
 
 _MISSING = -1
 
@@ -46,8 +45,7 @@ def find_equal(
     keys: Float[Tensor, "... key dim"],
     allowed: Bool[Tensor, "... key"],
 ) -> Int[Tensor, "... query"]:
-    """Return the index of the first allowed key that equals each query; -1 where there is none. NaN
-    equals nothing."""
+    """Return the index of the first allowed key that equals each query, or -1."""
     *leading, num_queries, dim = queries.shape
     num_keys = keys.shape[-2]
     if num_keys == 0 or queries.numel() * num_keys <= _MAX_ELEMENTS:
@@ -84,8 +82,7 @@ def find_best(
     score: Score,
     threshold: float | None,
 ) -> Int[Tensor, "... query"]:
-    """Return the index of the allowed key with the highest score of each query; -1 where it is
-    below the threshold."""
+    """Return the index of the allowed key with the highest score of each query, or -1."""
     num_keys = keys.shape[-2]
     if num_keys == 0:
         return queries.new_full(queries.shape[:-1], _MISSING, dtype=torch.int64)
@@ -106,8 +103,7 @@ def put_pairs(
     new_keys: Tensor,
     new_values: Tensor,
 ) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:
-    """Return keys, values and allowed keys after storing new pairs; of equal new keys the last
-    value counts."""
+    """Return keys, values and allowed keys after storing new pairs."""
     num_new = new_keys.shape[-2]
     every = allowed_keys(None, new_keys)
     here = torch.arange(num_new, device=keys.device)
@@ -143,8 +139,7 @@ def equal_to_any(
 def compact(
     keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"]
 ) -> tuple[Tensor, Tensor, Mask | None]:
-    """Move the allowed pairs of each row to its start, in their order; return keys, values and the
-    mask of padding."""
+    """Move the allowed pairs of each row to its start; return the mask of the padding, too."""
     counts = allowed.sum(-1)
     longest = int(counts.max()) if counts.numel() else 0
     order = torch.sort((~allowed).to(torch.uint8), dim=-1, stable=True).indices[..., :longest]
@@ -157,8 +152,7 @@ def compact(
 
 
 def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... query key"]:
-    """Return the scores of all pairs; of inner products of half precision in float32, as reads
-    compute them."""
+    """Return the scores of all pairs, of inner products in at least float32."""
     queries, keys = score.map_query(queries), score.map_keys(keys)
     if isinstance(score.form(queries.shape[-1]), InnerProduct):
         queries, keys = widen(queries), widen(keys)

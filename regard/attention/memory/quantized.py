@@ -75,8 +75,7 @@ class QuantizedVectors(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class QuantizedMemory(KeyValueCache):
-    """Key-value cache in int8, dequantized at every read. Immutable; no gradients. Create it by
-    `of`."""
+    """Key-value cache in int8, dequantized at every read; no gradients. Create it by `of`."""
 
     quantized_keys: QuantizedVectors
     quantized_values: QuantizedVectors
@@ -87,8 +86,7 @@ class QuantizedMemory(KeyValueCache):
 
     @classmethod
     def of(cls, memory: Memory) -> Self:
-        """Quantize a memory, keeping its mask. Map its keys first: reads then use the quantized
-        mapped keys."""
+        """Quantize a memory, keeping its mask. Map its keys first."""
         return cls(
             QuantizedVectors.quantize(memory.keys),
             QuantizedVectors.quantize(memory.values),

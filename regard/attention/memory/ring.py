@@ -47,8 +47,7 @@ class RingMemory(FixedSizeCache):
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> Self:
-        """Create an empty memory with leading axes such as (batch, [head]); value_dim: default
-        key_dim."""
+        """Create an empty memory with leading axes such as (batch, [head])."""
         for name, number in (("window", window), ("most", most)):
             check_integer(name, number, 1)
         slots = empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)

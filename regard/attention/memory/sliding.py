@@ -58,8 +58,7 @@ class SlidingMemory(KeyValueCache):
 
     @classmethod
     def of(cls, memory: Memory, *, window: int) -> Self:
-        """Create it from the pairs of a memory. Raises ValueError for a mask, which would not cover
-        new keys."""
+        """Create it from the pairs of a memory without a mask."""
         check_can_grow(memory)
         check_integer("window", window, 1)
         return cls(memory, window, memory.size, memory.size)

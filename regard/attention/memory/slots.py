@@ -1,5 +1,4 @@
-"""Base class of key-value caches of fixed size: preallocated slots for keys and values, of which
-some are filled."""
+"""Base class of key-value caches of fixed size: slots, of which some are filled."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,14 +17,12 @@ from regard.attention.scores import Score
 
 @dataclass(frozen=True, eq=False)
 class FixedSizeCache(KeyValueCache):
-    """Base class of memories of a fixed size: slots that are written in place, and the number of
-    written pairs."""
+    """Base class of memories of a fixed size: slots that are written in place."""
 
     key_slots: Float[Tensor, "... slot key_dim"]
     value_slots: Float[Tensor, "... slot value_dim"]
     length: Int[Tensor, ""]
-    """Number of pairs written so far; a tensor, so that a compiled loop is the same at every
-    step."""
+    """Number of pairs written so far; a tensor, for compiled loops."""
     mask: Mask | None
     mapped_by: Score | None = None
 
@@ -90,8 +87,7 @@ def empty_slots(
     dtype: torch.dtype | None,
     device: torch.device | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Allocate keys, values and the length. Zeros, not empty tensors: even a masked NaN would make
-    a read NaN."""
+    """Allocate keys, values and the length; zeros, as masked NaN would make a read NaN."""
     key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
     for name, dim in (("key_dim", key_dim), ("value_dim", value_dim)):
         check_integer(name, dim, 1)

@@ -26,8 +26,7 @@ class Dot(Score):
 
 @final
 class ScaledDot(Score):
-    """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax.
-    (vaswani2017)"""
+    """Scaled dot-product score: <q, k> / sqrt(d). (vaswani2017)"""
 
     is_rotation_invariant = True
     needs_equal_sizes = True

@@ -41,14 +41,12 @@ _NEVER_NEGATIVE = (elu_plus_one, softmax, torch.relu, torch.exp)
 
 
 class Features(Score, ABC):
-    """Base class of scores <phi_q(q), phi_k(k)> of non-negative features, which the kernel "linear"
-    computes."""
+    """Base class of scores <phi_q(q), phi_k(k)> of non-negative features (kernel "linear")."""
 
     def compare(
         self, query: Float[Tensor, "... query features"], keys: Float[Tensor, "... key features"]
     ) -> Float[Tensor, "... query key"]:
-        """Return inner products of features. Raises ValueError if queries and keys differ in their
-        number."""
+        """Return inner products of features."""
         if query.shape[-1] != keys.shape[-1]:
             raise ValueError(
                 f"queries and keys of {type(self).__name__} must have the same number of features, "
@@ -148,8 +146,7 @@ class RandomFeatures(Features):
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"
 
     def _inner(self, x: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        """Return x' and <w, x'>, at least in float32: rounding errors of an exponent become
-        factors."""
+        """Return x' and <w, x'>, at least in float32."""
         dim = self.directions.shape[1]
         if x.shape[-1] != dim:
             raise ValueError(f"{name} must have size {dim}, got {x.shape[-1]}")
@@ -164,15 +161,13 @@ class RandomFeatures(Features):
 
 
 def check_not_negative(name: str, numbers: Float[Tensor, "..."]) -> None:
-    """Raise ValueError if a number is negative; checked on a CPU only, where no device must be
-    synchronized."""
+    """Raise ValueError if a number is negative; on a CPU only, where no device waits."""
     if is_inspectable(numbers) and numbers.numel() and bool(numbers.detach().amin() < 0):
         raise ValueError(f"{name} must not be negative, got {float(numbers.detach().amin())}")
 
 
 def _orthogonal(dim: int, count: int, seed: int) -> Tensor:
-    """Draw rows distributed as standard normal vectors, orthogonal to each other in blocks of
-    `dim`."""
+    """Draw standard normal rows, orthogonal to each other in blocks of `dim`."""
     generator = torch.Generator("cpu").manual_seed(seed)
     blocks = []
     for _ in range(-(-count // dim)):

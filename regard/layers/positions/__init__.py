@@ -1,2 +1,1 @@
-"""Positional encodings: what the position of an item adds to it, or changes in the attention to
-it."""
+"""Positional encodings."""

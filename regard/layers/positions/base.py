@@ -74,8 +74,7 @@ class PositionalEncoding(nn.Module):
         return vectors
 
     def bias(self, *, two_sided: bool) -> Bias | None:
-        """Create the bias of self-attention that all blocks of a stack share; two_sided: False in a
-        decoder."""
+        """Create the bias that all blocks of a stack share; two_sided: False in a decoder."""
         return None
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length columns"]:
@@ -105,8 +104,7 @@ class PositionalEncoding(nn.Module):
         return draw_matrix(matrix, title=heading, names=("position", "dimension"), first=start)
 
     def form(self) -> PositionsForm | None:
-        """Return the form of what `add` or `rotate` computes (regard.layers.forms); None if neither
-        has an effect."""
+        """Return the form of `add` or `rotate`; None if neither has an effect."""
         return None
 
     def forward(
@@ -117,8 +115,7 @@ class PositionalEncoding(nn.Module):
 
 
 def check_range(start: int, length: int, max_length: int) -> None:
-    """Raise ValueError unless start .. start + length - 1 are positions of an encoding of
-    max_length positions."""
+    """Raise ValueError unless start .. start + length - 1 are positions of an encoding."""
     if not 0 <= start <= start + length <= max_length:
         raise ValueError(
             f"positions must be between 0 and {max_length - 1}, got {start} .. {start + length - 1}"
@@ -138,8 +135,7 @@ class NoPositions(PositionalEncoding):
 
 
 class AlibiPositions(PositionalEncoding):
-    """ALiBi: a bias of the scores, linear in the distance; see `regard.attention.biases.Alibi`.
-    (press2022)"""
+    """ALiBi, a bias linear in the distance: `regard.attention.biases.Alibi`. (press2022)"""
 
     def __init__(self, num_heads: int):
         super().__init__()

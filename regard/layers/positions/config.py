@@ -112,13 +112,11 @@ PositionsConfig = (
     | RelativeConfig
     | NoPositionsConfig
 )
-"""Config of any positional encoding of a Transformer. `kind` is its class, whose method `create`
-takes the config."""
+"""Config of any positional encoding; the method `create` of its `kind` takes it."""
 
 
 def positions_config(name: str) -> PositionsConfig:
-    """Return the default config of a positional encoding by its name. Raises ValueError for another
-    name."""
+    """Return the default config of a positional encoding by its name."""
     kinds: dict[str, type[PositionsConfig]] = {
         kind.name: kind for kind in get_args(PositionsConfig)
     }

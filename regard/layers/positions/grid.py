@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from regard.layers.positions.base import PositionalEncoding, check_range
 
 _SCALE = 0.5
-"""Initial standard deviation of row and column vectors: together half the variance of
-embeddings."""
+"""Initial standard deviation of row and column vectors."""
 
 
 class GridPositions(PositionalEncoding):

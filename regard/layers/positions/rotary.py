@@ -164,8 +164,7 @@ class Rotary(PositionalEncoding):
         return f"{self.dim}, base={self.base}{scaling}{', interleaved=True' if self.interleaved else ''}"
 
     def _angles(self, vectors: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines (time, pair) of the angles at these positions, computed in
-        float64."""
+        """Return cosines and sines (time, pair) of the angles, computed in float64."""
         count, device = vectors.shape[-2], vectors.device
         no_table = torch.compiler.is_exporting()  # a table in the graph would limit the length
         if no_table or isinstance(start, Tensor) or start < 0 or vectors.dtype == torch.float64:

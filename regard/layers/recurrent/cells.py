@@ -33,8 +33,7 @@ from torch import Tensor, nn
 from regard.ops.linear import linear
 
 CellState = tuple[Tensor, ...]
-"""State of a cell between two steps, each part (batch, hidden): (s,), or (s, cell) for lstm. s is
-the output."""
+"""State of a cell, each part (batch, hidden): (s,), or (s, cell) for lstm."""
 
 
 class Cell(nn.Module, ABC):
@@ -161,8 +160,7 @@ class GRUCell(Cell):
 
 @final
 class LSTMCell(Cell):
-    """cell' = f * cell + i * g, s' = o * tanh(cell') with gates i, f, o and candidate g.
-    (hochreiter1997)"""
+    """cell' = f * cell + i * g, s' = o * tanh(cell'). (hochreiter1997)"""
 
     gates = 4
     parts = 2
@@ -192,8 +190,7 @@ CELLS: dict[str, type[Cell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell
 def xavier_gates_(
     weight: Float[Tensor, "rows columns"], gates: int
 ) -> Float[Tensor, "rows columns"]:
-    """Initialize each gate as a separate layer: uniform, variance 2 / (columns + rows of a gate).
-    (glorot2010)"""
+    """Initialize each gate as a separate layer, uniformly. (glorot2010)"""
     bound = math.sqrt(6 / (weight.shape[1] + weight.shape[0] // gates))
     return nn.init.uniform_(weight, -bound, bound)
 
@@ -201,8 +198,7 @@ def xavier_gates_(
 def orthogonal_gates_(
     weight: Float[Tensor, "rows columns"], gates: int
 ) -> Float[Tensor, "rows columns"]:
-    """Initialize the square matrix of each gate as orthogonal, which preserves the norm of a
-    state."""
+    """Initialize the square matrix of each gate as orthogonal."""
     for square in weight.chunk(gates):
         nn.init.orthogonal_(square)
     return weight

@@ -95,8 +95,7 @@ class RecurrentEncoder(nn.Module):
         return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
 
     def _at_once(self, source: Padded) -> EncodedSource | None:
-        """Return the same as `forward` by the faster operation for all steps of a gru, or None if
-        it does not apply."""
+        """Return what `forward` does by one fused operation; None if it does not apply."""
         rnn = self.rnn
         if type(rnn) is not nn.GRU or not has_no_hooks(rnn):
             return None
@@ -121,14 +120,12 @@ class RecurrentEncoder(nn.Module):
         )
 
     def _merge_directions(self, ends: Tensor) -> Tensor:
-        """Return final states (layers * directions, batch, hidden / directions) as (layers, batch,
-        hidden)."""
+        """Merge the directions of final states: (layers, batch, hidden)."""
         return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
 
 
 def _initialize(run: nn.RNNBase, gates: int) -> None:
-    """Initialize the weights as those of the decoder's cells; torch's second bias is redundant and
-    starts at zero."""
+    """Initialize the weights as the decoder's cells do; torch's second bias is zero."""
     for name, weight in run.named_parameters():
         if name.startswith("weight_ih"):
             xavier_gates_(weight, gates)

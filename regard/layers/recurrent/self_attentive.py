@@ -163,8 +163,7 @@ class SelfAttentiveCell(nn.Module):
         return Past(zero, zero.repeat(1, self.cell.parts), None)
 
     def init_from(self, final: CellState) -> Past:
-        """Return a past that holds the final state of an encoder layer; for an rnn or gru c_0 =
-        h_0."""
+        """Return a past that holds the final state of an encoder layer."""
         read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
         return Past(final[0], read, self._extend_memory(None, final))
 
@@ -211,8 +210,7 @@ class SelfAttentiveCell(nn.Module):
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
 
     def _extend_memory(self, memory: KeyValueCache | None, state: CellState) -> KeyValueCache:
-        """Append the new state to the memory, which keeps the dtype of the weights under
-        autocast."""
+        """Append the new state to the memory, in the dtype of the weights."""
         dtype = self.cell.bias.dtype
         keys = _map(state[0], self.key_weight).to(dtype).unsqueeze(1)
         values = torch.cat(state, -1).to(dtype).unsqueeze(1)
@@ -221,8 +219,7 @@ class SelfAttentiveCell(nn.Module):
         return memory.extend(keys, values)
 
     def _read_past(self, query: Tensor, memory: KeyValueCache) -> Tensor:
-        """Return the weighted sum of the past states, (batch, parts * hidden). Casts the query, not
-        all the keys."""
+        """Return the weighted sum of the past states, (batch, parts * hidden)."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
 
     @property
@@ -231,8 +228,7 @@ class SelfAttentiveCell(nn.Module):
 
 
 def _weights(rows: int, columns: list[int], *, as_one: bool) -> Iterator[nn.Parameter]:
-    """Return matrices with these numbers of columns, initialized as_one matrix side by side, or
-    each on its own."""
+    """Return matrices with these numbers of columns; as_one: initialized side by side."""
     if as_one:
         whole = xavier_gates_(torch.empty(rows, sum(columns)), 1)
         return (nn.Parameter(part.clone()) for part in whole.split(columns, 1))

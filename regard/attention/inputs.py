@@ -156,7 +156,7 @@ class AttentionInputs(NamedTuple):
         return self.mask is not None and self.mask.may_have_fully_masked_rows(self.positions)
 
     def _align(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the tensor with as many axes as the weights, to which its leading axes must fit."""
+        """Return the tensor with as many axes as the weights, which it must fit."""
         leading, own = self.leading, tensor.shape[:-2]
         fits = len(own) <= len(leading)
         for size, whole in zip(own, leading, strict=False):

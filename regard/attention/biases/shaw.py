@@ -23,7 +23,8 @@ class ShawBias(Bias):
 
     k is max_distance, and a learned. With ScaledDot the sum is shaw2018's equation 4,
     q_i . (key_j + a_ij) / sqrt(d). The query is the one passed to the read; in MultiHead, the
-    projected query of a head. Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation
+    projected query of a head.
+    Their equation 3 also adds vectors a_ij to the values, which no bias can do; in their ablation
     (section 4.3) the vectors of the keys alone were sufficient.
     Parameters: table (2 k + 1, query_dim), shared by all heads as in the paper, or
     (num_heads, 2 k + 1, query_dim) if num_heads is given; initially zero.

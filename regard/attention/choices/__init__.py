@@ -1,13 +1,12 @@
 """Choices: functions from the scores a of a query to its attention weights.
 
-| name         | weight_j                                                          | source
-|
-|--------------|-------------------------------------------------------------------|-------------------------------| | Soft         | exp(beta a_j) / sum_i exp(beta a_i)                               | lectures, A.5                 |
-| Hard         | 1 for j = argmax_i a_i, else 0                                    | lectures, A.4;
-xu2015         | | TopK         | exp(beta a_j) / sum over the k best i of exp(beta a_i), else 0
-|                               | | Sparse       | [(alpha - 1) beta a_j - tau]_+^(1 / (alpha - 1))
-| martins2016; peters2019       | | Proportional | a_j / sum_i a_i
-| katharopoulos2020, equation 3 |
+| name         | weight_j                                                 | source                 |
+|--------------|----------------------------------------------------------|------------------------|
+| Soft         | exp(beta a_j) / sum_i exp(beta a_i)                      | lectures, A.5          |
+| Hard         | 1 for j = argmax_i a_i, else 0                           | lectures, A.4; xu2015  |
+| TopK         | exp(beta a_j) / sum over the k best i of exp(beta a_i)   |                        |
+| Sparse       | [(alpha - 1) beta a_j - tau]_+^(1 / (alpha - 1))         | martins2016            |
+| Proportional | a_j / sum_i a_i                                          | katharopoulos2020      |
 """
 
 from regard.attention.choices.base import Choice, Soft

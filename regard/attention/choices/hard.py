@@ -5,12 +5,10 @@
 The argmax has no gradient, so training needs a gradient estimator, selected by name (T is the
 temperature, g_j = -log(-log u_j) Gumbel noise of uniform u_j):
 
-    straight-through   reads argmax_j a_j;           gradient of softmax(a / T)
-    bengio2013
-    gumbel             reads argmax_j (a_j + g_j);   gradient of softmax((a + g) / T)
-    jang2017
+    straight-through   reads argmax_j a_j;           gradient of softmax(a / T)         bengio2013
+    gumbel             reads argmax_j (a_j + g_j);   gradient of softmax((a + g) / T)   jang2017
     reinforce          reads j ~ softmax(a / T);     (cost - baseline) grad log softmax(a / T)_j
-                       williams1992
+                                                                                        williams1992
 
 The last two sample from torch's generator in training and read argmax_j a_j in evaluation. The
 first two are biased and need nothing else; the third is unbiased, and needs the cost of each row:
@@ -83,18 +81,18 @@ class Hard(KeySelection):
             scores = scores.to(wide) - torch.log(-torch.log(uniform))
         masked_scores = (scores if allowed is None else mask_scores(scores, allowed)).detach()
         index = best_keys(masked_scores, 1)
-        weight = _selected_weight(masked_scores.gather(-1, index), allowed).to(dtype)
+        weight = torch.ones_like(index, dtype=dtype)
+        if allowed is not None:  # zero for fully masked rows
+            weight = weight * allowed.any(-1, keepdim=True)
         soft_weights = None
         if self.gradient != "reinforce" and _may_need_gradient(scores):
             soft_weights = self.soft.weights(scores, allowed).to(dtype)
         return SelectedKeys(index, weight, soft_weights)
 
     def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
-        """Append the log-probabilities of a read to the samples of the enclosing `reinforce`
-        context.
+        """Append the log-probabilities of a read to the samples of the `reinforce` context.
 
-        Raises: ValueError outside of such a context if the scores require a gradient: they would
-                silently get none.
+        Raises: ValueError outside of one if the scores require a gradient: they would get none.
         """
         if log_prob is None:
             return
@@ -104,8 +102,7 @@ class Hard(KeySelection):
         elif log_prob.requires_grad:
             raise ValueError(
                 "Hard(gradient='reinforce') must run inside `with reinforce(model) as samples` in "
-                "training, or the "
-                "scores get no gradient; if they need none, detach them or call .eval()"
+                "training, or the scores get no gradient"
             )
 
     def extra_repr(self) -> str:
@@ -118,14 +115,11 @@ class Hard(KeySelection):
         total = probabilities.cumsum(-1)  # (..., query, key)
         # Below the last total, so that rounding cannot select a key after the last allowed one.
         threshold = _uniform(scores, 1, wide) * total[..., -1:]
-        threshold = torch.minimum(
-            threshold, torch.nextafter(total[..., -1:], torch.zeros_like(threshold))
-        )
+        below = torch.nextafter(total[..., -1:], torch.zeros_like(threshold))
+        threshold = torch.minimum(threshold, below)
         index = (total <= threshold).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
-        weight = (total[..., -1:] != 0).to(
-            scores.dtype
-        )  # fully masked rows have probability zero everywhere
-        weight = torch.where(total[..., -1:].isnan(), float("nan"), weight)
+        # Fully masked rows have probability zero everywhere.
+        weight = (total[..., -1:] != 0).to(scores.dtype)
         if not torch.is_grad_enabled():
             return SelectedKeys(index, weight)
         soft = self.soft.scale_scores(scores.to(wide))
@@ -148,11 +142,10 @@ class ReinforceSamples:
     def surrogate(
         self, cost: Float[Tensor, "*rows"], *, baseline: Float[Tensor, "*rows"] | float = 0.0
     ) -> Float[Tensor, "*rows"]:
-        """Return a surrogate loss: added to the cost, its gradient is unbiased for the expected
-        cost. (williams1992)
+        """Return a surrogate loss, whose gradient makes that of the cost unbiased. (williams1992)
 
-            surrogate = (cost - baseline) (L - L')      L = sum of the log-probabilities of a row,
-            L' = L detached grad E[cost] = E[grad cost + (cost - baseline) grad L]
+            surrogate    = (cost - baseline) (L - L')      L: log-probability of a row, L' detached
+            grad E[cost] = E[grad cost + (cost - baseline) grad L]
 
         Its value is zero, so `(cost + samples.surrogate(cost)).mean()` has the value of
         `cost.mean()`. The cost is minimized: pass the negative of a reward. A baseline does not
@@ -166,57 +159,43 @@ class ReinforceSamples:
                  cost.
         """
         if not self.log_probs:
-            raise ValueError(
-                "nothing was sampled: no Hard(gradient='reinforce') ran inside the context in "
-                "training, with gradients"
-            )
+            raise ValueError("nothing was sampled in training, with gradients")
         rows = cost.shape
         total = torch.zeros_like(cost)
         for log_prob in self.log_probs:
             if log_prob.shape[: len(rows)] != rows:
                 raise ValueError(
                     f"cost must have the first axes of every read, got shape {tuple(rows)} for a "
-                    f"read "
-                    f"(..., query) of shape {tuple(log_prob.shape)}"
+                    f"read (..., query) of shape {tuple(log_prob.shape)}"
                 )
-            total = (
-                total + log_prob.flatten(len(rows)).sum(-1)
-                if log_prob.dim() > len(rows)
-                else total + log_prob
-            )
-        advantage = cost.detach() - (
-            baseline.detach() if isinstance(baseline, Tensor) else baseline
-        )
-        return advantage * (total - total.detach())
+            has_more_axes = log_prob.dim() > len(rows)
+            total = total + (log_prob.flatten(len(rows)).sum(-1) if has_more_axes else log_prob)
+        if isinstance(baseline, Tensor):
+            baseline = baseline.detach()
+        return (cost.detach() - baseline) * (total - total.detach())
 
 
 def sampling_choices(model: nn.Module) -> list[Hard]:
     """Return every `Hard(gradient="reinforce")` inside `model`."""
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, Hard) and module.gradient == "reinforce"
-    ]
+    choices = [module for module in model.modules() if isinstance(module, Hard)]
+    return [choice for choice in choices if choice.gradient == "reinforce"]
 
 
 @contextmanager
 def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
-    """Collect the samples of every `Hard(gradient="reinforce")` inside `model`, until the context
-    ends.
+    """Collect the samples of every `Hard(gradient="reinforce")` inside `model`.
 
         with reinforce(model) as samples:
             cost = model.loss_of_each_row(batch)                              # (batch,)
         (cost + samples.surrogate(cost, baseline=moving_average)).mean().backward()
 
     Reads without gradients (torch.no_grad) are not collected. Of nested contexts, the inner one
-    collects. Raises: ValueError if the model has no such choice.
+    collects.
+    Raises: ValueError if the model has no such choice.
     """
     choices = sampling_choices(model)
     if not choices:
-        raise ValueError(
-            f"model must contain a Hard(gradient='reinforce'), got {type(model).__name__} without "
-            f"one"
-        )
+        raise ValueError("model must contain a Hard(gradient='reinforce'), got none")
     samples = ReinforceSamples()
     outer = [choice._samples for choice in choices]
     for choice in choices:
@@ -228,19 +207,6 @@ def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
             choice._samples = previous
 
 
-def _selected_weight(best: Tensor, allowed: Tensor | None) -> Tensor:
-    """Return one, but zero for fully masked rows and NaN where the best score is not finite.
-
-    An infinite score overflowed its dtype: keys whose scores overflow can no longer be
-    distinguished.
-    """
-    is_invalid = ~best.isfinite()
-    if allowed is None:
-        return torch.where(is_invalid, float("nan"), torch.ones_like(best))
-    masked = ~allowed.any(-1, keepdim=True)
-    return torch.where(is_invalid & ~masked, float("nan"), (~masked).to(best.dtype).expand_as(best))
-
-
 def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
     """Draw uniform numbers (..., query, number), query by query, so that tiles draw the same."""
     shape = (scores.shape[-2], *scores.shape[:-2], num_numbers)
@@ -250,6 +216,5 @@ def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
 def _may_need_gradient(scores: Tensor) -> bool:
     if not torch.is_grad_enabled():
         return False
-    # Inside torch.func, requires_grad only refers to the innermost transform; while compiling, it
-    # is reliable.
+    # Inside torch.func, requires_grad only refers to the innermost transform.
     return scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())

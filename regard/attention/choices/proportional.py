@@ -21,12 +21,12 @@ _SCALE = 2.0**-64
 
 @final
 class Proportional(Choice):
-    """weight_j = a_j / sum_i a_i over the allowed keys; a row whose scores are all zero has zero
-    weights.
+    """weight_j = a_j / sum_i a_i over the allowed keys; zero if the scores of a row are zero.
 
     For non-negative scores, such as products of features. Scores that underflow their dtype (below
-    6e-8 in float16) are zero: use float32 if features may be that small. Raises ValueError for a
-    negative score, on a CPU. Source: katharopoulos2020, equation 3 (with sim = score).
+    6e-8 in float16) are zero.
+    Raises: ValueError for a negative score, on a CPU.
+    Source: katharopoulos2020, equation 3 (with sim = score).
     """
 
     def weights(
@@ -36,8 +36,7 @@ class Proportional(Choice):
             scores = torch.where(allowed, scores, 0.0)
         check_not_negative("scores for Proportional", scores)
         parts = widen(scores)
-        # Where the sum of a row overflows, its scores are scaled by a power of two, which rounds
-        # nothing.
+        # Where the sum of a row overflows, its scores are scaled by a power of two.
         parts = torch.where(parts.sum(-1, keepdim=True).isinf(), parts * _SCALE, parts)
         return divide(parts, parts.sum(-1, keepdim=True)).to(scores.dtype)
 

@@ -1,8 +1,7 @@
 """Sparse attention (alpha-entmax), whose weights are exactly zero for most keys.
 
-    Sparse(alpha)   weight = argmax over distributions p of <p, a> + H_alpha(p)   alpha-entmax;
-                    alpha = 2: sparsemax weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))
-                    tau such that they sum to one
+    Sparse(alpha)   weight   = argmax over distributions p of <p, a> + H_alpha(p)
+                    weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)), which sum to one
 
 H_alpha(p) = sum_j (p_j - p_j^alpha) / (alpha (alpha - 1)) is the Tsallis entropy. As alpha tends to
 1 it is Shannon's and the choice is softmax; at alpha = 2 it is the Gini index; as alpha grows it
@@ -30,8 +29,7 @@ class Sparse(Choice):
     alpha: at least 1: 1 is softmax, 1.5 in between, 2 sparsemax; larger values are sparser.
     beta:  inverse temperature, as in Soft; learned with learn=True.
     Cost:  a sort of the scores for alpha = 1.5 and 2, a bisection of about 30 (float32) or 60
-           (float64) steps for other alphas. Raises ValueError if alpha is below 1 or not finite, or
-           if beta is invalid (see Soft).
+           (float64) steps for other alphas.
     """
 
     def __init__(self, alpha: float = 2.0, *, beta: float | Tensor = 1.0, learn: bool = False):
@@ -64,13 +62,12 @@ class Sparse(Choice):
 
 
 def entmax(scores: Float[Tensor, "... key"], *, alpha: float) -> Float[Tensor, "... key"]:
-    """Compute p_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)) along the last axis; scores of -inf
-    give exactly zero.
+    """Compute p_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1)) along the last axis.
 
-    Each row needs a finite score. The gradient is computed in closed form: with s_j = p_j^(2 -
-    alpha) where p_j > 0, else 0, d<p, g>/da_j = s_j (g_j - <s, g> / sum s); for alpha > 2 it is
-    unbounded as a key leaves the support. Raises: ValueError if alpha is not in (1, inf). Source:
-    peters2019, equation 10 and proposition 2.
+    Each row needs a finite score; -inf gives zero. The gradient is computed in closed form: with
+    s_j = p_j^(2 - alpha) where p_j > 0, else 0, d<p, g>/da_j = s_j (g_j - <s, g> / sum s); for
+    alpha > 2 it is unbounded as a key leaves the support.
+    Source: peters2019, equation 10 and proposition 2.
     """
     _check_alpha(alpha)
     if alpha == 1:
@@ -132,9 +129,8 @@ def _entmax15_threshold(scaled: Tensor) -> Tensor:
     ordered = scaled.sort(-1, descending=True).values
     number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
     mean = ordered.cumsum(-1) / number
-    spread = (
-        ordered.square().cumsum(-1) / number - mean.square()
-    )  # variance of the scores in the support
+    # Variance of the scores in the support.
+    spread = ordered.square().cumsum(-1) / number - mean.square()
     return _threshold_of_support(mean - (1 / number - spread).clamp(min=0).sqrt(), ordered)
 
 
@@ -145,8 +141,7 @@ def _threshold_of_support(thresholds: Tensor, ordered: Tensor) -> Tensor:
 
 
 def _bisect(scaled: Tensor, alpha: float) -> Tensor:
-    """Find by bisection the weights q (1 + x_j q^(1 - alpha))_+^(1 / (alpha - 1)), with q = e^-t,
-    that sum to one.
+    """Find the weights q (1 + x_j q^(1 - alpha))_+^(1 / (alpha - 1)), q = e^-t, that sum to one.
 
     q is the weight of the best key: 1 if it is the only one, 1 / n for n equal scores. Bisection
     over tau = -q^(alpha - 1) instead would underflow for large alpha.

@@ -1,8 +1,7 @@
-"""Selection of a few keys per query, and top-k attention: softmax over the k keys with the largest
-scores.
+"""Selection of a few keys per query, and top-k attention.
 
-    weight_j = exp(beta a_j) / sum_{i in S} exp(beta a_i) for j in S, else 0        S: the k keys
-    with the largest a
+    weight_j = exp(beta a_j) / sum_{i in S} exp(beta a_i) for j in S, else 0
+               S: the k keys with the largest a
 
 Of equal scores, the first keys are selected.
 """
@@ -32,12 +31,9 @@ def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "..
     if num_blocks < 4 * k:
         return _best(scores, min(k, num_keys))
     in_blocks = num_blocks * BLOCK
-    largest = (
-        scores[..., :in_blocks].unflatten(-1, (num_blocks, BLOCK)).amax(-1)
-    )  # (..., query, block)
-    blocks = (
-        _best(largest, k).sort(-1).values
-    )  # in the order of the keys, so that ties go to the first
+    largest = scores[..., :in_blocks].unflatten(-1, (num_blocks, BLOCK)).amax(-1)
+    # In the order of the keys, so that ties go to the first.
+    blocks = _best(largest, k).sort(-1).values
     offsets = torch.arange(BLOCK, device=scores.device)
     candidates = (blocks.unsqueeze(-1) * BLOCK + offsets).flatten(-2)  # (..., query, k * BLOCK)
     if in_blocks < num_keys:
@@ -86,20 +82,17 @@ class KeySelection(Choice):
         weights = torch.zeros_like(scores).scatter(-1, selected.index, selected.weight)
         if selected.soft_weights is None:
             return weights
-        return weights + (
-            selected.soft_weights - selected.soft_weights.detach()
-        )  # zero: only its gradient counts
+        # The difference is zero: only its gradient counts.
+        return weights + (selected.soft_weights - selected.soft_weights.detach())
 
 
 @final
 class TopK(KeySelection):
-    """weight = softmax(beta a) over the k best keys, 0 for the others; of equal scores the first
-    are selected.
+    """weight = softmax(beta a) over the k best keys, 0 for the others.
 
     k:    at least 1; queries with fewer allowed keys read all of them, and k >= key is Soft.
     beta: inverse temperature, as in Soft; learned with learn=True.
-    Gradients flow through the selected keys only. Raises ValueError if k is below 1, or if beta is
-    invalid (see Soft).
+    Gradients flow through the selected keys only.
     """
 
     def __init__(self, k: int, *, beta: float | Tensor = 1.0, learn: bool = False):
@@ -121,10 +114,9 @@ class TopK(KeySelection):
     ) -> SelectedKeys:
         masked_scores = scores if allowed is None else mask_scores(scores, allowed)
         index = best_keys(masked_scores.detach(), self.k)
-        allowed_selected = (
-            None if allowed is None else allowed.expand(scores.shape).gather(-1, index)
-        )
-        return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed_selected))
+        if allowed is not None:
+            allowed = allowed.expand(scores.shape).gather(-1, index)
+        return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed))
 
     def tile(self, first: int, last: int) -> "TopK":
         tiled = TopK(self.k)
@@ -146,12 +138,10 @@ def _best(scores: Tensor, k: int) -> Tensor:
     # the rest.
     edge = top.values[..., -1:]
     above = ~(top.values <= edge)  # NaN counts as the largest, so that it shows in the output
-    count = (scores == edge).cumsum(
-        -1, dtype=torch.int32
-    )  # number of scores so far that equal the smallest
-    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(
-        -1, keepdim=True
-    )
+    # Number of scores so far that equal the smallest.
+    count = (scores == edge).cumsum(-1, dtype=torch.int32)
+    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32)
+    rank = rank - above.sum(-1, keepdim=True)
     first = torch.searchsorted(count, rank.to(torch.int32).clamp(min=1))
     first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
     return torch.where(above, top.indices, first)

@@ -26,7 +26,7 @@ from regard.attention.positions import Positions
 from regard.attention.scores import Features
 
 CHUNK = 64
-"""Queries per chunk. Pairs cost CHUNK per query, sums between chunks features * value_dim / CHUNK."""
+"""Queries per chunk: pairs cost CHUNK per query, sums features * value_dim / CHUNK."""
 
 SEGMENT = 16 * CHUNK
 """Queries computed at a time: intermediate results then stay in the processor's cache."""

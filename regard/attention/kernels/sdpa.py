@@ -29,7 +29,7 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
-    """Compute softmax(scale query keys^T + bias, over allowed keys) values; weights stay unformed."""
+    """Compute softmax(scale query keys^T + bias, over allowed keys) values, weights unformed."""
     query, form, choice = inputs.query, inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
     assert isinstance(choice, Soft)

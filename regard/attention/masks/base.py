@@ -63,10 +63,8 @@ class Mask(ABC):
         self, num_queries: int, num_keys: int, *, device: torch.device | None = None
     ) -> Bool[Tensor, "..."]:
         """Return the mask as a tensor, for a read whose last query is at the last key."""
-        return materialize_mask(
-            self,
-            Positions(num_queries, num_keys, torch.device("cpu") if device is None else device),
-        )
+        where = torch.device("cpu") if device is None else device
+        return materialize_mask(self, Positions(num_queries, num_keys, where))
 
     def picture(
         self,
@@ -77,9 +75,8 @@ class Mask(ABC):
         device: torch.device | None = None,
     ) -> Picture:
         """Draw the mask: rows are queries, columns are keys, dark = may attend."""
-        positions = Positions(
-            num_queries, num_keys, torch.device("cpu") if device is None else device
-        )
+        where = torch.device("cpu") if device is None else device
+        positions = Positions(num_queries, num_keys, where)
         return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
 
     def _repr_svg_(self) -> str | None:

@@ -41,10 +41,8 @@ class Documents(Mask):
         leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         query = query.expand(*leading, *query.shape[-2:]).squeeze(-1).contiguous()
         key = key.expand(*leading, *key.shape[-2:]).squeeze(-2).contiguous()
-        first, last = (
-            torch.searchsorted(key, query, right=right).unsqueeze(-1) for right in (False, True)
-        )
-        return first, last
+        first = torch.searchsorted(key, query).unsqueeze(-1)
+        return first, torch.searchsorted(key, query, right=True).unsqueeze(-1)
 
     def rule(self, positions: Positions) -> Rule:
         query = make_lookup(self._of_queries(positions).unsqueeze(-1))
@@ -98,8 +96,7 @@ def documents(
     ids: Int[Tensor, "... item"] | Sequence[int] | Sequence[Sequence[int]],
     key_ids: Int[Tensor, "... key"] | Sequence[int] | Sequence[Sequence[int]] | None = None,
 ) -> Mask:
-    """Document mask for packed sequences: a query attends to the keys of its own document only,
-    ids[p] = ids[j].
+    """Document mask for packed sequences: a query attends to keys of its document, ids[p] = ids[j].
 
     ids alone:      (item) or (batch, item), the document of each item, for self-attention; m
                     queries are the last m of n items, or at the positions of the read. Of longer
@@ -108,8 +105,8 @@ def documents(
     ids, key_ids:   (..., query) and (..., key), for cross-attention: query i has ids[i].
     If the ids of the keys never decrease along a row (checked once, on a CPU only), the mask is an
     interval, and kernels skip other documents entirely: number the documents 0, 1, 2 ... and
-    padding last. Tensors are copied. Raises: TypeError if ids are not integers, ValueError if they
-    have no axis of items or are too few for the read.
+    padding last. Tensors are copied.
+    Raises: TypeError if ids are not integers, ValueError if they are too few for the read.
     """
     of_queries = _to_ids("ids", ids)
     of_keys = None if key_ids is None else _to_ids("key_ids", key_ids)

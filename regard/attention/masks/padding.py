@@ -58,16 +58,13 @@ class Padded(NamedTuple):
 
     def select(self, index: Int[Tensor, " rows"]) -> "Padded":
         """Select the rows `index`."""
-        return self._replace(
-            items=self.items.index_select(0, index), lengths=self.lengths.index_select(0, index)
-        )
+        items, lengths = self.items.index_select(0, index), self.lengths.index_select(0, index)
+        return self._replace(items=items, lengths=lengths)
 
     def to(self, device: torch.device | str) -> "Padded":
         """Move items and lengths to a device."""
-        return self._replace(
-            items=self.items.to(device, non_blocking=True),
-            lengths=self.lengths.to(device, non_blocking=True),
-        )
+        items = self.items.to(device, non_blocking=True)
+        return self._replace(items=items, lengths=self.lengths.to(device, non_blocking=True))
 
 
 register_named_tuple(Padded, "regard.Padded")
@@ -112,28 +109,19 @@ class Placed(Padded):
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
-    """Padding mask: row b attends to keys j < lengths[b]; lengths (batch,) may exceed the keys, and
-    are copied.
+    """Padding mask: row b attends to keys j < lengths[b]; one number holds for all rows.
 
-    One number holds for all rows.
-
+    Lengths (batch,) may exceed the keys, and are copied.
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     """
     return Padding(to_lengths("lengths", lengths))
 
 
 def to_lengths(name: str, lengths: Tensor | Sequence[int] | int) -> Int[Tensor, "..."]:
-    """Return a copy of the argument `name` as a tensor of lengths.
-
-    Raises: TypeError if they are not integers, ValueError if one is negative.
-    """
+    """Return a copy of the argument `name` as a tensor of lengths."""
     if not isinstance(lengths, Tensor):
-        if isinstance(lengths, str | bytes):
-            raise TypeError(
-                f"{name} must be integers (items per row), got {type(lengths).__name__}"
-            )
         has_rows = not isinstance(lengths, Sequence) or len(lengths) > 0
-        lengths = torch.tensor(lengths) if has_rows else torch.zeros(0, dtype=torch.int64)
+        lengths = torch.tensor(lengths, dtype=None if has_rows else torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{name} must be integers (items per row), got {lengths.dtype}")
     if is_inspectable(lengths) and bool((lengths < 0).any()):

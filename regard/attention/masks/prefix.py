@@ -56,11 +56,9 @@ class Prefix(Mask):
 
 
 def prefix(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
-    """Prefix-LM mask: causal, but all queries of row b attend to its first lengths[b] keys, j <
-    max(p + 1, lengths[b]).
+    """Prefix-LM mask: the query at p of row b attends to keys j < max(p + 1, lengths[b]).
 
-    One number holds for all rows. Attention is bidirectional within the prefix and causal after it
-    (a prefix language model).
+    One number holds for all rows. Attention is bidirectional within the prefix and causal after it.
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     Source: raffel2020, section 3.2.1 (causal with prefix).
     """

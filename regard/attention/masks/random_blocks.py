@@ -47,11 +47,9 @@ class RandomBlocks(Mask):
         Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of
         0 .. top, and use top itself if that one was drawn before.
         """
-        count = (
-            block + 1
-            if self.length is None
-            else torch.full_like(block, -(-self.length // self.block))
-        )
+        count = block + 1
+        if self.length is not None:
+            count = torch.full_like(block, -(-self.length // self.block))
         state = _hash(_hash(block & _WORD) ^ self.seed)
         choices: list[Tensor] = []
         for number in range(self.per_query):
@@ -68,8 +66,7 @@ class RandomBlocks(Mask):
 
 
 def random_blocks(block: int, per_query: int, *, seed: int, length: int | None = None) -> Mask:
-    """Random-block mask: each block of queries attends to `per_query` different random blocks of
-    keys. (BigBird)
+    """Random-block mask: each block of queries attends to random blocks of keys. (BigBird)
 
     block:          number of positions per block.
     length None:    blocks are drawn up to the query's own, so that a growing memory gives the same
@@ -77,19 +74,16 @@ def random_blocks(block: int, per_query: int, *, seed: int, length: int | None =
                     to all of them. Within its own block a query attends to later keys: combine with
                     causal() to exclude them.
     length n:       blocks are drawn from all blocks of n keys, before and after the query
-    (encoders). The draw is an integer hash of (seed, block of the query, length): the same on every
-    device, in every tile and step. The last block may be partial; it is drawn as often as the
-    others. Blocks inside a window may be drawn too. Usually combined as `random_blocks(...) |
-    window(...)`. Raises: TypeError unless all are integers, ValueError unless block, per_query,
-    length >= 1 and 0 <= seed < 2^32.
+                    (encoders).
+    The draw is an integer hash of (seed, block of the query, length): the same on every device, in
+    every tile and step. Usually combined as `random_blocks(...) | window(...)`.
+    Raises: TypeError unless all are integers, ValueError unless block, per_query, length >= 1 and
+            0 <= seed < 2^32.
     Source: zaheer2020, section 2 (random attention) and appendix D (in blocks).
     """
-    for name, value in (
-        ("block", block),
-        ("per_query", per_query),
-        ("length", 1 if length is None else length),
-    ):
-        check_integer(name, value, 1)
+    check_integer("block", block, 1)
+    check_integer("per_query", per_query, 1)
+    check_integer("length", 1 if length is None else length, 1)
     check_integer("seed", seed, 0)
     if seed > _WORD:
         raise ValueError(f"seed must be below 2^32, got {seed}")

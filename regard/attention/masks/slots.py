@@ -13,8 +13,7 @@ from regard.attention.positions import Positions
 
 @final
 class FilledSlots(Mask):
-    """Valid-slot mask: every query attends to the filled slots, up to the last query; with a
-    window, to the last ones.
+    """Valid-slot mask: every query attends to filled slots, with a window to the last ones.
 
     0 <= position(key) <= position(last query), and position(key) > position(query) - window.
     """
@@ -33,12 +32,10 @@ class FilledSlots(Mask):
         if positions.key_positions is not None:
             return None
         query = positions.query
-        first = (
-            torch.zeros_like(query)
-            if self.window is None
-            else (query - self.window + 1).clamp(min=0)
-        )
-        return first, torch.zeros_like(query) + _end(positions)
+        first = zero = torch.zeros_like(query)
+        if self.window is not None:
+            first = (query - self.window + 1).clamp(min=0)
+        return first, zero + _end(positions)
 
     def rule(self, positions: Positions) -> Rule:
         if self.window is not None or positions.key_positions is not None:
@@ -62,6 +59,6 @@ class FilledSlots(Mask):
 
 def _end(positions: Positions) -> int | Tensor:
     """Return the position after the last query of the whole read."""
-    return (
-        positions.num_keys if positions.start is None else positions.start + positions.num_queries
-    )
+    if positions.start is None:
+        return positions.num_keys
+    return positions.start + positions.num_queries

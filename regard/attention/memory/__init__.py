@@ -7,7 +7,7 @@
 | RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)       | beltagy2020      |
 | SlidingMemory   | the last pairs, in tensors that grow and are cut               | beltagy2020      |
 | QuantizedMemory | all pairs in int8: x = scale q, scale = max |x| / 127          | dettmers2022     |
-| LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)                | katharopoulos2020|
+| LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)                | katharopoulos    |
 """
 
 from regard.attention.memory.base import KernelCache, KeyValueCache

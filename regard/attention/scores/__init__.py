@@ -1,19 +1,18 @@
 """Scores: functions of a query q and a key k that measure how well they match.
 
-| name           | score                                      | source
-|
-|----------------|--------------------------------------------|----------------------------------------------| | Dot            | <q, k>                                     | luong2015, section 3.1 ("dot")               |
-| ScaledDot      | <q, k> / sqrt(d)                           | vaswani2017, section 3.2.1
-| | General        | <W_q q, W_k k>                             | lectures, A.11; luong2015
-("general")        | | Additive       | v . tanh(W_q q + W_k k)                    | lectures, A.9;
-bahdanau2015, A.1.2           | | Concat         | v . tanh(W [q; k])                         |
-luong2015 ("concat")                         | | BareAdditive   | v . tanh(q + k)
-| bahdanau2015, A.1.2                          | | Cosine         | <q, k> / (|q| |k|)
-| graves2014                                   | | Location       | (W q)_j for key j
-| luong2015, equation 8                        | | SoftCap        | cap tanh(score / cap)
-| gemma2024                                    | | FeatureMap     | <phi(q), phi(k)>
-| katharopoulos2020, section 3.2               | | RandomFeatures | <phi_q(q), phi_k(k)> ~ exp(<q,
-k> / sqrt(d)) | choromanski2021, sections 2.3 and 2.4      |
+| name           | score                                      | source                       |
+|----------------|--------------------------------------------|------------------------------|
+| Dot            | <q, k>                                     | luong2015, section 3.1       |
+| ScaledDot      | <q, k> / sqrt(d)                           | vaswani2017, section 3.2.1   |
+| General        | <W_q q, W_k k>                             | lectures, A.11; luong2015    |
+| Additive       | v . tanh(W_q q + W_k k)                    | lectures, A.9; bahdanau2015  |
+| Concat         | v . tanh(W [q; k])                         | luong2015                    |
+| BareAdditive   | v . tanh(q + k)                            | bahdanau2015, A.1.2          |
+| Cosine         | <q, k> / (|q| |k|)                         | graves2014                   |
+| Location       | (W q)_j for key j                          | luong2015, equation 8        |
+| SoftCap        | cap tanh(score / cap)                      | gemma2024                    |
+| FeatureMap     | <phi(q), phi(k)>                           | katharopoulos2020, 3.2       |
+| RandomFeatures | ~ exp(<q, k> / sqrt(d))                    | choromanski2021, 2.3 and 2.4 |
 """
 
 from regard.attention.scores.additive import Additive, BareAdditive, Concat

@@ -1,9 +1,4 @@
-"""Private APIs of numba, checked with 0.62 to 0.68: code generation helpers and the classes of its
-file cache.
-
-numba documents neither how a function's cache is keyed and stored nor how an intrinsic calls an
-LLVM function.
-"""
+"""Private APIs of numba, checked with 0.62 to 0.68: code generation and the file cache."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,10 +56,7 @@ def build_function(function: Callable, options: dict[str, Any]) -> Any:
 
 
 def build_c_function(function: Callable, signature: Any, options: dict[str, Any]) -> CFunc:
-    """Return a C function with copies of all its callees, not compiled yet.
-
-    `numba.cfunc` compiles at once, before a cache can be attached.
-    """
+    """Return a C function, not compiled yet; `numba.cfunc` compiles before a cache is attached."""
     signature = sigutils.normalize_signature(signature)
     return CFunc(function, signature, locals={}, options=options, pipeline_class=_EntryCompiler)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 @functools.cache
 def load_parallel() -> Callable[[Any, int, int], None] | None:
-    """Return a function that runs `function(argument)` on `threads` threads of the OpenMP that
-    torch loaded, or None.
+    """Return a function that runs `function(argument)` on threads of torch's OpenMP.
 
     None: torch was built with another OpenMP, or for another system.
     """

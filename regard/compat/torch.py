@@ -1,5 +1,4 @@
-"""Private APIs of torch. Each function names the torch version range in which it was checked: 2.11
-to 2.13.
+"""Private APIs of torch, checked with torch 2.11 to 2.13.
 
 No public API returns whether an operator is being traced, mapped or differentiated in forward mode,
 whether a module has hooks, or whether a tensor was changed in place.
@@ -92,14 +91,8 @@ def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
-def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the module's own buffers by name, None where it was registered without one."""
-    return module._buffers
-
-
 def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
-    """Return True if each module is of exactly this class, without hooks, adapters or a forward of
-    its own.
+    """Return True if each module is exactly of this class, without hooks or another forward.
 
     Only then may its weights be used without calling it.
     """

@@ -17,24 +17,18 @@ from regard.layers.read import Role
 
 
 class Attention(MultiHead):
-    """Attention with one head and without W_o: `MultiHead` whose only parameters are W_Q, W_K and
-    W_V, and its score's.
+    """Attention with one head and without W_o: its parameters are W_Q, W_K, W_V and its score's.
 
         attention = regard.Attention(5, 7, head_dim=4, head_value_dim=3)
-        c = attention(x_prime, x)       cross-attention: (batch, target, 5) and (batch, source, 7)
-        to (batch, target, 3) c = attention(x)                self-attention, of a layer whose
-        query_dim is its key_dim
+        c = attention(x_prime, x)       (batch, target, 5), (batch, source, 7) -> (batch, target, 3)
 
     query_dim, key_dim and value_dim are the sizes of the items that are projected: those of X',
     those of X (default: query_dim), and those of X that become values (default: key_dim). head_dim
-    (default: query_dim), head_key_dim and
-    head_value_dim (default: head_dim) are the sizes of queries, keys and values.
-    score (default: Dot, without a scale), choice, bias, kernel and role are those of `Read`; mask
-    that of `forward`.
+    (default: query_dim), head_key_dim and head_value_dim (default: head_dim) are the sizes of
+    queries, keys and values. score (default: Dot, without a scale), choice, bias, kernel and role
+    are those of `Read`.
     Parameters: query (head_dim, query_dim), key (head_key_dim, key_dim), value (head_value_dim,
     value_dim), with biases if projection_bias=True.
-    Raises: ValueError if a size is below 1, or head_key_dim is not head_dim and the score needs
-            equal sizes.
     """
 
     def __init__(

@@ -1,11 +1,10 @@
 """Transformer blocks: multi-head attention and a feed-forward network, each inside an add & norm.
 
     encoder block   u = add&norm(x, self-attention);  u = add&norm(u, FFN)
-    decoder block   u = add&norm(x, masked self-attention);  u = add&norm(u, attention to the
-                    encoder's output); u = add&norm(u, FFN)
-
-    induced block   h = points + attention of the points to x;  u = add&norm(x, attention to h);  u
-                    = add&norm(u, FFN)
+    decoder block   u = add&norm(x, masked self-attention)
+                    u = add&norm(u, attention to the encoder's output);  u = add&norm(u, FFN)
+    induced block   h = points + attention of the points to x
+                    u = add&norm(x, attention to h);  u = add&norm(u, FFN)
 
 The induced block is an encoder block for large sets: n items attend to one another through m
 learned inducing points, at a cost of n m instead of n^2.
@@ -92,8 +91,7 @@ class InducedBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Decoder block: masked self-attention, cross-attention, then feed-forward; (batch, target,
-    model) in and out.
+    """Decoder block: masked self-attention, cross-attention, then feed-forward.
 
     cross: cross-attention; None without a source, as in a language model. (radford2018)
     window: number of last targets that each target attends to, itself included; None: all.
@@ -149,10 +147,6 @@ class DecoderBlock(nn.Module):
         return self._cross_and_feedforward(item, source), past
 
     def form(self) -> BlockForm:
-        """Return the form of this module (regard.layers.forms), for targets in order.
-
-        Raises: NoFormError if only one of `cross` and `add_cross` is given.
-        """
         if (self.cross is None) != (self.add_cross is None):
             raise NoFormError(self, "has only one of cross and add_cross")
         cross = None if self.cross is None else form_of(self.cross, AttentionForm)

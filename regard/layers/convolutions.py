@@ -1,7 +1,6 @@
 """Convolutional stem: local features at reduced resolution, as input to attention.
 
-    down(x)      = gelu(norm(conv_3x3(x), stride 2))                     height and width divided by
-    2, rounded up
+    down(x)      = gelu(norm(conv_3x3(x), stride 2))                     half height and width
     refine(x)    = gelu(x + norm(conv_3x3(gelu(norm(conv_3x3(x))))))     a residual block (he2016)
     stem(x)      = (refine . down)^n  (x)                                 n = downsampling_layers
 
@@ -39,21 +38,15 @@ class Refine(nn.Module):
 
 
 class Stem(nn.Sequential):
-    """Stem from (batch, channels, height, width) to (batch, dim, height / 2^n, width / 2^n),
-    rounded up.
+    """Stem: (batch, channels, height, width) -> (batch, dim, height / 2^n, width / 2^n).
 
-    downsampling_layers: n, the number of halvings of height and width.
-
-    Raises: ValueError if downsampling_layers is below 1.
+    downsampling_layers: n, the number of halvings of height and width, at least 1.
     """
 
     def __init__(self, channels: int, dim: int, *, downsampling_layers: int):
         if downsampling_layers < 1:
             raise ValueError(f"downsampling_layers must be at least 1, got {downsampling_layers}")
-        widths = [
-            max(_GROUP, dim >> (downsampling_layers - 1 - i))
-            for i in range(downsampling_layers - 1)
-        ]
+        widths = [max(_GROUP, dim >> left) for left in range(downsampling_layers - 1, 0, -1)]
         layers: list[nn.Module] = []
         if downsampling_layers <= _SMALL:
             before = max(_GROUP, dim >> downsampling_layers)

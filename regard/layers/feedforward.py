@@ -1,8 +1,7 @@
 """Position-wise feed-forward networks: the same layers at every position.
 
     FFN(x)      = W_2 f(W_1 x + b_1) + b_2
-    gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2       SwiGLU: f = silu;  GeGLU: f =
-                gelu
+    gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2      SwiGLU: f = silu;  GeGLU: f = gelu
 
 The first is equal to two 1x1 convolutions over time. Gates are usually used without biases, and
 with two thirds of the hidden size, for as many parameters. The activation f has a name, or is a
@@ -40,8 +39,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Feed-forward network dim -> hidden -> dim.
 
-    activation: relu, gelu, gelu-tanh, silu, or a function (or module). Raises: ValueError for
-                another name.
+    activation: relu, gelu, gelu-tanh, silu, or a function (or module).
     """
 
     def __init__(
@@ -65,19 +63,11 @@ class FeedForward(nn.Module):
         return self.contract(_activate(self.activation, self.expand(items)))
 
     def form(self) -> FeedForwardForm:
-        """Return the form of this module (regard.layers.forms).
-
-        Raises: NoFormError if the activation is a function.
-        """
         return _form(self, None)
 
 
 class GatedFeedForward(nn.Module):
-    """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x): SwiGLU, or GeGLU
-    with activation gelu.
-
-    activation: as in FeedForward. Raises: ValueError for an unknown name.
-    """
+    """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x) (SwiGLU)."""
 
     def __init__(
         self,
@@ -100,10 +90,6 @@ class GatedFeedForward(nn.Module):
         return self.contract(_activate(self.activation, gate) * expanded)
 
     def form(self) -> FeedForwardForm:
-        """Return the form of this module (regard.layers.forms).
-
-        Raises: NoFormError if the activation is a function.
-        """
         return _form(self, form_of(self.gate, LinearForm))
 
 
@@ -116,7 +102,6 @@ def _form(part: FeedForward | GatedFeedForward, gate: LinearForm | None) -> Feed
 
 
 def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
-    """Raise ValueError unless the activation is one of these names, or a function."""
     if not callable(activation) and activation not in ACTIVATIONS:
         raise ValueError(
             f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got {activation!r}"
@@ -124,5 +109,4 @@ def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
 
 
 def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return the activation of x."""
     return ACTIVATIONS[activation](x) if isinstance(activation, str) else activation(x)

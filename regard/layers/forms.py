@@ -7,8 +7,7 @@
 
 A form holds everything that determines what its module computes in evaluation: sizes, settings and
 the weights, which it shares with the module. `module.form()` is valid only for the exact class that
-defines it: before forms are compiled, regard.engines.lowering checks that every module is an
-            instance of exactly a supported class, without hooks.
+defines it: regard.engines.lowering checks the class of every module, and that it has no hooks.
 """
 
 from dataclasses import dataclass, fields, is_dataclass
@@ -195,19 +194,17 @@ class TextForm:
 
 
 def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
-    """Return the form of a module, which must be of this kind; arguments: those of its method
-    `form`.
+    """Return the form of a module, which must be of this kind, else NoFormError is raised.
 
-    Raises: NoFormError if the module has no form, or one of another kind.
+    arguments: those of its method `form`.
     """
     make = _OF_TORCH.get(type(module)) or getattr(type(module), "form", None)
     if make is None:
         raise NoFormError(module, f"is a {type(module).__name__}, which has no form")
     form = make(module, *arguments)
     if type(form) is not kind:
-        raise NoFormError(
-            module, f"is a {type(module).__name__} where a {kind.__name__} is expected"
-        )
+        name = type(module).__name__
+        raise NoFormError(module, f"is a {name} where a {kind.__name__} is expected")
     return form
 
 
@@ -236,9 +233,8 @@ def _linear(module: Any) -> LinearForm:
 
 def _norm(module: Any) -> NormForm:
     if len(module.normalized_shape) != 1:
-        raise NoFormError(
-            module, f"normalizes over {len(module.normalized_shape)} axes, not over the last alone"
-        )
+        axes = len(module.normalized_shape)
+        raise NoFormError(module, f"normalizes over {axes} axes, not over the last alone")
     size, is_rms = module.normalized_shape[0], isinstance(module, nn.RMSNorm)
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
     return NormForm(size, module.weight, None if is_rms else module.bias, eps, is_rms)

@@ -1,12 +1,9 @@
 """Pooling: one vector (batch, dim) from items (batch, time, dim), of which row b has lengths[b].
 
-    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X))       q_h
-    learned
+    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X)), q_h learned
     mean        (x_1 + ... + x_T) / T
-    last        x_T                            [h_T; g_1] of an encoder with states [h_i; g_i] of
-    two directions
-    class token x_0                            the encoded state of a learned item x_0, put before
-                                               the others
+    last        x_T                            [h_T; g_1] of an encoder of two directions
+    class token x_0                            the encoded state of a learned item before the others
 
 A mean weights all items equally; the query of attention pooling learns which ones matter. Both
 ignore the order of the items. The last state of a recurrent encoder has read all of them: so have
@@ -67,9 +64,8 @@ class AttentionPooling(nn.Module):
     def decompose(self, items: Padded) -> PooledTerms:
         """Return the terms of each head: a_hi W_o^h v_hi, and the bias of W_o."""
         query = self.query.expand(items.items.shape[0], 1, -1)
-        terms = self.attention.decompose(
-            query, self.attention.memory(items.items, items.mask)
-        ).squeeze(2)
+        memory = self.attention.memory(items.items, items.mask)
+        terms = self.attention.decompose(query, memory).squeeze(2)
         count = self.attention.num_heads
         names = tuple(f"head {head + 1}" for head in range(count)) if count > 1 else ("pooling",)
         bias = getattr(self.attention.output, "bias", None)
@@ -83,29 +79,23 @@ class MeanPooling(nn.Module):
         """Return the mean of each row, without padding."""
         if items.mask is None:
             return items.items.mean(1)
-        is_padding = (
-            torch.arange(items.items.shape[1], device=items.items.device) >= items.lengths[:, None]
-        )
-        return (
-            items.items.masked_fill(is_padding[..., None], 0).sum(1)
-            / items.lengths.clamp(min=1)[:, None]
-        )
+        states, lengths = items.items, items.lengths[:, None]
+        is_padding = torch.arange(states.shape[1], device=states.device) >= lengths
+        return states.masked_fill(is_padding[..., None], 0).sum(1) / lengths.clamp(min=1)
 
     def decompose(self, items: Padded) -> PooledTerms:
         """Return the terms x_i / T."""
         states, lengths = items.items, items.lengths[:, None]
         is_item = torch.arange(states.shape[1], device=states.device) < lengths
-        return _one_part(
-            "mean", torch.where(is_item[..., None], states / lengths.clamp(min=1)[..., None], 0)
-        )
+        terms = states / lengths.clamp(min=1)[..., None]
+        return _one_part("mean", torch.where(is_item[..., None], terms, 0))
 
 
 class LastItem(nn.Module):
     """The last of the items (batch, time, dim), giving (batch, dim); zeros for a row without items.
 
-    directions: 2 if an item is the states of a forward and a backward direction, each dim / 2 wide:
-                the result is the forward state of the last item and the backward state of the
-                first.
+    directions: 2 if an item is a forward and a backward state, each dim / 2 wide: the result is the
+                forward state of the last item and the backward state of the first.
     """
 
     def __init__(self, *, directions: Literal[1, 2] = 1):
@@ -125,10 +115,8 @@ class LastItem(nn.Module):
     def decompose(self, items: Padded) -> PooledTerms:
         """Return the last item, and for two directions the first, as terms."""
         vector, terms = self(items), torch.zeros_like(items.items)
-        rows, last = (
-            torch.arange(len(vector), device=vector.device),
-            (items.lengths - 1).clamp(min=0),
-        )
+        rows = torch.arange(len(vector), device=vector.device)
+        last = (items.lengths - 1).clamp(min=0)
         size = vector.shape[-1] // self.directions
         terms[rows, last, :size] = vector[:, :size]
         terms[rows, 0 if self.directions == 2 else last, size:] = vector[:, size:]
@@ -150,8 +138,7 @@ class FirstItem(nn.Module):
 
 
 class ClassToken(FirstItem):
-    """A learned item before the others ([class], [CLS]), whose encoded state is the vector (batch,
-    dim).
+    """A learned item before the others ([class], [CLS]), whose encoded state is the vector.
 
     dim: size of the items that the core reads, to which `prepend` adds one.
     """

@@ -1,8 +1,7 @@
-"""The operator regard::additive_read: fused additive attention, known to autograd, torch.compile,
-export and vmap.
+"""The operator regard::additive_read: fused additive attention.
 
-    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values
-    lse[i] = logsumexp_j
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]
+    out[i]     = softmax_j(score) values                        lse[i] = logsumexp_j(score)
 
 The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton
 kernels on a GPU (regard.native.additive.gpu). Both are imported on first use and take O((query +
@@ -56,11 +55,10 @@ def additive_read(
     diagonals: Float[Tensor, "#batch #head diagonal"] | None = None,
     exps: Float[Tensor, "batch key_head key dim"] | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
-    """Read the memory with additive scores, storing neither weights nor hidden units. Returns out
-    and lse.
+    """Read the memory with additive scores, storing neither weights nor hidden units.
 
-        score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]       M
-        queries out[i] = sum_j softmax_j(score)[i,j] values[j]    lse[i] = log sum_j e^score[i,j]
+        score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j] + diagonals[j - i + M - 1]
+        out[i]     = sum_j softmax_j(score)[i,j] values[j]        lse[i] = log sum_j e^score[i,j]
 
     Query head h reads key head h // (head / key_head). Row i may read the keys first[i] <= j <
     last[i] (clipped to the keys) for which `allowed` is True and the bias is not -inf; loops run
@@ -72,16 +70,14 @@ def additive_read(
     Gradients: of query, keys, values, v, bias and diagonals, once; lse is not differentiable.
     Precision: inputs of half precision are computed in float32; lse is float32, or float64 for
     float64 inputs.
-    Cost:      time O(query * key * (dim + value_dim)) over allowed pairs, memory O((query + key) *
-    dim).
+    Cost:      time O(query * key * (dim + value_dim)) over allowed pairs, memory
+               O((query + key) * dim).
     Raises:    ValueError for shapes that do not fit together, TypeError for dtypes that differ.
     Source:    bahdanau2015, appendix A.1.2; milakov2018 (online softmax).
     """
     _check(query, keys, values, v)
     if exps is not None and exps.shape != keys.shape:
-        raise ValueError(
-            f"exps must have the shape of the keys {tuple(keys.shape)}, got {tuple(exps.shape)}"
-        )
+        raise ValueError(f"exps must be {tuple(keys.shape)}, as keys, got {tuple(exps.shape)}")
     _check_rules(query, keys, first, last, allowed, bias, diagonals)
     inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
     if not _can_skip_dispatcher(query):
@@ -103,20 +99,13 @@ def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
             raise TypeError(f"{name} must have the dtype of the query {query.dtype}, got {x.dtype}")
     batch, heads, _, dim = query.shape
     key_heads, num_keys = keys.shape[1:3]
-    if keys.shape != (batch, key_heads, num_keys, dim):
+    if keys.shape != (batch, key_heads, num_keys, dim) or values.shape[:3] != keys.shape[:3]:
         raise ValueError(
-            f"keys must have batch {batch} and size {dim}, as the query, got shape "
-            f"{tuple(keys.shape)}"
-        )
-    if values.shape[:3] != keys.shape[:3]:
-        raise ValueError(
-            f"values must have the leading axes of the keys {tuple(keys.shape[:3])}, got "
-            f"{tuple(values.shape[:3])}"
+            f"keys and values must have batch {batch}, and keys size {dim}, as the query, got "
+            f"{tuple(keys.shape)} and {tuple(values.shape)}"
         )
     if key_heads == 0 or heads % key_heads != 0:
-        raise ValueError(
-            f"query heads must be a multiple of the {key_heads} key heads, got {heads}"
-        )
+        raise ValueError(f"query heads must be a multiple of {key_heads} key heads, got {heads}")
     if v.dim() != 2 or v.shape[0] not in (1, heads) or v.shape[1] != dim:
         raise ValueError(f"v must have shape (1 or {heads}, {dim}), got {tuple(v.shape)}")
 
@@ -125,19 +114,15 @@ def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
     """Check that each axis of a mask or bias is 1 or full size."""
     batch, heads, num_queries, _ = query.shape
     num_keys = keys.shape[2]
-    pairs, diagonal_sizes = (
-        (batch, heads, num_queries, num_keys),
-        (batch, heads, max(0, num_queries + num_keys - 1)),
-    )
-    sizes = (pairs[:3], pairs[:3], pairs, pairs, diagonal_sizes)
-    for name, rule, size in zip(
-        ("first", "last", "allowed", "bias", "diagonals"), rules, sizes, strict=True
-    ):
+    pairs = (batch, heads, num_queries, num_keys)
+    diagonals = (batch, heads, max(0, num_queries + num_keys - 1))
+    names = ("first", "last", "allowed", "bias", "diagonals")
+    sizes = (pairs[:3], pairs[:3], pairs, pairs, diagonals)
+    for name, rule, size in zip(names, rules, sizes, strict=True):
         if rule is None:
             continue
-        fits = rule.dim() == len(size) and all(
-            x in (1, y) for x, y in zip(rule.shape, size, strict=True)
-        )
+        fits = rule.dim() == len(size)
+        fits = fits and all(x in (1, y) for x, y in zip(rule.shape, size, strict=True))
         if not fits or (name == "diagonals" and rule.shape[2] != size[2]):
             raise ValueError(
                 f"{name} must broadcast to {size} axis by axis, got shape {tuple(rule.shape)}"
@@ -222,29 +207,13 @@ def _fake_backward(grad_out: Tensor, *inputs: Tensor | list[bool] | None) -> tup
 
 
 class _Read(torch.autograd.Function):
-    """The operator with its gradients.
-
-    torch.library.register_autograd alone gives no gradients under vmap (torch 2.13).
-    """
+    """The operator with its gradients, also under vmap, as register_autograd has not."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        v: Tensor,
-        first: Tensor | None,
-        last: Tensor | None,
-        allowed: Tensor | None,
-        bias: Tensor | None,
-        diagonals: Tensor | None,
-        exps: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        return torch.ops.regard.additive_read(
-            query, keys, values, v, first, last, allowed, bias, diagonals, exps
-        )
+    def forward(*inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        return torch.ops.regard.additive_read(*inputs)
 
     @staticmethod
     def setup_context(
@@ -302,38 +271,8 @@ class _Backward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        grad_out: Tensor,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        v: Tensor,
-        first: Tensor | None,
-        last: Tensor | None,
-        allowed: Tensor | None,
-        bias: Tensor | None,
-        diagonals: Tensor | None,
-        exps: Tensor | None,
-        out: Tensor,
-        lse: Tensor,
-        needs: list[bool],
-    ) -> tuple[Tensor, ...]:
-        return torch.ops.regard.additive_read_backward(
-            grad_out,
-            query,
-            keys,
-            values,
-            v,
-            first,
-            last,
-            allowed,
-            bias,
-            diagonals,
-            exps,
-            out,
-            lse,
-            needs,
-        )
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        return torch.ops.regard.additive_read_backward(*inputs)
 
     @staticmethod
     def setup_context(ctx, inputs: object, output: object) -> None:
@@ -341,10 +280,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients: Tensor | None) -> tuple[None, ...]:
-        raise RuntimeError(
-            "fused additive attention has no second derivatives; use attend(..., "
-            "kernel='reference')"
-        )
+        raise RuntimeError("no second derivatives; use attend(..., kernel='reference')")
 
 
 # Direct calls of the operator, in an exported program for example, have gradients too.

@@ -1,5 +1,4 @@
-"""The choice between torch and compiled code; besides regard.engines.compiled, only this module
-loads `regard.native`.
+"""The choice between torch and compiled code.
 
     implementation = native("softmax", scores)
     return scores.softmax(-1) if implementation is None else implementation.run(scores)
@@ -34,8 +33,7 @@ class Native:
 
     accepts: Callable[..., bool]
     """Returns True if it supports these inputs and is faster than torch: by the machine, types,
-    sizes and settings alone, so that a resumed run computes what the uninterrupted one would have
-    computed."""
+    sizes and settings alone, so that a resumed run computes the same."""
     location: str
     """Module in `regard.native` and function, "module:function"; imported at the first run."""
     requires: str | None = None
@@ -69,11 +67,9 @@ def find(operation: str) -> Native | None:
         return None
     implementation = importlib.import_module("regard.native.table").OPERATIONS[operation]
     requires = implementation.requires
-    return (
-        None
-        if requires is not None and importlib.util.find_spec(requires) is None
-        else implementation
-    )
+    if requires is not None and importlib.util.find_spec(requires) is None:
+        return None
+    return implementation
 
 
 def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:

@@ -59,13 +59,11 @@ def add_dropout_norm(
     """Return LayerNorm(x + dropout(f)); a bfloat16 copy may be attached to it."""
     implementation = native("add_dropout_norm", x, f, weight, bias) if training else None
     if implementation is None:
-        return nn.functional.layer_norm(
-            x + dropout(f, p, training=training), weight.shape, weight, bias, epsilon
-        )
+        total = x + dropout(f, p, training=training)
+        return nn.functional.layer_norm(total, weight.shape, weight, bias, epsilon)
     # Without dropout no seed is drawn, as in the plain form: what is drawn later stays the same.
-    return implementation.run(
-        x, f, weight, bias, epsilon, draw_seed() if p > 0 else 0, to_threshold(p)
-    )
+    seed = draw_seed() if p > 0 else 0
+    return implementation.run(x, f, weight, bias, epsilon, seed, to_threshold(p))
 
 
 def draw_seed() -> int:

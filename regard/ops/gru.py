@@ -1,7 +1,6 @@
 """A GRU over a whole sequence at once: an encoder, and a decoder with additive attention.
 
-    encoder    q_t = B s_{t-1} + b'             s_t = gates(p_t, q_t, s_{t-1})              both
-    directions
+    encoder    q_t = B s_{t-1} + b'             s_t = gates(p_t, q_t, s_{t-1}), both directions
     decoder    [q_t; u_t] = [B; W] s_{t-1} + b'     s_t = gates(p_t, C c_{t-1}, q_t, s_{t-1})
                c_t = read(u_{t+1})
 
@@ -74,26 +73,22 @@ def encode(
     dropout: float,
     training: bool,
 ) -> tuple[Float[Tensor, "batch source hidden"], list[Float[Tensor, "batch hidden"]]] | None:
-    """Return the states of the top layer, zeros after the end of a row, and the final state of each
-    layer.
+    """Return the states of the top layer, zeros after the end of a row, and all final states.
 
     layers: one or two directions each; the second runs backward. dropout: on the items between
     layers. None if there is no faster form than to run step by step.
     """
-    implementation = native(
-        "gru_encode", lengths, items, *(x for layer in layers for part in layer for x in part)
-    )
+    weights = [weight for layer in layers for direction in layer for weight in direction]
+    implementation = native("gru_encode", lengths, items, *weights)
     if implementation is None:
         return None
     items, finals = items.transpose(0, 1).contiguous(), []
     for number, directions in enumerate(layers):
         if number:
             items = nn.functional.dropout(items, dropout, training)
-        of_item, item_biases, of_state, state_biases = (
-            list(part) for part in zip(*directions, strict=True)
-        )
+        of_item, item_biases, of_state, state_biases = zip(*directions, strict=True)
         projected = linear(items, torch.cat(of_item), torch.cat(item_biases))
-        items, ends = implementation.run(projected, lengths, of_state, state_biases)
+        items, ends = implementation.run(projected, lengths, list(of_state), list(state_biases))
         finals.append(ends.transpose(0, 1).flatten(1))
     return items.transpose(0, 1), finals
 

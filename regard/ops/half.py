@@ -1,10 +1,8 @@
-"""The softmax of scores of half-precision queries and keys, with scores in float32 and weights in
-half precision.
+"""The softmax of scores of half-precision queries and keys, with scores in float32.
 
     S = scale Q K^T + mask           float32
     P = softmax(S)                   computed in float32, rounded for the product with the values
-    dS = P (dP - sum P dP)           computed in float32, rounded for the products with queries and
-    keys
+    dS = P (dP - sum P dP)           computed in float32, rounded for the products with Q and K
 
 torch's half-precision products on a CPU return half precision. A second product recovers the
 rounding error of the first, because oneDNN adds to the output in float32 and rounds once: S = high
@@ -42,8 +40,7 @@ def supports_half_softmax() -> bool:
 
 
 def half_softmax(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float) -> Tensor:
-    """Return softmax(scale query keys + additive_mask) in the dtype of the queries, with scores in
-    float32.
+    """Return softmax(scale query keys + additive_mask) in the dtype of the queries.
 
     Shapes: query (rows, query, dim), keys (rows, dim, key), additive_mask (rows or 1, query, key)
             of float32.
@@ -92,9 +89,8 @@ class _HalfSoftmax(torch.autograd.Function):
 def _scores(query: Tensor, keys: Tensor, scale: float) -> Tensor:
     """Return scale query keys in float32, by two products."""
     high = torch.baddbmm(query.new_empty(1), query, keys, beta=0, alpha=scale)
-    low = torch.baddbmm(
-        high, query, keys, alpha=-scale
-    )  # high - scale query keys: the rounding error of high
+    # The rounding error of high: high - scale query keys.
+    low = torch.baddbmm(high, query, keys, alpha=-scale)
     return high.float().sub_(low)
 
 

@@ -1,18 +1,18 @@
 """Output layer and cross-entropy, fused and chunked: the logits of all tokens never exist at once.
 
-    z = W h + b        p = softmax(z)        q = (1 - e) onehot(target) + e / V          (e: label
-    smoothing) loss = sum over tokens of  - sum_v q_v log p_v  =  (1 - e) (lse(z) - z_target) + e
-    (lse(z) - mean(z))
+    z    = W h + b        p = softmax(z)        q = (1 - e) onehot(target) + e / V
+    loss = sum over tokens of - sum_v q_v log p_v
+         = sum over tokens of (1 - e) (lse(z) - z_target) + e (lse(z) - mean(z))
 
 The logits (tokens, vocab) are by far the largest tensor of a small model: here they are computed
 for a few hundred tokens at a time, while they fit into the cache. The gradient is computed in the
 same pass, from exp(z - max):
 
-    dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h      s = sum_v exp(z_v
-    - max)
+    dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h
+    s  = sum_v exp(z_v - max)
 
 so that p is not normalized element by element, and q W and q^T h need only row sums and one row per
-token.
+token. e is the label smoothing.
 
 Source: szegedy2016, section 7 (label smoothing).
 """
@@ -48,19 +48,16 @@ def token_loss(
     *,
     smoothing: float = 0.0,
 ) -> TokenLoss:
-    """Return the cross-entropy of softmax(hidden weight^T + bias) with `target`, summed over
-    tokens.
+    """Return the cross-entropy of softmax(hidden weight^T + bias) with `target`, summed.
 
-    Differentiable once, in hidden, weight and bias. Raises ValueError if smoothing is not in [0,
-    1).
+    Differentiable once, in hidden, weight and bias.
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    return TokenLoss(
-        *_ChunkedLoss.apply(hidden, weight, bias, _LossInputs(target, smoothing, dtype))
-    )
+    inputs = _LossInputs(target, smoothing, dtype)
+    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, inputs))
 
 
 class _LossInputs(NamedTuple):
@@ -76,14 +73,11 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs
     ) -> tuple[Tensor, Tensor]:
-        chunked_pass = _Pass(
-            hidden, weight, bias, inputs, needs_gradients=any(ctx.needs_input_grad)
-        )
-        totals = chunked_pass.run()
-        if chunked_pass.gradients is not None:
-            of_hidden, of_weight, of_bias = chunked_pass.gradients.finish(
-                inputs, chunked_pass.mean_row
-            )
+        needs_gradients = any(ctx.needs_input_grad)
+        whole = _Pass(hidden, weight, bias, inputs, needs_gradients=needs_gradients)
+        totals = whole.run()
+        if whole.gradients is not None:
+            of_hidden, of_weight, of_bias = whole.gradients.finish(inputs, whole.mean_row)
             ctx.save_for_backward(of_hidden.to(hidden.dtype), of_weight.to(weight.dtype), of_bias)
         total, nll = totals.unbind()
         ctx.mark_non_differentiable(nll)
@@ -109,15 +103,11 @@ class _Pass:
     ):
         self.hidden, self.table = hidden.to(inputs.dtype), weight.to(inputs.dtype)
         self.bias, self.inputs = bias, inputs
-        self.sum_dtype = (
-            torch.float32 if inputs.dtype in (torch.float16, torch.bfloat16) else inputs.dtype
-        )
-        self.mean_row = weight.mean(0)
-        self.gradients = (
-            _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype)
-            if needs_gradients
-            else None
-        )
+        is_half = inputs.dtype in (torch.float16, torch.bfloat16)
+        self.sum_dtype = torch.float32 if is_half else inputs.dtype
+        self.mean_row, self.gradients = weight.mean(0), None
+        if needs_gradients:
+            self.gradients = _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype)
 
     def run(self) -> Tensor:
         """Return [total, nll] of all tokens."""
@@ -198,7 +188,6 @@ class _Gradients:
             self.weight.sub_(self.source.sum(0, dtype=self.weight.dtype), alpha=share)
         if self.bias is not None:
             counts = torch.bincount(target, minlength=self.bias.shape[0]).to(self.bias.dtype)
-            self.bias.sub_(counts, alpha=confidence).sub_(
-                smoothing * target.shape[0] / self.bias.shape[0]
-            )
+            self.bias.sub_(counts, alpha=confidence)
+            self.bias.sub_(smoothing * target.shape[0] / self.bias.shape[0])
         return self.hidden, self.weight, self.bias

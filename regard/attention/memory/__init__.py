@@ -1,13 +1,13 @@
 """Memories of key-value pairs, and key-value caches for decoding.
 
-| name            | contents                                                       | source           |
-|-----------------|----------------------------------------------------------------|------------------|
-| Memory          | all pairs (k_j, v_j); `extend` appends in place where possible | lectures, A.1    |
-| StaticMemory    | at most `capacity` pairs in slots, for compiled loops          |                  |
-| RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)       | beltagy2020      |
-| SlidingMemory   | the last pairs, in tensors that grow and are cut               | beltagy2020      |
-| QuantizedMemory | all pairs in int8: x = scale q, scale = max |x| / 127          | dettmers2022     |
-| LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)                | katharopoulos    |
+| name            | contents                                                    | source           |
+|-----------------|-------------------------------------------------------------|------------------|
+| Memory          | all pairs (k_j, v_j); `extend` appends in place if possible | lectures, A.1    |
+| StaticMemory    | at most `capacity` pairs in slots, for compiled loops       |                  |
+| RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)    | beltagy2020      |
+| SlidingMemory   | the last pairs, in tensors that grow and are cut            | beltagy2020      |
+| QuantizedMemory | all pairs in int8: x = scale q, scale = max |x| / 127       | dettmers2022     |
+| LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)             | katharopoulos2020|
 """
 
 from regard.attention.memory.base import KernelCache, KeyValueCache

@@ -67,9 +67,7 @@ class PositionalEncoding(nn.Module):
     ) -> Float[Tensor, "... time dim"]:
         """Return queries or keys at positions start, start + 1, ... with their positions encoded.
 
-        Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`). Keys
-        are changed before they are added to a key-value cache, which thereby may discard, overwrite
-        or round them.
+        Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`).
         """
         return vectors
 
@@ -81,14 +79,10 @@ class PositionalEncoding(nn.Module):
         """Return the matrix P of positions start .. start + length - 1, one row for each.
 
         Of an encoding that is added: the vectors that `add` adds. Of one that rotates: cosine and
-        sine of the angle of each pair, alternating.
-        Raises: ValueError if the encoding has no such matrix: it has no effect, or is a bias of the
-                scores.
+        sine of the angle of each pair, alternating. Others have none: ValueError.
         """
         raise ValueError(
-            f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}; "
-            f"of a bias use "
-            "positions.bias(two_sided=...).picture(num_queries, num_keys)"
+            f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}"
         )
 
     def picture(self, length: int, *, start: int = 0, title: str | None = None) -> Picture:
@@ -156,11 +150,7 @@ class AlibiPositions(PositionalEncoding):
 
 
 class RelativePositions(PositionalEncoding):
-    """T5's relative positions: a bias of the scores, learned per head and distance, shared by a
-    stack. (raffel2020)
-
-    buckets, max_distance: those of `regard.attention.biases.RelativeBias`.
-    """
+    """T5's relative positions: `regard.attention.biases.RelativeBias`. (raffel2020)"""
 
     def __init__(self, num_heads: int, *, buckets: int = 32, max_distance: int = 128):
         super().__init__()

@@ -19,11 +19,7 @@ _SCALE = 0.5
 
 
 class GridPositions(PositionalEncoding):
-    """Positional encoding of the cells of a grid and of the end symbol, for the decoder inputs of a
-    TokenWriter.
-
-    Raises: ValueError if the items extend beyond the end symbol.
-    """
+    """Positional encoding of the cells of a grid and of the end symbol, for a TokenWriter."""
 
     def __init__(self, grid: tuple[int, int], dim: int):
         super().__init__()
@@ -43,9 +39,7 @@ class GridPositions(PositionalEncoding):
     ) -> Float[Tensor, "batch time dim"]:
         end = start + items.shape[1]
         if end > self.max_length:
-            raise ValueError(
-                f"position must be at most {self.max_length}, one more than the cells, got {end}"
-            )
+            raise ValueError(f"position must be at most {self.max_length}, got {end}")
         return items + self.vectors()[start:end]
 
     def extra_repr(self) -> str:

@@ -41,10 +41,7 @@ class Learned(PositionalEncoding):
     ) -> Float[Tensor, "batch time dim"]:
         end = start + items.shape[1]
         if end > self.max_length:
-            raise ValueError(
-                f"position must be at most {self.max_length}, the number of learned positions, got "
-                f"{end}"
-            )
+            raise ValueError(f"at most {self.max_length} positions were learned, got {end}")
         return items + self.weight[start:end]
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:

@@ -39,8 +39,7 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Angles of slow pairs divided by `factor`, those of fast pairs kept, with a linear transition.
-    (dubey2024)
+    """Angles of slow pairs divided by `factor`, those of fast pairs kept. (dubey2024)
 
     turns = original_max_length rate / 2 pi
     kept  = clamp((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
@@ -63,9 +62,8 @@ class Llama3Scaling:
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
         """Return the scaled rates."""
         turns = self.original_max_length * rates / (2 * math.pi)
-        kept = (
-            (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        ).clamp(0, 1)
+        width = self.high_freq_factor - self.low_freq_factor
+        kept = ((turns - self.low_freq_factor) / width).clamp(0, 1)
         return rates * (kept + (1 - kept) / self.factor)
 
 
@@ -84,8 +82,7 @@ class Rotary(PositionalEncoding):
     base: the angle of pair j is base^(-2j/dim) per position. scaling: changes these angles.
     interleaved: pairs are numbers 2j and 2j + 1 (su2024, GPT-J), or j and j + dim/2 (Llama,
     GPT-NeoX), which is the same up to the order of the numbers.
-    Nothing is learned or saved. Raises: ValueError if dim is not even and positive, base is not
-    above 1, or the vectors have fewer numbers.
+    Nothing is learned or saved.
     """
 
     def __init__(
@@ -101,11 +98,6 @@ class Rotary(PositionalEncoding):
             raise ValueError(f"dim of Rotary must be even and at least 2, got {dim}")
         if not 1 < base < math.inf:
             raise ValueError(f"base of Rotary must be above 1 and finite, got {base}")
-        if not isinstance(scaling, LinearScaling | Llama3Scaling | None):
-            raise TypeError(
-                f"scaling of Rotary must be a LinearScaling, a Llama3Scaling or None, got "
-                f"{scaling!r}"
-            )
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None
@@ -139,18 +131,15 @@ class Rotary(PositionalEncoding):
         rotated = vectors[..., : self.dim]
         if self.interleaved:
             first, second = rotated[..., 0::2], rotated[..., 1::2]
-            rotated = torch.stack(
-                (first * cos - second * sin, second * cos + first * sin), -1
-            ).flatten(-2)
+            parts = first * cos - second * sin, second * cos + first * sin
+            rotated = torch.stack(parts, -1).flatten(-2)
         else:
             first, second = rotated.chunk(2, -1)
             rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
         rotated = rotated.to(vectors.dtype)
-        return (
-            rotated
-            if vectors.shape[-1] == self.dim
-            else torch.cat((rotated, vectors[..., self.dim :]), -1)
-        )
+        if vectors.shape[-1] == self.dim:
+            return rotated
+        return torch.cat((rotated, vectors[..., self.dim :]), -1)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
         angles = self._products(torch.arange(start, start + length))
@@ -161,7 +150,8 @@ class Rotary(PositionalEncoding):
 
     def extra_repr(self) -> str:
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return f"{self.dim}, base={self.base}{scaling}{', interleaved=True' if self.interleaved else ''}"
+        order = ", interleaved=True" if self.interleaved else ""
+        return f"{self.dim}, base={self.base}{scaling}{order}"
 
     def _angles(self, vectors: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (time, pair) of the angles, computed in float64."""

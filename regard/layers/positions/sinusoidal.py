@@ -51,10 +51,6 @@ class Sinusoidal(PositionalEncoding):
         return str(self.dim)
 
     def form(self) -> SinusoidsForm:
-        """Return the form of this module (regard.layers.forms).
-
-        Raises: NoFormError if the table was changed.
-        """
         expected = sinusoids(0, len(self._table), self.dim)
         if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
             raise NoFormError(self, "has a table that differs from its sines and cosines")

@@ -1,8 +1,7 @@
 """Recurrent cells: the next state of a layer from its input, a context vector and its previous
 state.
 
-    rnn     s' = tanh(A x + C c + B s + b)                     in the lectures s_j = tanh(A' [x; s;
-    c] + b)
+    rnn     s' = tanh(A x + C c + B s + b)
     gru     r, z = sigmoid(A x + C c + B s + b)                two gates
             n    = tanh(A x + C c + b + r * (B s + b'))        candidate
             s'   = (1 - z) * n + z * s
@@ -40,9 +39,8 @@ class Cell(nn.Module, ABC):
     """One step of a recurrent layer: from the previous state to the next.
 
     Parameters: input_weight A (gates * hidden, input_dim), context_weight C (gates * hidden,
-    context_dim) or None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b (gates
-    * hidden). Raises: ValueError if a size is too small, or if a context is missing, or given to a
-      cell without one.
+    context_dim) or None if context_dim is 0, state_weight B (gates * hidden, hidden), bias b
+    (gates * hidden).
     """
 
     gates: ClassVar[int]
@@ -54,9 +52,8 @@ class Cell(nn.Module, ABC):
         super().__init__()
         if min(input_dim, hidden) < 1 or context_dim < 0:
             raise ValueError(
-                f"input_dim and hidden of {type(self).__name__} must be at least 1, context_dim at "
-                f"least 0, "
-                f"got {input_dim}, {hidden} and {context_dim}"
+                f"input_dim and hidden must be at least 1, context_dim at least 0, got "
+                f"{input_dim}, {hidden} and {context_dim}"
             )
         rows = self.gates * hidden
         inputs = xavier_gates_(torch.empty(rows, input_dim + context_dim), self.gates)
@@ -100,10 +97,7 @@ class Cell(nn.Module, ABC):
         if context is None and weight is None:
             return projected
         if context is None or weight is None:
-            size = None if context is None else tuple(context.shape)
-            raise ValueError(
-                f"context must {'not ' if weight is None else ''}be given for {self}, got {size}"
-            )
+            raise ValueError(f"context must {'not ' if weight is None else ''}be given for {self}")
         return torch.addmm(projected, context, weight.t())
 
 
@@ -121,11 +115,8 @@ class RNNCell(Cell):
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
         (before,) = state
-        return (
-            torch.tanh(
-                torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
-            ),
-        )
+        inputs = self._inputs(projected, context)
+        return (torch.tanh(torch.addmm(inputs, before, self.state_weight.t())),)
 
 
 @final

@@ -40,10 +40,8 @@ class EncodedSource(NamedTuple):
 class RecurrentEncoder(nn.Module):
     """Layers of rnn (tanh), gru or lstm over rows of items (batch, source, input_dim).
 
-    hidden: size of a state, both directions together. dropout: on the items between layers, in
-    training.
-    Raises: ValueError if cell is unknown, directions is not 1 or 2, or hidden is not divisible by
-            directions.
+    hidden:  size of a state, both directions together.
+    dropout: on the items between layers, in training.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, source: Padded) -> EncodedSource:
         """Return the states at all items and the final states of all layers."""
-        encoded = self._at_once(source)
+        encoded = self._fused_forward(source)
         if encoded is not None:
             return encoded
         # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in
@@ -87,37 +85,30 @@ class RecurrentEncoder(nn.Module):
         states, _ = pad_packed_sequence(
             packed_states, batch_first=True, total_length=source.items.shape[1]
         )
-        parts = [
-            self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))
-        ]
-        empty = (source.lengths < 1).unsqueeze(-1)
-        parts = [part.masked_fill(empty, 0.0) for part in parts]
-        return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
+        empty, parts = (source.lengths < 1).unsqueeze(-1), []
+        for part in ends if isinstance(ends, tuple) else (ends,):
+            parts.append(self._merge_directions(part).masked_fill(empty, 0.0).unbind(0))
+        return EncodedSource(states, tuple(zip(*parts, strict=True)))
 
-    def _at_once(self, source: Padded) -> EncodedSource | None:
+    def _fused_forward(self, source: Padded) -> EncodedSource | None:
         """Return what `forward` does by one fused operation; None if it does not apply."""
         rnn = self.rnn
         if type(rnn) is not nn.GRU or not has_no_hooks(rnn):
             return None
         names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-        ends = [
-            f"_l{layer}{end}"
-            for layer in range(self.layers)
-            for end in ("", "_reverse")[: self.directions]
-        ]
-        weights = [DirectionWeights(*(getattr(rnn, name + end) for name in names)) for end in ends]
-        layers = [
-            weights[first : first + self.directions]
-            for first in range(0, len(weights), self.directions)
-        ]
+        layers = []
+        for layer in range(self.layers):
+            directions = []
+            for end in ("", "_reverse")[: self.directions]:
+                weights = [getattr(rnn, f"{name}_l{layer}{end}") for name in names]
+                directions.append(DirectionWeights(*weights))
+            layers.append(directions)
         encoded = encode(
             source.items, source.lengths, layers, dropout=rnn.dropout, training=self.training
         )
-        return (
-            None
-            if encoded is None
-            else EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
-        )
+        if encoded is None:
+            return None
+        return EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
 
     def _merge_directions(self, ends: Tensor) -> Tensor:
         """Merge the directions of final states: (layers, batch, hidden)."""

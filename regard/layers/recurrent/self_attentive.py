@@ -1,13 +1,12 @@
-"""Self-attentive recurrent cells, which read all their past states: RNN with self-attention and
-LSTM-Network.
+"""Self-attentive recurrent cells, which read all their past states.
 
     rnn     h_t  = tanh(A x_t + C s + B c_{t-1} + b)                    c_0 = 0
             a_ti = align(h_i, h_t)                                      i = 1 .. t
             c_t  = sum_i softmax_i(a_t)_i h_i
 
-    gru     r, z = sigmoid(A x_t + C s + B c_{t-1} + b)      n = tanh(A x_t + C s + b + r * (B
-            c_{t-1} + b')) h_t  = (1 - z) * n + z * c_{t-1}                 a_ti and c_t as those of
-            the rnn
+    gru     r, z = sigmoid(A x_t + C s + B c_{t-1} + b)
+            n    = tanh(A x_t + C s + b + r * (B c_{t-1} + b'))
+            h_t  = (1 - z) * n + z * c_{t-1}                a_ti and c_t as those of the rnn
 
     lstm    a_ti = align(h_i, [x_t; h~_{t-1}])                          i = 1 .. t-1
             h~_t = sum_i softmax_i(a_t)_i h_i       c~_t = sum_i softmax_i(a_t)_i c_i
@@ -20,8 +19,7 @@ plain rnn, gru and lstm. s is the context that a decoder reads from its source (
 align(h, q) is one of
 
     additive    v . tanh(W_k h + W_q q)
-    concat      v . tanh(W [h; q])          option 1 of the lectures; additive with W = [W_k W_q]
-    initialized as one
+    concat      v . tanh(W [h; q])          option 1 of the lectures; W = [W_k W_q]
     general     <W_k h, W_q q>              option 2 of the lectures
     scaled-dot  <W_k h, W_q q> / sqrt(size)
     dot         <h, q>                      lstm: <h, W_q q>, as its query is no state
@@ -61,6 +59,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from regard.attention.axes import check_integer
 from regard.attention.biases import RelativeBias
 from regard.attention.choices import Choice
 from regard.attention.memory import KeyValueCache, Memory, keep_last
@@ -103,17 +102,15 @@ class Past(NamedTuple):
 
 
 class SelfAttentiveCell(nn.Module):
-    """One step of a self-attentive layer with cell "rnn", "gru" or "lstm" and an alignment,
-    `score`; formulas above.
+    """One step of a self-attentive layer with a cell and an alignment, `score`; formulas above.
 
     size: that of mapped states and queries; with score dot it must be hidden.
     Parameters: those of the plain cell; key_weight W_k (size, hidden); query_weight W_q (size,
     hidden) of an rnn or gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden)
     of an lstm that feeds back, else None; read.score.v (size), if the score is additive or concat;
     read.bias.table b (32), if recency is learned. With score dot, key_weight is None, and so is
-    query_weight of an rnn or gru. choice: returns the choice of the read, given its score; softmax
-    if not given. Raises: ValueError if cell, score or recency is unknown, a size is below 1, or
-                          size is not hidden with score dot.
+    query_weight of an rnn or gru.
+    choice: returns the choice of the read, given its score; softmax if not given.
     """
 
     def __init__(
@@ -132,14 +129,14 @@ class SelfAttentiveCell(nn.Module):
         role: Role | None = None,
     ):
         super().__init__()
-        if cell not in CELLS:
-            raise ValueError(f"cell must be one of {', '.join(CELLS)}, got {cell!r}")
-        if score not in _SCORES:
-            raise ValueError(f"score must be one of {', '.join(_SCORES)}, got {score!r}")
-        if recency not in _RECENCIES:
-            raise ValueError(f"recency must be one of {', '.join(_RECENCIES)}, got {recency!r}")
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}")
+        for name, value, known in (
+            ("cell", cell, CELLS),
+            ("score", score, _SCORES),
+            ("recency", recency, _RECENCIES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_integer("size", size, 1)
         if score == "dot" and size != hidden:
             raise ValueError(
                 f"size must be hidden={hidden} with score dot, which maps no states, got {size}"
@@ -183,9 +180,8 @@ class SelfAttentiveCell(nn.Module):
         if not self.reads_first:
             state = self.cell(projected, (past.read,), context=context)
             memory = self._extend_memory(past.memory, state)
-            return Past(
-                state[0], self._read_past(_map(state[0], self.query_weight), memory), memory
-            )
+            read = self._read_past(_map(state[0], self.query_weight), memory)
+            return Past(state[0], read, memory)
         gates, query = projected.split((projected.shape[-1] - self.size, self.size), -1)
         read = past.read
         if past.memory is not None:

@@ -1,8 +1,6 @@
-"""Self-attentive encoder: the source from its start, or from both ends, by cells that read all
-their past states.
+"""Self-attentive encoder: the source from one or both ends, by cells that read their past states.
 
-    forward     h_i = cell(x_i; h_1 .. h_{i-1})         i = 1 .. n          every state reads those
-    before it
+    forward     h_i = cell(x_i; h_1 .. h_{i-1})         i = 1 .. n
     backward    g_i = cell(x_i; g_n .. g_{i+1})         i = n .. 1          with separate weights
     states      [h_i; g_i]                              the next layer's items
     final       [h_n; g_1]                              both depend on the whole source
@@ -64,21 +62,20 @@ class SelfAttentiveEncoder(nn.Module):
         """Return the states at all items and the final states of all layers."""
         lengths = source.lengths.to(source.items.device)
         reversal, items = _reversal_index(source.items, lengths), source.items
-        absent = (torch.arange(items.shape[1], device=items.device) >= lengths[:, None]).unsqueeze(
-            -1
-        )
+        absent = torch.arange(items.shape[1], device=items.device) >= lengths[:, None]
         finals = []
         for layer, cell in enumerate(self.forward_cells):
             items = self.dropout(items) if layer else items
             runs = [cast("SelfAttentiveCell", cell).run(items)]
             ends = [_final_states(runs[0], lengths)]
             if len(self.backward_cells):
-                backward = cast("SelfAttentiveCell", self.backward_cells[layer]).run(
-                    _reverse(items, reversal)
-                )
+                backward_cell = cast("SelfAttentiveCell", self.backward_cells[layer])
+                backward = backward_cell.run(_reverse(items, reversal))
                 ends.append(_final_states(backward, lengths))
                 runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
-            items = torch.cat([states for states, *_ in runs], -1).masked_fill(absent, 0.0)
+            items = torch.cat([states for states, *_ in runs], -1).masked_fill(
+                absent.unsqueeze(-1), 0.0
+            )
             finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
         return EncodedSource(items, tuple(finals))
 

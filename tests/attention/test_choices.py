@@ -221,8 +221,3 @@ def test_best_keys_rank_nan_first():
         index = best_keys(invalid, k)
         assert index.max() < 600
         assert invalid.gather(-1, index).isnan().any(-1).all()
-
-
-def test_infinite_beta_names_the_hard_choice() -> None:
-    with pytest.raises(ValueError, match=r": Hard\(\)$"):
-        Soft(float("inf"))

@@ -272,7 +272,7 @@ def test_invalid_arguments_are_refused():
     with (
         pytest.raises(
             ValueError,
-            match=r"must contain a Hard\(gradient='reinforce'\), got Sequential without one",
+            match=r"must contain a Hard\(gradient='reinforce'\), got none",
         ),
         reinforce(nn.Sequential(Hard(), Soft())),
     ):

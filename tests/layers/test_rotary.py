@@ -255,11 +255,3 @@ def test_only_rotating_positions_are_accepted_by_attention():
 def test_sizes_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.usefixtures("no_shape_checks")
-def test_scaling_is_not_given_by_name():
-    with pytest.raises(
-        TypeError, match=r"scaling of Rotary must be a LinearScaling, .* got 'linear'"
-    ):
-        Rotary(8, scaling="linear")

@@ -84,6 +84,7 @@ class Hard(KeySelection):
         weight = torch.ones_like(index, dtype=dtype)
         if allowed is not None:  # zero for fully masked rows
             weight = weight * allowed.any(-1, keepdim=True)
+        weight = weight.masked_fill(masked_scores.gather(-1, index).isnan(), float("nan"))
         soft_weights = None
         if self.gradient != "reinforce" and _may_need_gradient(scores):
             soft_weights = self.soft.weights(scores, allowed).to(dtype)
@@ -120,6 +121,7 @@ class Hard(KeySelection):
         index = (total <= threshold).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
         # Fully masked rows have probability zero everywhere.
         weight = (total[..., -1:] != 0).to(scores.dtype)
+        weight = weight.masked_fill(total[..., -1:].isnan(), float("nan"))
         if not torch.is_grad_enabled():
             return SelectedKeys(index, weight)
         soft = self.soft.scale_scores(scores.to(wide))

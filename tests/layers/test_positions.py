@@ -34,9 +34,7 @@ def test_positions_from_a_start_are_those_of_the_whole(positions):
 
 
 def test_learned_raises_for_a_position_past_the_last():
-    with pytest.raises(
-        ValueError, match="at most 5 positions were learned, got 6"
-    ):
+    with pytest.raises(ValueError, match="at most 5 positions were learned, got 6"):
         Learned(5, 3)(torch.zeros(1, 2, 3), 4)
 
 

@@ -178,7 +178,7 @@ def check_run_folder(folder: Path, run: Run) -> None:
 
 def find_unfinished_step(folder: Path) -> int | None:
     """Return the step of the last checkpoint of a run; None if it is finished."""
-    steps = [int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*/state.json")]
+    steps = [int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*[0-9]/state.json")]
     return None if (folder / _REPORT).exists() else max(steps, default=None)
 
 
@@ -253,7 +253,7 @@ def _find_run(folder: Path, run: Run) -> Run | None:
 
 def _has_checkpoint(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first."""
-    patterns = ("checkpoints/step-*/state.json", "*/checkpoints/step-*/state.json")
+    patterns = ("checkpoints/step-*[0-9]/state.json", "*/checkpoints/step-*[0-9]/state.json")
     return any(any(folder.glob(pattern)) for pattern in patterns)
 
 

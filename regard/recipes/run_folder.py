@@ -178,7 +178,9 @@ def check_run_folder(folder: Path, run: Run) -> None:
 
 def find_unfinished_step(folder: Path) -> int | None:
     """Return the step of the last checkpoint of a run; None if it is finished."""
-    steps = [int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*[0-9]/state.json")]
+    steps = [
+        int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*[0-9]/state.json")
+    ]
     return None if (folder / _REPORT).exists() else max(steps, default=None)
 
 

@@ -18,6 +18,7 @@ from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.run_folder import (
     FORMAT_VERSION,
     find_source,
+    find_unfinished_step,
     open_run_folder,
     read_init,
     read_run,
@@ -221,6 +222,14 @@ def test_read_run_reports_a_missing_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=r"is not a run folder: it has no run\.json"):
             read_run(folder)
+
+
+def test_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
+    claim(tmp_path, make_run())
+    (tmp_path / "checkpoints" / "step-00000001.new").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-00000001.new" / "state.json").touch()
+    assert find_unfinished_step(tmp_path) is None
+    assert claim(tmp_path, make_run(train={"lr": 0.5})) is False
 
 
 def test_hidden_files_are_ignored(tmp_path: Path) -> None:

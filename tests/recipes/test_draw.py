@@ -269,30 +269,6 @@ def test_a_run_killed_in_its_first_stage_resumes_to_the_same_autoencoder(run, tm
         assert (folder / name).read_bytes() == (run / name).read_bytes()
 
 
-def test_damaged_stages_are_named(run, tmp_path, capsys):
-    for name, content, message in [
-        ("autoencoder.json", "{", "autoencoder.json: damaged"),
-        (
-            "autoencoder.json",
-            json.dumps({"version": 1}),
-            "must hold the shape of the canvases",
-        ),
-        (
-            "classifier.json",
-            json.dumps({"version": 1}),
-            "must hold the shape of the images and their classes",
-        ),
-        ("classifier.json", None, "no such file"),
-    ]:
-        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        shutil.copytree(run, folder)
-        (folder / name).unlink()
-        if content is not None:
-            (folder / name).write_text(content, encoding="utf-8")
-        assert main(["predict", str(folder), "a three", "--out", str(tmp_path / "never.png")]) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_own_captions_are_learned_without_classes(tmp_path, capsys):
     rows = []
     for number in range(24):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter
 from tests.recipes.capture_checks import check_capture
@@ -46,27 +45,7 @@ def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_
     assert sample_maps.sample.axes["source"].labels == ("it", "was", "awful")
 
 
-def test_missing_log_count_ratios_are_named(files):
-    folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --naive-bayes words")
-    (folder / "naive_bayes.npz").unlink()
-    with pytest.raises(UserError, match=r"naive_bayes.npz is missing"):
-        load(folder)
-
-
 def test_no_log_count_ratios_by_default(files):
     folder = run(files, "default", "--train.steps 1 --train.validate-every 1")
     assert not (folder / "naive_bayes.npz").exists()
     assert not isinstance(load(folder).model.writer, NaiveBayesWriter)
-
-
-def test_log_count_ratios_of_other_targets_are_refused(files, capsys):
-    data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
-    assert (
-        main(
-            f"train reviews --run {files / 'labels'} {data} --data.target labels --naive-bayes "
-            f"words".split()
-        )
-        == 2
-    )
-    assert "naive-bayes must be none for --data.target labels, got words" in capsys.readouterr().err
-    assert not (files / "labels").exists()

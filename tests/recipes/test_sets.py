@@ -225,28 +225,6 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     assert "has no category 'green'" in capsys.readouterr().err
 
 
-def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(
-    boxes, capsys, tmp_path
-):
-    with Image.open(boxes / "test" / "0.png") as image:
-        image.save(tmp_path / "a.png")
-    images = [{"id": i, "file_name": f"{name}.png"} for i, name in enumerate("ab")]
-    categories = [{"id": 5, "name": "red"}, {"id": 9, "name": "green"}]
-    (tmp_path / "test.json").write_text(
-        json.dumps({"images": images, "categories": categories, "annotations": []})
-    )
-    command = ["predict", str(boxes / "run"), str(tmp_path / "test.json"), "--json"]
-    assert main(command) == 2
-    assert "With --on-bad skip, such" in capsys.readouterr().err
-    assert main(["look", *command[1:3], "--out", str(tmp_path / "a.html")]) == 2
-    assert "on-bad" not in capsys.readouterr().err  # which look does not have
-    assert main([*command, "--on-bad", "skip"]) == 0
-    out, err = capsys.readouterr()
-    (line,) = out.splitlines()
-    assert json.loads(line)["file"].endswith("a.png")
-    assert "skipped 1" in err
-
-
 def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):
     with Image.open(boxes / "test" / "1.png") as image:
         image.resize((128, 96), Image.Resampling.NEAREST).save(tmp_path / "large.png")
@@ -290,12 +268,6 @@ def test_more_boxes_than_queries_are_refused(boxes, capsys):
     )
     assert main([*arguments.split(), "--data.width", "32", "--data.height", "24"]) == 2
     assert "1.png has 2 boxes, but the model detects at most 1" in capsys.readouterr().err
-
-
-def test_input_that_is_not_an_image_is_named(boxes, capsys, tmp_path):
-    (tmp_path / "no.png").write_text("no", encoding="utf-8")
-    assert main(["predict", str(boxes / "run"), str(tmp_path / "no.png")]) == 2
-    assert "no.png: not an image of" in capsys.readouterr().err
 
 
 def test_boxes_name_the_queries_that_predicted_them(boxes):

@@ -305,11 +305,6 @@ def test_synthetic_reviews_have_every_target(target, tmp_path):
     )
 
 
-def test_separator_is_one_character():
-    with pytest.raises(UserError, match="`separator` must be one character"):
-        LabeledConfig(separator="")
-
-
 @pytest.mark.parametrize("kind", [LabeledConfig, ImagesConfig])
 def test_balanced_classes_have_equal_weight_in_the_loss(kind: type[Any], tmp_path: Path) -> None:
     data = kind(class_weights="balanced")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -36,23 +36,6 @@ ROWS = 16
 _LABELS = "labels.json"
 
 
-class DetectionBatches(Protocol):
-    """Batches of annotated images or clouds."""
-
-    @property
-    def data(self) -> AnnotatedDataset[Any]:
-        """Images or clouds of the batches."""
-        ...
-
-    def plan(self, epoch: int) -> Any:
-        """Return the indices of the examples of each batch."""
-        ...
-
-    def collate(self, epoch: int, indices: Sequence[int]) -> Any:
-        """Return the tensors of the given examples."""
-        ...
-
-
 class DetectionRecipe(Recipe[ConfigT]):
     """Recipe that detects labeled boxes. A row is an array, and the frame that relates its regions
     to boxes."""
@@ -80,13 +63,7 @@ class DetectionRecipe(Recipe[ConfigT]):
 
     @abstractmethod
     def make_batches(
-        self,
-        data: AnnotatedDataset[Any],
-        labels: Labels,
-        *,
-        rows: int = ROWS,
-        is_fixed: bool = True,
-        augment: bool = False,
+        self, data: Any, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
     ) -> Any:
         """Return batches of the data, in its order unless they are for training."""
 
@@ -131,7 +108,7 @@ class DetectionRecipe(Recipe[ConfigT]):
             raise UserError(
                 f"{fullest.where}: {fullest.file} has {size}: raise --model.num-queries"
             )
-        return replace(dataset, targets=self.make_batches(data, self.labels))
+        return replace(dataset, targets=self.make_batches(data))
 
     def fit(self, train: Dataset[AnnotatedDataset[Any]]) -> dict[str, Any]:
         if not train.data.labels.names:
@@ -143,13 +120,8 @@ class DetectionRecipe(Recipe[ConfigT]):
 
     def batches(self) -> Any:
         config = self.settings
-        return self.make_batches(
-            self.encode(self.train).data,
-            self.labels,
-            rows=config.batch,
-            is_fixed=False,
-            augment=config.augment,
-        )
+        data = self.encode(self.train).data
+        return self.make_batches(data, rows=config.batch, is_fixed=False, augment=config.augment)
 
     # Answers
 
@@ -166,7 +138,7 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return the detections of all queries, by decreasing score, as boxes of the images or
         clouds."""
 
-    def detect_all(self, inference: ActiveModel, batches: DetectionBatches) -> list[Detections]:
+    def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
         """Return the detections in all examples."""
         detections: list[Detections] = []
         for rows in track(batches.plan(0), self.noun, len(batches.data)):

@@ -85,8 +85,9 @@ class Entry:
             if given is None:
                 continue
             value = to_plain(given) if is_dataclass(given) else given
-            if name in (*self.answers, *self.scores) and isinstance(value, Mapping):
-                changes.setdefault(name, {}).update(value)
+            if name not in allowed and name in (*self.answers, *self.scores):
+                is_group = isinstance(value, Mapping)
+                changes[name] = changes.get(name, {}) | value if is_group else value
                 continue
             if name not in allowed:
                 expected = ", ".join(allowed) or "none"

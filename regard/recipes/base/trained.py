@@ -218,9 +218,11 @@ class TrainedRun:
         Raises: UserError if an input is empty or cannot be read, if the model has no attention, or
                 if gradients are asked for and answers have no probability or all of them are empty.
         """
-        _check_inputs(inputs)
         recipe = self.recipe.change(options)
         examples = self._prepare(recipe, inputs, 1, names)
+        empty = [example.name for example in examples if not example.rows]
+        if empty or not examples:
+            raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
         try:
             with record(self, vectors=vectors) as capture:
                 self._forward(recipe, examples, recipe.follow)
@@ -244,11 +246,7 @@ class TrainedRun:
         self.recipe.plot_answer(self._active, row, Path(out), overwrite=overwrite)
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image
-        file.
-
-        Raises: UserError if the run is another one.
-        """
+        """Plot the manifold of an autoencoder of two numbers, its data and its energy."""
         self.recipe.plot_manifold(self._active, Path(out), overwrite=overwrite)
 
     def outline(self) -> Outline:
@@ -256,23 +254,15 @@ class TrainedRun:
         return outline(self._model)
 
     def plot_model(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the model as encoder, predictor and decoder to an image file
-        (regard.look.figures.model)."""
-        plot = importlib.import_module(
-            "regard.look.figures.model"
-        ).plot_outline  # imports matplotlib
-        title = "; ".join(
-            filter(None, (f"{self.run.recipe}: {self.folder}", self.recipe.describe()))
-        )
-        plot(self.outline(), Path(out), title=title, overwrite=overwrite)
+        """Plot the model as encoder, predictor and decoder to an image file."""
+        figures = importlib.import_module("regard.look.figures.model")  # imports matplotlib
+        title = f"{self.run.recipe}: {self.folder}; {self.recipe.describe()}"
+        figures.plot_outline(self.outline(), Path(out), title=title, overwrite=overwrite)
 
     def plot_positions(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot the positional encodings of the model to an image file
-        (regard.look.figures.positions)."""
-        plot = importlib.import_module(
-            "regard.look.figures.positions"
-        ).plot_positions  # imports matplotlib
-        plot(self._model, Path(out), overwrite=overwrite)
+        """Plot the positional encodings of the model to an image file."""
+        figures = importlib.import_module("regard.look.figures.positions")  # imports matplotlib
+        figures.plot_positions(self._model, Path(out), overwrite=overwrite)
 
     def _read_test(self, recipe: Recipe[Any]) -> Dataset[Any]:
         """Return the encoded test data of a recipe; that of the run is read once."""
@@ -445,58 +435,29 @@ def _format_reference(reference: Any) -> str:
 
 
 def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
-    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them. Bytes are
-    decoded as UTF-8.
-
-    Raises: UserError naming the input if it is neither, or not Unicode.
-    """
+    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"input {number} is not UTF-8: {error}") from error
-    texts = value if reads_tokens and isinstance(value, list | tuple) else [value]
-    wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
-    if wrong:
+    is_list = reads_tokens and isinstance(value, list | tuple)
+    if not all(isinstance(text, str) for text in (value if is_list else [value])):
         expected = "a text or a list of tokens" if reads_tokens else "a text"
-        found = wrong[0] if texts == [value] else f"{type(value).__name__} with {wrong[0]}"
-        raise UserError(f"input {number} must be {expected}, got {found}")
-    try:
-        "".join(texts).encode()  # lone surrogates result from wrongly decoded bytes
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"input {number} is not valid Unicode: {str(value)[:60]!r} ({error.reason})"
-        ) from error
+        raise UserError(f"input {number} must be {expected}, got {type(value).__name__}")
     return value
 
 
 def _gives_n_best(options: Mapping[str, Any]) -> bool:
     """Return True if n_best is given by itself or in a dictionary, or is above 1 in a dataclass."""
-    return options.get("n_best") is not None or any(
-        "n_best" in value if isinstance(value, Mapping) else getattr(value, "n_best", 1) > 1
-        for value in options.values()
-    )
+    for value in options.values():
+        if "n_best" in value if isinstance(value, Mapping) else getattr(value, "n_best", 1) > 1:
+            return True
+    return options.get("n_best") is not None
 
 
 def _check_list(inputs: Sequence[Any]) -> None:
-    """Raise TypeError for a single text instead of a list, and for what has no length and order."""
-    if isinstance(inputs, str | Path | bytes):
-        raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
-    if (
-        isinstance(inputs, Mapping)
-        or not hasattr(inputs, "__len__")
-        or not hasattr(inputs, "__getitem__")
-    ):
+    """Raise TypeError for a single text, or for what is no list."""
+    is_text = isinstance(inputs, str | Path | bytes | Mapping)
+    if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
         raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
-
-
-def _check_inputs(inputs: Sequence[Any]) -> None:
-    """Raise TypeError if the inputs are no list, UserError if there is no input or one is empty."""
-    _check_list(inputs)
-    if not len(inputs):
-        raise UserError("there is nothing to look at: no input is given")
-    for number, value in enumerate(inputs, start=1):
-        if isinstance(value, str | list | tuple) and not (
-            value.strip() if isinstance(value, str) else value
-        ):
-            raise UserError(f"input {number} is empty: there is nothing to look at")

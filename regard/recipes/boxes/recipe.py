@@ -20,7 +20,6 @@ from regard.data.embedded.shapes import make_shapes
 from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
-from regard.data.text.labels import Labels
 from regard.look.sample import Image as Picture
 from regard.look.sample import Sample
 from regard.models.build import build_detector
@@ -77,17 +76,11 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return read_boxes(path, images, data)
 
     def make_batches(
-        self,
-        data: Images,
-        labels: Labels,
-        *,
-        rows: int = ROWS,
-        is_fixed: bool = True,
-        augment: bool = False,
+        self, data: Images, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
     ) -> BoxBatches:
         return BoxBatches(
             data,
-            labels,
+            self.labels,
             rows=rows,
             is_fixed=is_fixed,
             augment=augment,

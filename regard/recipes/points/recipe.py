@@ -23,7 +23,6 @@ from regard.data.points.batches import CloudBatches, pad_clouds, to_boxes
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import check_points, parse_cloud
 from regard.data.tables import read_lines
-from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, Image, Sample
 from regard.models.build import build_detector
@@ -99,17 +98,11 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         self.scale = CloudScale.load(folder / _SCALE)
 
     def make_batches(
-        self,
-        data: Clouds,
-        labels: Labels,
-        *,
-        rows: int = ROWS,
-        is_fixed: bool = True,
-        augment: bool = False,
+        self, data: Clouds, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
     ) -> CloudBatches:
         return CloudBatches(
             data,
-            labels,
+            self.labels,
             self.scale,
             rows=rows,
             seed=self.run.seed,

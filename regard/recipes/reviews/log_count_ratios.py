@@ -20,7 +20,6 @@ other texts. Features are stored as digests of eight bytes, without the text.
 Source: wang2012, section 2.1 (log-count ratios, binarized counts).
 """
 
-import io
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from numpy.typing import NDArray
 
 from regard.data.config import FeatureKinds
 from regard.errors import UserError
-from regard.system.files import check_file, file_limit
 
 KINDS: dict[FeatureKinds, tuple[str, ...]] = {
     "words": ("word",),
@@ -43,7 +41,7 @@ KINDS: dict[FeatureKinds, tuple[str, ...]] = {
     "prefixes": ("word", "prefix", "bigram of prefixes"),
 }
 """Kinds of features, by setting."""
-_VERSION, _LETTERS, _NO_FEATURE = 2, 5, 0
+_LETTERS, _NO_FEATURE = 5, 0
 
 
 @dataclass(frozen=True)
@@ -75,13 +73,6 @@ class LogCountRatios:
         numbers, first, inverse = np.unique(
             np.concatenate(present), return_index=True, return_inverse=True
         )
-        if len(numbers) * num_classes * 8 > file_limit():
-            raise UserError(
-                f"the counts of {len(numbers):,} features in {num_classes:,} classes take more "
-                f"than "
-                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features "
-                f"(--naive-bayes none)."
-            )
         kind = np.concatenate([mask.nonzero()[1] for mask in masks])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)
         np.add.at(
@@ -128,49 +119,20 @@ class LogCountRatios:
 
     def save(self, path: Path) -> None:
         """Write the counts as npz."""
-        arrays = {"numbers": self.numbers, "kind": self.kind, "counts": self.counts}
         with path.open("wb") as file:
-            np.savez_compressed(file, version=np.int64(_VERSION), **arrays)
+            np.savez_compressed(file, numbers=self.numbers, kind=self.kind, counts=self.counts)
 
     @classmethod
     def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
         """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or
         of other classes."""
-        if path.exists():
-            check_file(path)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                version, numbers, kind, counts = (
-                    file[name] for name in ("version", "numbers", "kind", "counts")
-                )
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{path} is missing: the run is not complete ({error.strerror})"
-            ) from error
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            EOFError,
-            BadZipFile,
-            zlib.error,
-        ) as error:
-            raise UserError(f"{path}: damaged: expected counts of features ({error})") from error
-        shapes = (version.shape, numbers.shape, kind.shape, counts.shape)
-        are_whole = all(part.dtype == np.int64 for part in (version, numbers, kind, counts))
-        size = numbers.size
-        if (
-            not are_whole
-            or shapes != ((), (size,), (size,), (size, num_classes))
-            or version != _VERSION
-        ):
-            raise UserError(
-                f"{path}: damaged, or of another version: expected counts for {num_classes} classes"
-            )
-        in_range = size and kind.min() >= 0 and kind.max() < len(KINDS[kinds]) and counts.min() >= 0
-        if not in_range or (numbers[1:] <= numbers[:-1]).any():
-            raise UserError(f"{path}: damaged: digests must be sorted and counts at least 0")
+            with np.load(path, allow_pickle=False) as file:
+                numbers, kind, counts = (file[name] for name in ("numbers", "kind", "counts"))
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+            raise UserError(f"{path}: {error}") from error
+        if counts.shape != (numbers.size, num_classes) or kind.shape != numbers.shape:
+            raise UserError(f"{path}: expected counts of features in {num_classes} classes")
         return cls(kinds, numbers, kind, counts)
 
 

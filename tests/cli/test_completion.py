@@ -51,7 +51,8 @@ def test_script_of_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
     calls = (
         'regard() { [ "$1 $2 $3" = "completion bash train" ] && printf "images\\nlanguage\\n"; }'
     )
-    lines = f"{script}\n{calls}\nCOMP_WORDS=(regard train la); COMP_CWORD=2; _regard; echo ${{COMPREPLY[@]}}"
+    words = "COMP_WORDS=(regard train la); COMP_CWORD=2; _regard; echo ${COMPREPLY[@]}"
+    lines = f"{script}\n{calls}\n{words}"
     found = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "language"
 

@@ -217,8 +217,10 @@ def test_out_is_written_whole_and_never_over_another_file(run: Path, files: Path
     assert not Path("none.txt").exists()
 
 
-SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --train.steps 2 "
-SMALL += "--train.tensorboard false --train.warmup 1"
+SMALL = (
+    "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 "
+    "--train.steps 2 --train.tensorboard false --train.warmup 1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +287,8 @@ def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
     (tmp_path / "a.conll").write_text(
         "we O\nmet O\non O\n5 B-DAY\nMarch I-DAY\n\nin O\nRome B-PLACE\n\n" * 3
     )
-    data = f"--data.train {tmp_path / 'a.conll'} --data.val {tmp_path / 'a.conll'} --tokenizer.min-count 1"
+    file = tmp_path / "a.conll"
+    data = f"--data.train {file} --data.val {file} --tokenizer.min-count 1"
     run = tmp_path / "run"
     steps = SMALL.replace(
         "--train.steps 2", "--train.steps 60 --train.lr 0.02 --train.validate-every 60"

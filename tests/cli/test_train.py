@@ -76,7 +76,9 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
     message = "train.tsv: no such file"
     assert main(["train", "--run", str(short / "run"), "--train.steps", "16"]) == 2
     assert re.search(message, capsys.readouterr().err)
-    longer = f"--train.steps 16 --train.log-every 1 --data.on-bad skip --data.train {short / 'moved.tsv'} --threads 1"
+    moved = short / "moved.tsv"
+    longer = f"--train.steps 16 --train.log-every 1 --data.on-bad skip --data.train {moved}"
+    longer += " --threads 1"
     assert main(["train", "--run", str(short / "run"), *longer.split()]) == 0
     err = capsys.readouterr().err
     assert "data.train has moved" in err

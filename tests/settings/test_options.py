@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from regard.errors import UserError
+from regard.layers.positions.config import RotaryConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.recipes.registry import get_entry
@@ -101,6 +102,12 @@ def test_variant_adds_its_options_at_any_position(order: int) -> None:
     assert read(*words).config.model.core == RecurrentConfig(cell="lstm", layers=2)
 
 
+def test_variant_of_a_variant_is_selected() -> None:
+    words = ["--model.core", "transformer", "--model.core.positions=rotary"]
+    core = read(*words, "--model.core.positions.dim", "4").config.model.core
+    assert core.positions == RotaryConfig(dim=4)
+
+
 BAD = {
     "--model.core.layrs 3": "^unknown option --model.core.layrs; --help lists all$",
     "--seed 1 -d": "^unknown option -d; as an argument, put it after --$",
@@ -108,6 +115,7 @@ BAD = {
     "--no-no-loud": "unknown option --no-no-loud",
     "--model.core.cell lstm": "--model.core.cell needs --model.core recurrent",
     "--model.core.form paper": "--model.core.form needs --model.core self-attentive",
+    "--model.core recurrent --model.core.positions rotary": "^--model.core.positions is not",
     "--model.core recurent": "--model.core must be transformer, recurrent or self-attentive, got",
     "--seed": "--seed needs a value: INT",
     "--seed --loud": "--seed needs a value",

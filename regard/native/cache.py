@@ -36,14 +36,11 @@ from regard.compat.numba import (
     NullCache,
     build_c_function,
     build_function,
-    cache_of,
     dumps,
     set_cache,
 )
 from regard.errors import UserError
 from regard.system.lock import lock_file
-
-REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
     raise UserError(
@@ -73,12 +70,6 @@ def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **option
     _attach_cache(compiled, function, stamp)
     compiled.compile()
     return compiled
-
-
-def is_cached(compiled: Any) -> bool:
-    """Return True if the compiled code of a function is cached on disk, False if each process
-    recompiles it."""
-    return not isinstance(cache_of(compiled), _NoCache)
 
 
 def _attach_cache(compiled: Any, function: Callable, stamp: str) -> None:
@@ -131,7 +122,7 @@ class _NoCache(NullCache):
         """Return None, upon which numba compiles the function."""
         _LOG.info(
             "compiling for this process alone: no folder can be written to",
-            extra={"remedy": REMEDY},
+            extra={"remedy": "set NUMBA_CACHE_DIR to a folder that can be written to"},
         )
 
 

@@ -82,8 +82,9 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(function, [a, b, c])
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
-    empty = ir.Constant(_FLOATS, ir.Undefined)
+def broadcast(builder: Any, value: Any) -> Any:
+    """Emit a register filled with one number."""
+    empty = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(_WORD, 0))
     return builder.shuffle_vector(first, empty, ir.Constant(_WORDS, [0] * LANES))
 
@@ -153,7 +154,7 @@ def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         out, a, weight, count = arguments
-        splat = _broadcast(builder, weight)
+        splat = broadcast(builder, weight)
 
         def step(index: Any, unused: Any) -> Any:
             total = fma(builder, _load(builder, a, index), splat, _load(builder, out, index))
@@ -277,7 +278,7 @@ def _exponentials(in_place: bool) -> Callable:
     def exponentials(_typing: Any, a: Any, top: Any, count: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             a, top, count = arguments
-            most = _broadcast(builder, top)
+            most = broadcast(builder, top)
 
             def step(index: Any, total: Any) -> Any:
                 power = _exp(builder, builder.fsub(_load(builder, a, index), most))

@@ -26,7 +26,7 @@ from numba import types
 
 from regard.compat.numba import declare_function
 from regard.native.compile import intrinsic
-from regard.native.decoder.simd import fma
+from regard.native.decoder.simd import broadcast, fma
 from regard.native.processor import (
     HAS_BYTE_PRODUCTS,
     HAS_PAIR_PRODUCTS,
@@ -111,14 +111,6 @@ def _store(builder: Any, value: Any, address: Any) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
-    """Emit a register filled with one number."""
-    kind = ir.VectorType(value.type, LANES)
-    empty = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(empty, value, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(first, empty, ir.Constant(_WORDS, [0] * LANES))
-
-
 def _load_weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list[Any]:
     """Emit loads of the weights of one depth (one word of x), a register for each register
     column."""
@@ -153,17 +145,13 @@ def _multiply_add(builder: Any, kind: int, total: Any, x: Any, weights: Any) -> 
     if kind == PAIRS:
         signature = ir.FunctionType(_FLOATS, [_FLOATS, _TWOS, _TWOS])
         dot = declare_function(module, signature, PAIR_PRODUCT)
-        return builder.call(
-            dot, [total, builder.bitcast(x, _TWOS), builder.bitcast(weights, _TWOS)]
-        )
+        return builder.call(dot, [total, *(builder.bitcast(part, _TWOS) for part in (x, weights))])
     if kind != INT8:
         return fma(builder, x, weights, total)
     if HAS_BYTE_PRODUCTS:
         signature = ir.FunctionType(_WORDS, [_WORDS, _FOURS, _FOURS])
         dot = declare_function(module, signature, _BYTE_PRODUCT)
-        return builder.call(
-            dot, [total, builder.bitcast(x, _FOURS), builder.bitcast(weights, _FOURS)]
-        )
+        return builder.call(dot, [total, *(builder.bitcast(part, _FOURS) for part in (x, weights))])
     for index in range(4):
         low = ir.Constant(_WORDS, [24 - 8 * index] * LANES)
         signed = builder.ashr(builder.shl(weights, low), ir.Constant(_WORDS, [24] * LANES))
@@ -202,21 +190,14 @@ def _function(module: Any, shape: _Shape) -> Any:
         _prefetch(builder, builder.add(prefetch, builder.mul(step, _constant(LINE))))
     columns = _load_weights(builder, shape, panels, step)
     byte_offset, new_sums = builder.mul(step, _constant(4)), []
+    word = _WORD if shape.is_packed else _FLOAT
     for row, address in enumerate(rows):
-        number = _broadcast(
-            builder,
-            _load(builder, builder.add(address, byte_offset), _WORD if shape.is_packed else _FLOAT),
-        )
+        number = broadcast(builder, _load(builder, builder.add(address, byte_offset), word))
         for column, weight in enumerate(columns):
-            new_sums.append(
-                _multiply_add(
-                    builder, shape.kind, sums[row * shape.columns + column], number, weight
-                )
-            )
-    after = builder.add(step, _constant(1))
-    for phi, first, following in zip(
-        (step, *sums), (0, *[None] * shape.sums), (after, *new_sums), strict=True
-    ):
+            total = sums[row * shape.columns + column]
+            new_sums.append(_multiply_add(builder, shape.kind, total, number, weight))
+    after, zeros = builder.add(step, _constant(1)), (0, *[None] * shape.sums)
+    for phi, first, following in zip((step, *sums), zeros, (after, *new_sums), strict=True):
         phi.add_incoming(ir.Constant(phi.type, first), begin)
         phi.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", after, depth), loop, end)
@@ -228,7 +209,7 @@ def _function(module: Any, shape: _Shape) -> Any:
 def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> None:
     """Emit scale, bias and floor; then store to `out`, or add to it."""
     bias, out, out_stride, floor, is_added, x_scales, w_scales, w_sums = arguments
-    lowest, addresses, values = _broadcast(builder, floor), [], []
+    lowest, addresses, values = broadcast(builder, floor), [], []
     for row in range(shape.rows):
         start = builder.add(out, builder.mul(out_stride, _constant(row)))
         for column in range(shape.columns):
@@ -237,9 +218,8 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
             offset = _load(builder, builder.add(bias, across), _FLOATS)
             if shape.kind == INT8:
                 value = builder.sub(value, _load(builder, builder.add(w_sums, across), _WORDS))
-                scale = _broadcast(
-                    builder, _load(builder, builder.add(x_scales, _constant(4 * row)), _FLOAT)
-                )
+                at_row = builder.add(x_scales, _constant(4 * row))
+                scale = broadcast(builder, _load(builder, at_row, _FLOAT))
                 scale = builder.fmul(scale, _load(builder, builder.add(w_scales, across), _FLOATS))
                 # Fused: otherwise LLVM would round once in some tile shapes and twice in others.
                 value = fma(builder, builder.sitofp(value, _FLOATS), scale, offset)
@@ -273,10 +253,9 @@ def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any,
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         _, rows, panels, *rest = arguments
-        shapes = [_Shape(kind.literal_value, count, 1) for count in range(1, TILE_ROWS + 1)]
-        shapes += [
-            _Shape(kind.literal_value, count, FLOW) for count in range(1, _MAX_FLOW_ROWS + 1)
-        ]
+        value = kind.literal_value
+        shapes = [_Shape(value, count, 1) for count in range(1, TILE_ROWS + 1)]
+        shapes += [_Shape(value, count, FLOW) for count in range(1, _MAX_FLOW_ROWS + 1)]
         key = builder.add(rows, builder.mul(panels, _constant(100)))
         end = builder.function.append_basic_block("tiled")
         choice = builder.switch(key, end)

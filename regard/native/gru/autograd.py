@@ -150,18 +150,13 @@ class _EncoderLayer(torch.autograd.Function):
                         lengths=lengths,
                         time=t,
                     )
-                    extra = (
-                        linear(grad_recurrent[direction, t], weight_t) if t != order[0][0] else None
-                    )
-            previous_states = [
-                product_states[d, 1:] if d else product_states[d, :steps] for d in range(directions)
-            ]
-            grad_weights = [
-                _weight_gradient(grad_recurrent[d], previous_states[d]) for d in range(directions)
-            ]
-            grad_biases = [
-                grad_recurrent[d].sum((0, 1), dtype=torch.float32) for d in range(directions)
-            ]
+                    is_last = t == order[0][0]
+                    extra = None if is_last else linear(grad_recurrent[direction, t], weight_t)
+            grad_weights, grad_biases = [], []
+            for direction, gradient in enumerate(grad_recurrent):
+                before = product_states[direction, 1:] if direction else product_states[0, :steps]
+                grad_weights.append(_weight_gradient(gradient, before))
+                grad_biases.append(gradient.sum((0, 1), dtype=torch.float32))
         return grad_input, None, None, *grad_weights, *grad_biases
 
 
@@ -199,17 +194,13 @@ class _Decoder(torch.autograd.Function):
         if grad_states is None and grad_contexts is None:
             return (None,) * (1 + len(ctx.types))
         saved = _SavedForBackward(*ctx.saved_tensors)
+        given = [
+            None if x is None else x.float().contiguous() for x in (grad_states, grad_contexts)
+        ]
         with torch.autocast("cpu", enabled=False):
-            gradients = _decode_backward(
-                saved,
-                *(
-                    None if x is None else x.float().contiguous()
-                    for x in (grad_states, grad_contexts)
-                ),
-            )
-        return None, *(
-            gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.types, strict=True)
-        )
+            gradients = _decode_backward(saved, *given)
+        pairs = zip(gradients, ctx.types, strict=True)
+        return None, *(gradient.to(dtype) for gradient, dtype in pairs)
 
 
 class _SavedForBackward(NamedTuple):
@@ -240,27 +231,16 @@ class _SavedForBackward(NamedTuple):
 def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
     """Return states and contexts in the dtype of products, including those before the first step,
     and saved tensors."""
-    (
-        projected,
-        state,
-        context,
-        _,
-        values,
-        state_weight,
-        state_bias,
-        context_weight,
-        query_weight,
-        v,
-    ) = tensors
+    projected, state, context, _, values = tensors[:5]
+    state_weight, state_bias, context_weight, query_weight, v = tensors[5:]
     exps, lengths, dtype = constants
     steps, rows, _ = projected.shape
     hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
     projected = projected.to(dtype).contiguous()
     memory = (exps, values.float().contiguous(), v.contiguous(), lengths)
     weight = torch.cat((state_weight, query_weight)).to(dtype)
-    bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(
-        dtype
-    )
+    zeros = state_bias.new_zeros(2 * hidden), state_bias.new_zeros(dim)
+    bias = torch.cat((zeros[0], state_bias, zeros[1])).to(dtype)
     product_context_weight = context_weight.to(dtype).contiguous()
     states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
     contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
@@ -292,17 +272,9 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
             low=None if low_contexts is None else low_contexts[t + 1],
         )
     saved = _SavedForBackward(
-        states,
-        contexts,
-        product_states,
-        product_contexts,
-        gates,
-        exp_queries,
-        weights,
-        *memory,
-        weight,
+        states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory, weight,
         product_context_weight,
-    )
+    )  # fmt: skip
     return product_states, product_contexts, saved
 
 
@@ -353,14 +325,6 @@ def _decode_backward(
     grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
     grad_state_weight, grad_query_weight = grad_weight[: 3 * hidden], grad_weight[3 * hidden :]
     return (
-        grad_input,
-        grad_state,
-        extra,
-        grad_keys,
-        grad_values,
-        grad_state_weight,
-        grad_bias,
-        grad_context_weight,
-        grad_query_weight,
-        grad_v,
-    )
+        grad_input, grad_state, extra, grad_keys, grad_values, grad_state_weight, grad_bias, grad_context_weight,
+        grad_query_weight, grad_v,
+    )  # fmt: skip

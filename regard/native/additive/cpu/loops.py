@@ -158,7 +158,7 @@ def transpose(x, first, last, out):
 
 
 @jit_inline
-def _add_four_quotients(one, cap, v0, v1, v2, v3, a0, a1, a2, a3, b0, b1, b2, b3):
+def _four_quotients(one, cap, v0, v1, v2, v3, a0, a1, a2, a3, b0, b1, b2, b3):
     """Return sum_d v_d / (1 + a_d b_d) over four d, with one division."""
     x, y, z, w = one + a0 * b0, one + a1 * b1, one + a2 * b2, one + a3 * b3
     x = cap if cap < x else x
@@ -195,18 +195,10 @@ def add_scores(rows, keys, v, begin, end, const, out):
             out3 = out[i, span]
             for j in range(k0.shape[0]):
                 b0, b1, b2, b3 = k0[j], k1[j], k2[j], k3[j]
-                out0[j] += _add_four_quotients(
-                    one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3
-                )
-                out1[j] += _add_four_quotients(
-                    one, cap, v0, v1, v2, v3, q0, q1, q2, q3, b0, b1, b2, b3
-                )
-                out2[j] += _add_four_quotients(
-                    one, cap, v0, v1, v2, v3, r0, r1, r2, r3, b0, b1, b2, b3
-                )
-                out3[j] += _add_four_quotients(
-                    one, cap, v0, v1, v2, v3, s0, s1, s2, s3, b0, b1, b2, b3
-                )
+                out0[j] += _four_quotients(one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3)
+                out1[j] += _four_quotients(one, cap, v0, v1, v2, v3, q0, q1, q2, q3, b0, b1, b2, b3)
+                out2[j] += _four_quotients(one, cap, v0, v1, v2, v3, r0, r1, r2, r3, b0, b1, b2, b3)
+                out3[j] += _four_quotients(one, cap, v0, v1, v2, v3, s0, s1, s2, s3, b0, b1, b2, b3)
 
 
 @jit_inline
@@ -288,6 +280,15 @@ def add_products(x, i, y, first, begin, end, left, right, out, target):
 
 
 @jit_inline
+def _invert(one, x, y, z, w):
+    """Return the reciprocals of four numbers, with one division."""
+    p, q = x * y, z * w
+    share = one / (p * q)
+    p, q = share * q, share * p
+    return p * y, p * x, q * w, q * z
+
+
+@jit_inline
 def reciprocals(one, cap, a, b0, b1, b2, b3):
     """Return 1 / (1 + a b) for four b, with one division."""
     x, y, z, w = one + a * b0, one + a * b1, one + a * b2, one + a * b3
@@ -295,10 +296,7 @@ def reciprocals(one, cap, a, b0, b1, b2, b3):
     y = cap if cap < y else y
     z = cap if cap < z else z
     w = cap if cap < w else w
-    p, q = x * y, z * w
-    share = one / (p * q)
-    p, q = share * q, share * p
-    return p * y, p * x, q * w, q * z
+    return _invert(one, x, y, z, w)
 
 
 @jit
@@ -340,10 +338,7 @@ def four_residuals(a, b0, b1, b2, b3, one, cap, clamp):
     """Return 1 / (1 + e^{2(a + b)}) for four b, without tables and with one division."""
     x, y = _denominator(a, b0, one, cap, clamp), _denominator(a, b1, one, cap, clamp)
     z, w = _denominator(a, b2, one, cap, clamp), _denominator(a, b3, one, cap, clamp)
-    p, q = x * y, z * w
-    share = one / (p * q)
-    p, q = share * q, share * p
-    return p * y, p * x, q * w, q * z
+    return _invert(one, x, y, z, w)
 
 
 @jit_inline

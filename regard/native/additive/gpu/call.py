@@ -165,11 +165,8 @@ def _query_gradients(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of query, v, bias and diagonals, by programs that own queries."""
-    needs = (
-        *needs[:2],
-        needs[2] and inputs.bias is not None,
-        needs[3] and inputs.diagonals is not None,
-    )
+    has_diagonals = needs[3] and inputs.diagonals is not None
+    needs = (*needs[:2], needs[2] and inputs.bias is not None, has_diagonals)
     if not any(needs):
         return (None,) * 4
     (batch, heads, num_queries, num_keys), dim = inputs.sizes, inputs.query.shape[-1]
@@ -189,9 +186,8 @@ def _query_gradients(
         OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
     )  # fmt: skip
     if grad_query is not None:
-        grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(
-            2, 3
-        )  # the kernel's weights are -2 v, for 4 v
+        # The kernel's weights are -2 v, for 4 v.
+        grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(2, 3)
     grad_v = None if grad_v is None else grad_v.sum((0, 1, 4))[:, :dim]
     return (
         _like(grad_query, inputs.query),
@@ -250,21 +246,11 @@ def _step_gradients(
     tiles = tiles._replace(own=tiles.other).fit(num_keys, inputs.values.shape[-1])
     blocks = triton.cdiv(num_keys, tiles.own)
     row = blocks, batch, heads, num_queries, dim
-    shapes = (
-        row,
-        row,
-        _shape(inputs.keys),
-        _shape(inputs.values),
-        _shape(inputs.bias),
-        _shape(inputs.diagonals),
-    )
-    is_needed = (
-        needs[0],
-        needs[3],
-        needs[1],
-        needs[2],
-        *(needs[i] and inputs[i + 3] is not None for i in (4, 5)),
-    )
+    given = inputs.keys, inputs.values, inputs.bias, inputs.diagonals
+    shapes = row, row, *map(_shape, given)
+    has_bias = needs[4] and inputs.bias is not None
+    has_diagonals = needs[5] and inputs.diagonals is not None
+    is_needed = needs[0], needs[3], needs[1], needs[2], has_bias, has_diagonals
     sums = [
         torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
         for shape, need in zip(shapes, is_needed, strict=True)

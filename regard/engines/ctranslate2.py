@@ -106,7 +106,7 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     for attention in attention_forms(form):
         bias, heads = attention.read.bias, attention.num_heads
         if bias is not None and type(bias) is not Alibi:
-            yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
+            yield f"its positional bias is {type(bias).__name__}, which CTranslate2 lacks"
         if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
             yield "its alibi bias has other slopes than those of its number of heads"
         if {len(attention.query.weight), len(attention.output.weight[0])} != {width}:
@@ -116,7 +116,7 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
         if bias is not None:
             yield "it has a positional bias, which CTranslate2 supports for language models only"
         if attention.key_heads != heads:
-            yield "it has grouped-query attention, which CTranslate2 supports for language models only"
+            yield "it shares keys between heads, which CTranslate2 does in language models only"
     if len({norm.eps for norm in norm_forms(form)}) > 1:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
     if form.core.decoder[0].window is not None:

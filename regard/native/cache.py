@@ -172,10 +172,8 @@ class _Files(IndexDataCacheFile):
         return list(self._folder.glob(f"{self._name}.{stamp[:_NAME_DIGITS]}.*"))
 
     def _path(self, key: Any) -> Path:
-        return (
-            self._folder
-            / f"{self._name}.{self._stamp[:_NAME_DIGITS]}.{_digest(key, b'').hex()[:_NAME_DIGITS]}.nbc"
-        )
+        stamp, digest = self._stamp[:_NAME_DIGITS], _digest(key, b"").hex()[:_NAME_DIGITS]
+        return self._folder / f"{self._name}.{stamp}.{digest}.nbc"
 
 
 def _describe(value: Any) -> Any:

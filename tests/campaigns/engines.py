@@ -3,8 +3,8 @@
 An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the
 engine's output the engine's score, and either scores both answers alike within the rounding of
 float32, or also finds the other answer when its scores are perturbed by as little (a hypothesis may
-have left the beam by a rounding error). A request that torch refuses must be refused with an error of the
-same kind, and nothing else.
+have left the beam by a rounding error). A request that torch refuses must be refused with an error of
+the same kind, and nothing else.
 """
 
 import math
@@ -100,7 +100,8 @@ def make_case(seed: int, number: int) -> EngineCase:
     window = draw.choice([None, 1, 2, 8, 40])
     inputs = _inputs(draw, source_vocab, max_length_of(core) or draw.choice([4, 10, 30, 60, 200]))
     request = decode if reads_source else (sample, window)
-    text = f"{core}, {embeddings}, vocab {source_vocab}, {vocab}, strength {strength}, {request}, {inputs}"
+    text = f"{core}, {embeddings}, vocab {source_vocab}, {vocab}, strength {strength}, {request}"
+    text = f"{text}, {inputs}"
     return EngineCase(model.eval(), text, decode if reads_source else None, sample, inputs, window)
 
 

@@ -99,7 +99,7 @@ def test_converted_language_model_continues_like_torch(positions: Any, tmp_path:
     [
         (changed(window=4), "a window of 4 targets"),
         (changed(score="cosine"), "core.encoder.0.attention.read.score is a Cosine"),
-        (changed(key_heads=1), "grouped-query attention, which CTranslate2 supports for"),
+        (changed(key_heads=1), "shares keys between heads"),
         (changed(positions=AlibiConfig()), "supports for language models only"),
         (changed(positions=RelativeConfig()), "its positional bias is RelativeBias"),
         (changed(positions=RotaryConfig()), "are rotary, which CTranslate2 supports for"),

@@ -274,10 +274,14 @@ def test_parametrized_weights_are_refused() -> None:
 
 def test_replaced_methods_of_an_instance_are_refused() -> None:
     for path, name in (
-        ("", "step"), ("", "start"), ("core", "step"), ("core", "encode"), ("core.decoder.0", "step"),
-        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writer", "answer"),
-        ("core.encoder.0.attention.read.score", "map_query"), ("core.encoder.0.attention.read.choice", "weights"),
-        ("core.encoder.0.attention.read.choice", "scale_scores"), ("reader", "embed"), ("core", "form"),
+        ("", "step"), ("", "start"), ("core", "step"), ("core", "encode"), ("core.decoder.0",
+            "step"),
+        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writer",
+            "answer"),
+        ("core.encoder.0.attention.read.score", "map_query"),
+        ("core.encoder.0.attention.read.choice", "weights"),
+        ("core.encoder.0.attention.read.choice", "scale_scores"), ("reader", "embed"), ("core",
+            "form"),
     ):  # fmt: skip
         model = encoder_decoder()
         module = model.get_submodule(path)

@@ -153,7 +153,8 @@ def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFi
 
 def test_recipes_without_decoding_refuse_engines(tmp_path: Path) -> None:
     folder = str(tmp_path / "images")
-    words = "--train.steps 1 --train.tensorboard false --model.core.layers 1 --model.core.width 8 --model.core.heads 2"
+    words = "--train.steps 1 --train.tensorboard false --model.core.layers 1 --model.core.width 8"
+    words += " --model.core.heads 2"
     assert main(["train", "images", "--run", folder, *words.split()]) == 0
     with pytest.raises(UserError, match="the recipe images does not decode tokens"):
         load(folder, engine="compiled")

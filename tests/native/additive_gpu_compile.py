@@ -30,7 +30,8 @@ INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
 
 INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
 SIZES = (
-    "heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim", "value_dim",
+    "heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim",
+    "value_dim",
 )  # fmt: skip
 TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
 
@@ -47,8 +48,10 @@ def compile_kernel(
     """Compile one kernel and return its register use and spills."""
     wide = "fp64" if dtype == "fp64" else "fp32"
     constants = {
-        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units, "SHARED": tiles.shared,
-        "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee", "DOT": tl.dtype(dtype),
+        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units,
+            "SHARED": tiles.shared,
+        "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee",
+            "DOT": tl.dtype(dtype),
         "WIDE": tl.dtype(wide), "CHUNKED": has_rules, "ATOMIC": has_rules, **constants,
     }  # fmt: skip
     if not has_rules:

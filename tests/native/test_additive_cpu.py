@@ -89,7 +89,8 @@ def make_inputs(*sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor
 @pytest.mark.parametrize("num_queries", [1, 7])
 def test_tanh_error_is_within_the_stated_bound_for_every_finite_pair(dtype, bound, num_queries):
     points = torch.tensor([
-        0.0, 1e-30, 1e-4, 0.3, 1, 5, 9, 17, 21, 32.9, 33.1, 42.9, 43.1, 44, 59, 60, 329, 351, 1e4, 1e38,
+        0.0, 1e-30, 1e-4, 0.3, 1, 5, 9, 17, 21, 32.9, 33.1, 42.9, 43.1, 44, 59, 60, 329, 351, 1e4,
+        1e38,
     ])  # fmt: skip
     points = torch.cat((-points, points)).to(dtype)
     for shifts in (

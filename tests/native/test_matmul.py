@@ -49,10 +49,10 @@ def compute_product(
         codes[:, : x.shape[1]] = np.floor(x / scales[:, None] + 128.5)
         packed_x = codes
     _CALL(multiplier[kind]())(
-        packed_x.ctypes.data, packed_x.strides[0], len(x), int(entry[WEIGHTS]), depth, int(entry[PANELS]),
-        int(entry[BIAS]),
-        out.ctypes.data, out.strides[0], floor, added_to is not None, scales.ctypes.data, int(entry[SCALES]),
-        int(entry[SUMS]),
+        packed_x.ctypes.data, packed_x.strides[0], len(x), int(entry[WEIGHTS]), depth,
+        int(entry[PANELS]), int(entry[BIAS]),
+        out.ctypes.data, out.strides[0], floor, added_to is not None, scales.ctypes.data,
+        int(entry[SCALES]), int(entry[SUMS]),
     )  # fmt: skip
     return out[:, : len(weight)]
 

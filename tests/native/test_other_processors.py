@@ -20,8 +20,10 @@ host_features = binding.get_host_cpu_features
 
 def narrow():
     features = host_features()
-    features.update({name: False for name in features if
-    name.startswith(tuple(missing.split(",")))}) return features
+    for name in [*features]:
+        if name.startswith(tuple(missing.split(","))):
+            features[name] = False
+    return features
 
 
 binding.get_host_cpu_features = narrow
@@ -31,8 +33,9 @@ import pytest
 failed = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
 from regard.native import processor as target
 
-assert (int(lanes), False, False) == (target.LANES, target.HAS_BYTE_PRODUCTS,
-target.HAS_PAIR_PRODUCTS) sys.exit(failed)
+assert target.LANES == int(lanes)
+assert not target.HAS_BYTE_PRODUCTS and not target.HAS_PAIR_PRODUCTS
+sys.exit(failed)
 """
 
 

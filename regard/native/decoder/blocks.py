@@ -43,7 +43,7 @@ def embed(context, table, token, position, row):
 
 @jit
 def normalize(context, norm, rows, out):
-    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set layout.OVERFLOW if
+    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if
     not finite.
 
     RMSNorm is the same with a mean and a shift of 0.
@@ -285,9 +285,9 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             _set_product(context, products + layout.CROSS_QUERY, inputs, rows, mapped)
             for row in range(rows):
                 source = address(sources[block])
-                read_one(context, address(mapped[row]), source, sources.strides[1], source + at_values,
-                         sources.strides[1], address(identity), begins[row], ends[row], SOURCE,
-                         address(read[row]))  # fmt: skip
+                read_one(context, address(mapped[row]), source, sources.strides[1],
+                         source + at_values, sources.strides[1], address(identity), begins[row],
+                         ends[row], SOURCE, address(read[row]))  # fmt: skip
             _add_product(context, products + layout.CROSS_OUT, floats(context, layout.READ), rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)

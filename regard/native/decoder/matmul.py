@@ -43,8 +43,8 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     is_bytes, is_halves = kind == INT8, kind == HALVES
 
     def make(stamp: str) -> Callable:
-        def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
-                w_sums):  # fmt: skip
+        def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added,
+                x_scales, w_scales, w_sums):  # fmt: skip
             """Compute all tiles of a product, by addresses and strides in bytes; depth is the
             number of words of x."""
             _ = stamp
@@ -55,9 +55,9 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
             while rows <= 3 and panel + FLOW <= panels:
                 offset = panel * 4 * PANEL
                 column_offset = offset if is_bytes else 0
-                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride, depth, weights,
-                     bias + offset, out + offset, out_stride, floor, is_added, x_scales, w_scales + column_offset,
-                     w_sums + column_offset)  # fmt: skip
+                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride,
+                     depth, weights, bias + offset, out + offset, out_stride, floor, is_added,
+                     x_scales, w_scales + column_offset, w_sums + column_offset)  # fmt: skip
                 panel += FLOW
             while panel < panels:
                 offset, row = panel * 4 * PANEL, 0
@@ -73,8 +73,9 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
                         count = (remaining + 1) // 2
                     tile(kind, count, 1, x + row * x_stride, x_stride, current, panel_stride, depth,
                          upcoming if upcoming + share <= last else current, bias + offset,
-                         out + row * out_stride + offset, out_stride, floor, is_added, x_scales + 4 * row,
-                         w_scales + column_offset, w_sums + column_offset)  # fmt: skip
+                         out + row * out_stride + offset, out_stride, floor, is_added,
+                         x_scales + 4 * row, w_scales + column_offset,
+                         w_sums + column_offset)  # fmt: skip
                     row += count
                     upcoming += share
                 panel += 1
@@ -92,9 +93,9 @@ calls."""
 
 
 @intrinsic
-def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights: Any, depth: Any, panels: Any,
-             bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any, w_scales: Any,
-             w_sums: Any) -> Any:  # fmt: skip
+def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights: Any, depth: Any,
+             panels: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any,
+             x_scales: Any, w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
     """Call the code at an address with the arguments of a multiplier."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -151,13 +152,14 @@ def product(context, index, x, rows, out, floor, is_added):
     if entry[KIND] == INT8:
         scales = floats(context, ROW_SCALES)[0]
         _to_bytes(x, rows, depth, codes, scales)
-        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 3) // 4, entry[PANELS],
-                 entry[BIAS], target, out_stride, floor, is_added, address(scales), entry[SCALES],
-                 entry[SUMS])  # fmt: skip
+        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS],
+                 (depth + 3) // 4, entry[PANELS], entry[BIAS], target, out_stride, floor, is_added,
+                 address(scales), entry[SCALES], entry[SUMS])  # fmt: skip
     elif entry[KIND] == PAIRS:
         _to_pairs(x, rows, depth, codes)
-        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS], (depth + 1) // 2, entry[PANELS],
-                 entry[BIAS], target, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip
+        multiply(entry[CODE], address(codes), codes.strides[0], rows, entry[WEIGHTS],
+                 (depth + 1) // 2, entry[PANELS], entry[BIAS], target, out_stride, floor, is_added,
+                 0, 0, 0)  # fmt: skip
     else:
         multiply(entry[CODE], address(x), x.strides[0], rows, entry[WEIGHTS], depth, entry[PANELS],
                  entry[BIAS], target, out_stride, floor, is_added, 0, 0, 0)  # fmt: skip

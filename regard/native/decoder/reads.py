@@ -98,14 +98,15 @@ def read_all(context, first, count, is_causal):
         for begin in range(0, count, scores.shape[0]):
             num_rows = min(scores.shape[0], count - begin)
             queries = address(mapped) + (first + begin) * mapped.strides[0] + 4 * head * size
-            multiply(code, queries, mapped.strides[0], num_rows, address(packed[0]), size, panels, address(key_mask),
-                     address(scores), scores.strides[0], _NONE, SET, 0, 0, 0)  # fmt: skip
+            multiply(code, queries, mapped.strides[0], num_rows, address(packed[0]), size, panels,
+                     address(key_mask), address(scores), scores.strides[0], _NONE, SET, 0, 0,
+                     0)  # fmt: skip
             for row in range(num_rows):
                 _softmax(context, scores[row], begin + row, count, panels * PANEL, head, is_causal)
             out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
             multiply(code, address(scores), scores.strides[0], num_rows, address(packed[1]), count,
-                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0], _NONE, SET,
-                     0, 0, 0)  # fmt: skip
+                     (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0],
+                     _NONE, SET, 0, 0, 0)  # fmt: skip
 
 
 @jit
@@ -148,5 +149,5 @@ def read_one(
     for index in range(count):
         value = values + slot[begin + index] * value_stride
         for head in range(heads):
-            add_scaled(out + 4 * head * value_size, value + 4 * (head // group) * value_size, scores[head, index],
-                       value_size)  # fmt: skip
+            add_scaled(out + 4 * head * value_size, value + 4 * (head // group) * value_size,
+                       scores[head, index], value_size)  # fmt: skip

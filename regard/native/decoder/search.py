@@ -72,8 +72,9 @@ _Candidates = namedtuple("_Candidates", ["rows", "tokens", "totals"])
 
 @jit
 def _allocate_hypotheses(rows, steps):
-    return _Hypotheses(np.zeros(rows, np.float32), np.zeros(rows, np.float64), np.zeros((rows, steps), np.int32),
-                       np.zeros((rows, steps), np.int32))  # fmt: skip
+    log_probs, sums = np.zeros(rows, np.float32), np.zeros(rows, np.float64)
+    tokens, slots = np.zeros((rows, steps), np.int32), np.zeros((rows, steps), np.int32)
+    return _Hypotheses(log_probs, sums, tokens, slots)
 
 
 @jit

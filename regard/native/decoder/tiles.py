@@ -242,9 +242,9 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
 
 
 @intrinsic
-def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any, panel_stride: Any,
-         depth: Any, prefetch: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any, x_scales: Any,
-         w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
+def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any,
+         panel_stride: Any, depth: Any, prefetch: Any, bias: Any, out: Any, out_stride: Any,
+         floor: Any, is_added: Any, x_scales: Any, w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
     """Compute the tile of the given rows and panels; `kind` must be a literal. Other arguments as
     in `_function`."""
     if not isinstance(kind, types.IntegerLiteral):

@@ -272,8 +272,8 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
             low=None if low_contexts is None else low_contexts[t + 1],
         )
     saved = _SavedForBackward(
-        states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory, weight,
-        product_context_weight,
+        states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory,
+        weight, product_context_weight,
     )  # fmt: skip
     return product_states, product_contexts, saved
 
@@ -325,6 +325,6 @@ def _decode_backward(
     grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
     grad_state_weight, grad_query_weight = grad_weight[: 3 * hidden], grad_weight[3 * hidden :]
     return (
-        grad_input, grad_state, extra, grad_keys, grad_values, grad_state_weight, grad_bias, grad_context_weight,
-        grad_query_weight, grad_v,
+        grad_input, grad_state, extra, grad_keys, grad_values, grad_state_weight, grad_bias,
+        grad_context_weight, grad_query_weight, grad_v,
     )  # fmt: skip

@@ -140,8 +140,8 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
     exp_keys_t = tables.exp_keys_t[at]
     queries = inputs.query[b, h]
     score_tile(
-        queries, tables.keys, block.v, block.rows, exp_keys_t, direct, tile, first, lo, hi, begin, end, const,
-        block.scores,
+        queries, tables.keys, block.v, block.rows, exp_keys_t, direct, tile, first, lo, hi, begin,
+        end, const, block.scores,
     )  # fmt: skip
     total = const[5]
     for quad in range(begin.shape[0]):
@@ -170,14 +170,14 @@ def _backward_tile(rules, inputs, grads, tables, block, slot, b, h, first, tile,
             if direct and low < high:
                 low, high = max(low, left), min(high, right)
                 direct_gradients(
-                    queries[i], tables.keys, tile, ds[r], low, high, const, block.grad_rows[r], tables.grad_keys,
-                    block.grad_v,
+                    queries[i], tables.keys, tile, ds[r], low, high, const, block.grad_rows[r],
+                    tables.grad_keys, block.grad_v,
                 )  # fmt: skip
         if not direct:
             for i in range(4 * quad, 4 * quad + 4, 2):
                 add_gradients(
-                    block.rows, tables.exp_keys, tile, ds, i, left, right, const, block.grad_rows, tables.grad_keys,
-                    block.grad_v,
+                    block.rows, tables.exp_keys, tile, ds, i, left, right, const, block.grad_rows,
+                    tables.grad_keys, block.grad_v,
                 )  # fmt: skip
     if tables.grad_values.shape[0] > 0:
         transpose(block.scores, 0, block.scores.shape[0], block.weights)

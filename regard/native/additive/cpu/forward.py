@@ -161,16 +161,16 @@ def _read_task(rules, inputs, b, g, part, parts):
                     fill_tile_table(memory, tile, width, const, scratch, tables[tile // KEYS])
                     is_filled[tile // KEYS] = True
                 tile_exps = tables[tile // KEYS]
-                score_tile(queries, memory, unit_v, rows, tile_exps, direct, tile, block, lo, hi, begin, end, const,
-                           scores)  # fmt: skip
+                score_tile(queries, memory, unit_v, rows, tile_exps, direct, tile, block, lo, hi,
+                           begin, end, const, scores)  # fmt: skip
                 for quad in range(0, size, 4):
                     left, right = begin[quad // 4], end[quad // 4]
                     if left == right:
                         continue
                     for r in range(quad, quad + 4):
                         low, high, row = lo[r] - tile, hi[r] - tile, scores[r]
-                        finish_scores(rules, b, h, block + r, tile, low, high, left, right, total, -most - most,
-                                      row)  # fmt: skip
+                        finish_scores(rules, b, h, block + r, tile, low, high, left, right, total,
+                                      -most - most, row)  # fmt: skip
                         _softmax_step(row[left:right], r, top, norm, sums, const)
                     right = min(right, num_keys - tile)
                     add_products(scores, quad, values, tile, left, right, 0, value_dim, sums, quad)

@@ -89,7 +89,8 @@ def input_arrays(job, dtype):
     key_heads, num_keys, value_dim = job[AT.key_heads], job[AT.num_keys], job[AT.value_dim]
     s = job[AT.strides :]
     rules = Rules(
-        _flat(job, AT.first, np.int64), (s[0], s[1], s[2]), _flat(job, AT.last, np.int64), (s[3], s[4], s[5]),
+        _flat(job, AT.first, np.int64), (s[0], s[1], s[2]), _flat(job, AT.last, np.int64), (s[3],
+            s[4], s[5]),
         _flat(job, AT.allowed, np.bool_), (s[6], s[7], s[8], s[9]),
         _flat(job, AT.bias, dtype), (s[10], s[11], s[12], s[13]),
         _flat(job, AT.diagonals, dtype), (s[14], s[15], s[16]), queries,

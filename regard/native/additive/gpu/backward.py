@@ -39,8 +39,8 @@ def add_at(target, amount, inside):
 @triton.jit
 @no_type_check
 def add_unit_gradients(
-    grad_own, grad_weights, weights, slopes, own_exp, other_exp, own_raw, other_raw, own_at, other_at,
-    own_len, other_len, own_padded, other_padded, fits, units, dim,
+    grad_own, grad_weights, weights, slopes, own_exp, other_exp, own_raw, other_raw, own_at,
+    other_at, own_len, other_len, own_padded, other_padded, fits, units, dim,
     FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Add weights sum ds r (1 - r) to grad_own and sum ds r to grad_weights, both (units, own),
@@ -51,8 +51,8 @@ def add_unit_gradients(
     own_in = own_at < own_len
     for unit in range(0, units, 2):
         r0, r1 = residuals(
-            own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
-            fits, unit, dim, FAST, WIDE,
+            own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len,
+            own_padded, other_padded, fits, unit, dim, FAST, WIDE,
         )  # fmt: skip
         if grad_own is not None:
             w0 = tl.load(weights + unit)
@@ -72,8 +72,8 @@ def add_unit_gradients(
 @triton.jit
 @no_type_check
 def add_bias_gradients(
-    grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head, num_queries, num_keys,
-    ATOMIC: tl.constexpr,
+    grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head, num_queries,
+    num_keys, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of the scores to those of the biases. `ATOMIC`: several pairs share an
     element of the bias."""
@@ -99,10 +99,11 @@ def add_bias_gradients(
 @no_type_check
 def query_kernel(
     grad_query, grad_weights, grad_bias, grad_diagonals, bias_strides, grad_out, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
-    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim, splits,
-    OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, ATOMIC: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
+    diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
+    dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
+    ATOMIC: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
+    PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` queries of one head for one split of the keys.
 
@@ -141,18 +142,20 @@ def query_kernel(
     ):
         cols = low + tl.arange(0, OTHER)
         scores = initial_scores(
-            rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries, num_keys,
-            allowed, bias, diagonals, strides, WIDE,
+            rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries,
+            num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
             scores = add_all_units(
-                scores + tl.load(totals + head), query_exp, keys_exp, query, keys, rows, cols, num_queries, num_keys,
-                query_padded, keys_padded, fits, weights, units, dim, SHARED, FAST, WIDE,
+                scores + tl.load(totals + head), query_exp, keys_exp, query, keys, rows, cols,
+                num_queries, num_keys, query_padded, keys_padded, fits, weights, units, dim,
+                SHARED, FAST, WIDE,
             )  # fmt: skip
             slopes = score_gradients(
-                tl.exp(scores - logs[None, :]), deltas[None, :], grad_out + batch_head * num_queries * value_dim,
-                values + key_side * num_keys * value_dim, rows, cols, num_queries, num_keys, value_dim,
-                VALUES, DOT, PRECISION, WIDE,
+                tl.exp(scores - logs[None, :]), deltas[None, :],
+                grad_out + batch_head * num_queries * value_dim,
+                values + key_side * num_keys * value_dim, rows, cols, num_queries, num_keys,
+                value_dim, VALUES, DOT, PRECISION, WIDE,
             )  # fmt: skip
             add_bias_gradients(
                 grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head,
@@ -160,8 +163,9 @@ def query_kernel(
             )  # fmt: skip
             if (grad_query is not None) or (grad_weights is not None):
                 add_unit_gradients(
-                    grad_query, grad_weights, weights, slopes, query_exp, keys_exp, query, keys, rows, cols,
-                    num_queries, num_keys, query_padded, keys_padded, fits, units, dim, FAST, WIDE,
+                    grad_query, grad_weights, weights, slopes, query_exp, keys_exp, query, keys,
+                    rows, cols, num_queries, num_keys, query_padded, keys_padded, fits, units, dim,
+                    FAST, WIDE,
                 )  # fmt: skip
 
 
@@ -187,10 +191,11 @@ def add_value_gradients(
 @no_type_check
 def keys_kernel(
     grad_keys, grad_values, grad_out, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
-    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim, splits,
-    OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
+    diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
+    dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
+    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` keys of one key head for one split of the
     queries, for all its heads.
@@ -216,19 +221,19 @@ def keys_kernel(
         head = key_side % key_heads * group + step // tiles
         rows = begin + step % tiles * OTHER + tl.arange(0, OTHER)
         process_query_tile(
-            grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp, weights, totals,
-            fits, first, last, allowed, bias, diagonals, strides, batch, head, batch * heads + head, start, rows, cols,
-            num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
-            OWN, VALUES, SHARED, FAST, DOT, PRECISION, WIDE,
+            grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
+            weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head,
+            batch * heads + head, start, rows, cols, num_queries, num_keys, query_padded,
+            keys_padded, units, dim, value_dim, OWN, VALUES, SHARED, FAST, DOT, PRECISION, WIDE,
         )  # fmt: skip
 
 
 @triton.jit
 @no_type_check
 def process_query_tile(
-    grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp, weights, totals,
-    fits, first, last, allowed, bias, diagonals, strides, batch, head, batch_head, start, rows, cols,
-    num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
+    grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
+    weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head, batch_head,
+    start, rows, cols, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
     OWN: tl.constexpr, VALUES: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -240,8 +245,8 @@ def process_query_tile(
     ends = tl.load(last + at_rows, mask=rows_in, other=0)
     if (tl.min(starts, 0) < start + OWN) & (tl.max(ends, 0) > start):
         scores = initial_scores(
-            rows[:, None], cols[None, :], starts[:, None], ends[:, None], batch, head, num_queries, num_keys,
-            allowed, bias, diagonals, strides, WIDE,
+            rows[:, None], cols[None, :], starts[:, None], ends[:, None], batch, head, num_queries,
+            num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
             query += batch_head * num_queries * dim
@@ -251,8 +256,9 @@ def process_query_tile(
             logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
             logs = tl.where(logs == float("-inf"), 0.0, logs)
             scores = add_all_units(
-                scores + tl.load(totals + head), keys_exp, query_exp, keys, query, cols, rows, num_keys, num_queries,
-                keys_padded, query_padded, fits, weights, units, dim, SHARED, FAST, WIDE,
+                scores + tl.load(totals + head), keys_exp, query_exp, keys, query, cols, rows,
+                num_keys, num_queries, keys_padded, query_padded, fits, weights, units, dim,
+                SHARED, FAST, WIDE,
             )  # fmt: skip
             probs = tl.exp(scores - logs[:, None])
             if grad_values is not None:
@@ -263,8 +269,8 @@ def process_query_tile(
             if grad_keys is not None:
                 deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)
                 slopes = score_gradients(
-                    probs, deltas[:, None], values, grad_out, cols, rows, num_keys, num_queries, value_dim,
-                    VALUES, DOT, PRECISION, WIDE,
+                    probs, deltas[:, None], values, grad_out, cols, rows, num_keys, num_queries,
+                    value_dim, VALUES, DOT, PRECISION, WIDE,
                 )  # fmt: skip
                 add_unit_gradients(
                     grad_keys, None, weights, slopes, keys_exp, query_exp, keys, query, cols, rows,

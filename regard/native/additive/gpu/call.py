@@ -181,8 +181,8 @@ def _query_gradients(
     ]
     _launch(
         query_kernel, blocks * splits,
-        *sums, strides_of(grad_bias, inputs.sizes), *saved, *launch.arguments, splits, **launch.flags,
-        ATOMIC=_shape(inputs.bias) != inputs.sizes,
+        *sums, strides_of(grad_bias, inputs.sizes), *saved, *launch.arguments, splits,
+        **launch.flags, ATOMIC=_shape(inputs.bias) != inputs.sizes,
         OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
     )  # fmt: skip
     if grad_query is not None:
@@ -258,7 +258,8 @@ def _step_gradients(
     _launch(
         step_kernel, blocks * batch * key_heads,
         *sums, strides_of(sums[4], inputs.sizes), *saved, *launch.arguments, **launch.flags,
-        ATOMIC=_shape(inputs.bias) != inputs.sizes, OWN=tiles.own, VALUES=tiles.values, UNITS=tiles.units,
+        ATOMIC=_shape(inputs.bias) != inputs.sizes, OWN=tiles.own, VALUES=tiles.values,
+        UNITS=tiles.units,
     )  # fmt: skip
     grad_query, grad_v, grad_keys, grad_values, grad_bias, grad_diagonals = sums
     return (

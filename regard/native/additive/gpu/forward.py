@@ -28,7 +28,8 @@ from regard.native.additive.gpu.tiles import (
 @no_type_check
 def add_values(
     sums, out, scores, rescale, values, rows, cols, num_queries, num_keys, value_dim,
-    VALUES: tl.constexpr, CHUNKED: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    VALUES: tl.constexpr, CHUNKED: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Rescale the sums and add scores @ values: in registers, or in `out` if a value spans several
     chunks."""
@@ -78,9 +79,10 @@ def finish(
 def read_kernel(
     out, lse, query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last,
     allowed, bias, diagonals, strides,
-    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim, splits,
-    OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr, UNITS: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
+    splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr,
+    UNITS: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
+    PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Read one split of the keys for one block of `OWN` queries of one head; a single query if
     `fits` is None.
@@ -112,20 +114,20 @@ def read_kernel(
     for low in range(begin, end, OTHER):
         cols = low + tl.arange(0, OTHER)
         scores = initial_scores(
-            rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries, num_keys,
-            allowed, bias, diagonals, strides, WIDE,
+            rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries,
+            num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
             if fits is None:
                 scores = add_row_units(
-                    scores + total, query + (batch_head * num_queries + start) * dim, keys, cols, num_keys,
-                    weights + head * units, dim, UNITS, FAST, WIDE,
+                    scores + total, query + (batch_head * num_queries + start) * dim, keys, cols,
+                    num_keys, weights + head * units, dim, UNITS, FAST, WIDE,
                 )  # fmt: skip
             else:
                 scores = add_all_units(
-                    scores + total, query_exp, keys_exp, query + batch_head * num_queries * dim, keys, rows, cols,
-                    num_queries, num_keys, query_padded, keys_padded, fits, weights + head * units, units, dim,
-                    SHARED, FAST, WIDE,
+                    scores + total, query_exp, keys_exp, query + batch_head * num_queries * dim,
+                    keys, rows, cols, num_queries, num_keys, query_padded, keys_padded, fits,
+                    weights + head * units, units, dim, SHARED, FAST, WIDE,
                 )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
             anchor = tl.where(
@@ -134,8 +136,8 @@ def read_kernel(
             scores, rescale = tl.exp(scores - anchor[None, :]), tl.exp(top - anchor)
             norm, top = norm * rescale + tl.sum(scores, 0), new_top
             sums = add_values(
-                sums, out, scores, rescale, values + key_side * num_keys * value_dim, rows, cols, num_queries, num_keys,
-                value_dim, VALUES, CHUNKED, DOT, PRECISION, WIDE,
+                sums, out, scores, rescale, values + key_side * num_keys * value_dim, rows, cols,
+                num_queries, num_keys, value_dim, VALUES, CHUNKED, DOT, PRECISION, WIDE,
             )  # fmt: skip
     logs = finish(sums, out, top, norm, rows, num_queries, value_dim, VALUES, CHUNKED)
     tl.store(lse + (split * num_slices + batch_head) * num_queries + rows, logs, mask=rows_in)

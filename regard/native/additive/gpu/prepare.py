@@ -213,10 +213,10 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
         *strides_of(diagonals, diagonal_shape)[:2],
     )  # fmt: skip
     arguments = (
-        inputs.query.contiguous(), inputs.keys.contiguous(), inputs.values.contiguous(), exps[0], exps[1], weights,
-        totals, exps[2], *key_ranges(inputs), allowed, inputs.bias, diagonals, strides,
-        heads, key_heads, num_queries, num_keys, padded_length(num_queries), padded_length(num_keys), units, dim,
-        value_dim,
+        inputs.query.contiguous(), inputs.keys.contiguous(), inputs.values.contiguous(), exps[0],
+        exps[1], weights, totals, exps[2], *key_ranges(inputs), allowed, inputs.bias, diagonals,
+        strides, heads, key_heads, num_queries, num_keys, padded_length(num_queries),
+        padded_length(num_keys), units, dim, value_dim,
     )  # fmt: skip
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
     flags = {

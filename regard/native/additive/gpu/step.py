@@ -75,11 +75,12 @@ def step_unit_gradients(
 @triton.jit
 @no_type_check
 def step_kernel(
-    grad_query, grad_weights, grad_keys, grad_values, grad_bias, grad_diagonals, bias_strides, grad_out, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias, diagonals, strides,
-    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
-    OWN: tl.constexpr, VALUES: tl.constexpr, UNITS: tl.constexpr, ATOMIC: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    grad_query, grad_weights, grad_keys, grad_values, grad_bias, grad_diagonals, bias_strides,
+    grad_out, delta, lse, query, keys, values, query_exp, keys_exp, weights, totals, fits, first,
+    last, allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
+    keys_padded, units, dim, value_dim, OWN: tl.constexpr, VALUES: tl.constexpr,
+    UNITS: tl.constexpr, ATOMIC: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
+    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` keys of one key head for every query that reads
     it, in turn.
@@ -107,17 +108,17 @@ def step_kernel(
         at = (batch * heads + head) * num_queries + step % num_queries
         rows = step % num_queries + tl.arange(0, 1)
         scores = initial_scores(
-            rows[None, :], cols[:, None], tl.load(first + at), tl.load(last + at), batch, head, num_queries, num_keys,
-            allowed, bias, diagonals, strides, WIDE,
+            rows[None, :], cols[:, None], tl.load(first + at), tl.load(last + at), batch, head,
+            num_queries, num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
             scores = add_row_units(
-                scores + tl.load(totals + head), query + at * dim, keys, cols, num_keys, weights + head * units, dim,
-                UNITS, FAST, WIDE,
+                scores + tl.load(totals + head), query + at * dim, keys, cols, num_keys,
+                weights + head * units, dim, UNITS, FAST, WIDE,
             )  # fmt: skip
             slopes = step_score_gradients(
-                tl.exp(scores - tl.load(lse + at)), tl.load(delta + at), grad_values, grad_out + at * value_dim, values,
-                cols, num_keys, value_dim, VALUES, WIDE,
+                tl.exp(scores - tl.load(lse + at)), tl.load(delta + at), grad_values,
+                grad_out + at * value_dim, values, cols, num_keys, value_dim, VALUES, WIDE,
             )  # fmt: skip
             add_bias_gradients(
                 grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head,
@@ -127,7 +128,7 @@ def step_kernel(
             step_unit_gradients(
                 None if grad_query is None else grad_query + row,
                 None if grad_weights is None else grad_weights + row,
-                grad_keys, slopes, query + at * dim, keys, weights + head * units, cols, num_keys, dim,
-                UNITS, FAST, WIDE,
+                grad_keys, slopes, query + at * dim, keys, weights + head * units, cols, num_keys,
+                dim, UNITS, FAST, WIDE,
             )  # fmt: skip
             tl.debug_barrier()  # another thread may load the stored values for the next query

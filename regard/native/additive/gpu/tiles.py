@@ -262,8 +262,9 @@ def add_row_units(
 @triton.jit
 @no_type_check
 def add_all_units(
-    scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
-    fits, weights, units, dim, SHARED: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
+    scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len,
+    own_padded, other_padded, fits, weights, units, dim, SHARED: tl.constexpr, FAST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return scores + sum_d weights[d] r[d]. The pointers are those of the batch entry and head."""
     for unit in range(0, units, 4):
@@ -303,8 +304,8 @@ def add_all_units(
 @triton.jit
 @no_type_check
 def residuals(
-    own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded, other_padded,
-    fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
+    own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded,
+    other_padded, fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return r of units `unit` and `unit + 1`, which share a division; both values are needed, so
     pairs are optimal."""

@@ -3,8 +3,8 @@
 An answer is equal if it is the same as torch's. It is a tie if torch in double precision gives the
 engine's output the engine's score, and either scores both answers alike within the rounding of
 float32, or also finds the other answer when its scores are perturbed by as little (a hypothesis may
-have left the beam by a rounding error). A request that torch refuses must be refused with an error of
-the same kind, and nothing else.
+have left the beam by a rounding error). A request that torch refuses must be refused with an error
+of the same kind, and nothing else.
 """
 
 import math

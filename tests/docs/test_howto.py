@@ -88,8 +88,8 @@ from regard.cli.main import main
 assert pathlib.Path(regard.__file__).parents[1] == pathlib.Path.cwd(), regard.__file__
 assert pytest.main(["-q", "-p", "no:cacheprovider", "tests"]) == 0
 for run, options in (("score", "--model.core.score manhattan"),
-                     ("positions", "--model.core.positions fourier --model.core.positions.period
-                     64")):
+                     ("positions", "--model.core.positions fourier "
+                      "--model.core.positions.period 64")):
     assert main(f"TRAIN --run {run} {options}".split()) == 0
     assert main(["predict", run, "abab"]) == 0
 """

@@ -8,7 +8,6 @@ labels        if they are other ones, the parameters of each label that both run
               (Writer.label_axes)
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +43,13 @@ def check_init(recipe: Recipe[Any]) -> None:
             f"codes of models that "
             "each run trains first. To continue a run, give --run RUN without the recipe"
         )
-    names = [item.name for item in fields(run.config) if "tokenizer" in item.name]
     theirs = to_plain(read_run(run.init.folder, run.own, is_start=True).config)
-    differences = find_differences(
-        {n: theirs[n] for n in names}, {n: to_plain(run.config)[n] for n in names}
-    )
-    for name, (before, now) in differences.items():
-        raise UserError(
-            f"{option_name(name)} must be {before!r}, the setting of the tokenizer of --init "
-            f"{run.init.folder}, which "
-            f"is taken over; got {now!r}"
-        )
+    for name, (before, now) in find_differences(theirs, to_plain(run.config)).items():
+        if "tokenizer" in name.partition(".")[0]:
+            raise UserError(
+                f"{option_name(name)} must be {before!r}, the setting of the tokenizer of --init "
+                f"{run.init.folder}, which is taken over; got {now!r}"
+            )
 
 
 def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
@@ -65,66 +60,50 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     """
     path = Path(init.folder) / _WEIGHTS
     if not path.is_file() or hash_file(path) != init.weights:
-        raise UserError(
-            f"{path} has changed or is missing: choose --init again, and another folder with --run"
-        )
+        raise UserError(f"{path} has changed or is missing: start a new run with --init")
     given, own = read_tensors(path), tensors_of(model)
     before, now = _read_labels(path.parent), _read_labels(folder)
-    axes = (
-        {f"{_WRITER}{name}": axis for name, axis in _label_axes(model).items()}
-        if before != now
-        else {}
-    )
+    axes: dict[str, int] = {}
+    if before != now and isinstance(model, Model):
+        axes = {f"{_WRITER}{name}": axis for name, axis in model.writer.label_axes().items()}
     known = [label for label in now if label in before]
-    source, target = (
-        torch.tensor([names.index(label) for label in known]) for names in (before, now)
-    )
-    new, wrong = [], []
+    source = torch.tensor([before.index(label) for label in known])
+    target = torch.tensor([now.index(label) for label in known])
+    new = []
     with torch.no_grad():
         for name, value in own.items():
             axis = axes.get(name)
+            is_of_labels = before != now and name.startswith(_WRITER)
             # A writer of one's own may not say what belongs to a label: what has a side of that
             # length begins anew.
-            may_depend = (
-                before != now and not axes and name.startswith(_WRITER) and len(now) in value.shape
-            )
+            may_depend = is_of_labels and not axes and len(now) in value.shape
             if name not in given or may_depend or (axis is not None and not known):
                 new.append(name)
                 continue
             shape, before_shape = list(value.shape), list(given[name].shape)
             if axis is not None:  # the number of labels may be another
-                del shape[axis : axis + 1], before_shape[axis : axis + 1]
-            if shape != before_shape:
-                if before != now and name.startswith(_WRITER):  # of a writer of one's own
-                    new.append(name)
-                else:
-                    wrong.append(
-                        f"{name} is {tuple(given[name].shape)} there and {tuple(value.shape)} here"
-                    )
+                del shape[axis], before_shape[axis]
+            if shape != before_shape and is_of_labels:
+                new.append(name)
+            elif shape != before_shape:
+                raise UserError(
+                    f"shape mismatch with --init {init.folder}: {name} is "
+                    f"{tuple(given[name].shape)}, expected {tuple(value.shape)}. Leave out the "
+                    f"--model options and those of the size of inputs"
+                )
             elif axis is not None:
                 value.index_copy_(axis, target, given[name].index_select(axis, source).to(value))
             else:
                 value.copy_(given[name])
-    if wrong:
-        raise UserError(
-            f"--init {init.folder}: the model has another form: {'; '.join(wrong[:5])}. Leave out "
-            f"the --model options "
-            "and those of the size of inputs, which are then those of that run"
-        )
-    unused = sorted(given.keys() - own.keys())
     note = f"parameters of {init.folder}: {len(own) - len(new)} of {len(own)} tensors copied"
-    note += f"; new: {', '.join(new)}" if new else ""
-    if known and (added := [label for label in now if label not in before]):
-        note += f"; new labels: {', '.join(added[:5])}" + (
-            f" and {len(added) - 5} more" if len(added) > 5 else ""
-        )
-    return note + (f"; not used: {', '.join(unused)}" if unused else "")
+    added = [label for label in now if label not in before] if known else []
+    unused = sorted(given.keys() - own.keys())
+    for about, names in (("new", new), ("new labels", added), ("not used", unused)):
+        if names:
+            note += f"; {about}: {', '.join(names)}"
+    return note
 
 
 def _read_labels(folder: Path) -> list[str]:
     path = folder / ARTIFACTS / _LABELS
     return read_json(path)["names"] if path.exists() else []
-
-
-def _label_axes(model: nn.Module) -> dict[str, int]:
-    return model.writer.label_axes() if isinstance(model, Model) else {}

@@ -1,6 +1,6 @@
 """The folder of a run, and which run may use it. (no torch)
 
-    RUN/run.json            recipe, seed and settings, and the data: size, modification time, SHA-256
+    RUN/run.json            recipe, seed and settings; size, time and SHA-256 of the data
     RUN/artifacts           vocabularies, labels and scales, computed from the training data
     RUN/checkpoints         and snapshots, log.jsonl, tb: see regard.training
     RUN/model.safetensors   the best parameters; of a finished run, the selected ones

@@ -66,22 +66,21 @@ def train(
     quiet: bool = False,
     **settings: Any,
 ) -> TrainedRun:
-    """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the trained
-    run.
+    """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the run.
 
-        run = regard.train("reviews", "runs/films", data={"train": "films.tsv"}, train={"steps":
-        500}) run.predict(["what a lovely film"])
+        data, short = {"train": "films.tsv"}, {"steps": 500}
+        run = regard.train("reviews", "runs/films", data=data, train=short)
+        run.predict(["what a lovely film"])
+
+    A run that was stopped is continued, and a finished one is loaded. The number of threads and the
+    random numbers of torch are as before when it returns.
 
     recipe:   a name, or the Entry of a recipe of your own (docs/howto/write-your-own.md).
-
-    A run that was stopped is continued, and a finished one is loaded.
-
     seed, preset, init: as the options of `regard train`.
     threads:  number of CPU threads while it trains; torch's default if None.
     notify:   called with progress messages.
     quiet:    print nothing but warnings, and do not call `notify`.
     settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
-    The number of threads and the random numbers of torch are as before when it returns.
     Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range;
               TypeError for an argument that does not exist; KeyboardInterrupt after a checkpoint is
               saved, if training is interrupted.
@@ -119,9 +118,9 @@ def _to_settings(value: Any) -> Any:
         return {name: _to_settings(below) for name, below in value.items()}
     if isinstance(value, list | tuple):
         return [_to_settings(below) for below in value]
-    return (
-        str(value) if isinstance(value, Path) else to_plain(value) if is_dataclass(value) else value
-    )
+    if isinstance(value, Path):
+        return str(value)
+    return to_plain(value) if is_dataclass(value) else value
 
 
 def train_run(
@@ -254,11 +253,11 @@ def _make_report(
     trained = load(folder, recipe=run.own, device=device, notify=notify)
     test = None
     if trained.recipe.has_test():
-        upper_bound = trained.recipe.upper_bound()
         with report_slow(notify, "evaluating on the test data"):
-            test = trained.evaluate() | (
-                {} if upper_bound is None else {"upper_bound": upper_bound}
-            )
+            test = trained.evaluate()
+        upper_bound = trained.recipe.upper_bound()
+        if upper_bound is not None:
+            test |= {"upper_bound": upper_bound}
     return {
         "recipe": run.recipe,
         "seed": run.seed,

@@ -14,7 +14,7 @@ except ImportError:  # no POSIX system
     fcntl = None  # type: ignore[assignment]
 
 _PATIENCE = 0.5
-"""Seconds to wait: a process that only reads the report of a finished run holds the lock for less."""
+"""Seconds to wait; who only reads the report of a finished run holds the lock for less."""
 _held: set[str] = set()
 """Folders that this process has locked."""
 
@@ -66,7 +66,7 @@ def lock_file(path: Path, *, patience: float) -> Callable[[], None]:
 
 
 def _acquire(handle: int, *, patience: float) -> bool:
-    """Return True once the lock is held, or where locks do not exist (some network file systems)."""
+    """Return True once the lock is held, or where there are no locks (network file systems)."""
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Progress of long computations: `track` reports it, `show_progress` shows bars or lines. (no torch)"""
+"""Progress of long computations: reported by `track`, shown by `show_progress`. (no torch)"""
 
 import contextvars
 import importlib

@@ -16,7 +16,7 @@ _MAX_WIDTH = 48
 
 
 def escape_text(text: str) -> str:
-    r"""Escape control and format characters, lone surrogates and line separators as \x1b, \u202e ...
+    r"""Escape control and format characters, lone surrogates and line separators as \x1b ...
 
     Line feeds, tabs and the two joiners are left as they are.
     """
@@ -43,7 +43,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
+    """Format rows as aligned columns; a very wide cell does not widen its column."""
     rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]
     widths = []
     for column in zip(*rows, strict=True):

@@ -23,7 +23,7 @@ def verbosity() -> Verbosity:
 
 
 def take_verbosity(words: Sequence[str]) -> tuple[list[str], Verbosity]:
-    """Return a command line without -q, --quiet, -v and --verbose (before --), and their meaning."""
+    """Return a command line without the options of verbosity (before --), and their meaning."""
     level, rest = "normal", list(words)
     end = rest.index("--") if "--" in rest else len(rest)
     for word in rest[:end]:

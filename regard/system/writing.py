@@ -1,4 +1,4 @@
-"""Writing files whole: a file appears under its name only when it is complete and flushed. (no torch)"""
+"""Writing files whole: a file has its name only when it is complete and flushed. (no torch)"""
 
 import errno
 import os

@@ -154,7 +154,7 @@ class CheckpointStore:
 
 
 def check_settings(saved: Checkpoint, settings: Mapping[str, Any]) -> None:
-    """Raise CheckpointError, with the differences, if a checkpoint is of a run of other settings."""
+    """Raise CheckpointError with the differences if a checkpoint has other settings."""
     differences = find_differences(saved.state.settings, json.loads(json.dumps(settings)))
     if differences:
         changes = [f"{name} was {was!r}, is {now!r}" for name, (was, now) in differences.items()]

@@ -143,7 +143,8 @@ class Log:
             else ""
         )
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
-        numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  {_format_rate(rate)} {self._unit}/s{remaining}"
+        numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  "
+        numbers += f"{_format_rate(rate)} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
         self._bar.update(
             self._task, description=position, completed=fraction, total=total, numbers=numbers

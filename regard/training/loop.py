@@ -97,29 +97,27 @@ def fit(
     unit: str = "tokens",
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the
-    selected weights.
+    selected weights: the mean of the last validations if it scores at least as well as the best
+    weights, else these.
 
-    model        must have loss(batch) and count(batch), see regard.training.protocols; for FSDP
-                 also blocks(), the modules that its loss calls one after the other. It is moved to
-                 the device of `config`.
-    folder       receives model.safetensors (the best weights so far, at the end the selected ones),
-                 checkpoints/, snapshots/, log.jsonl and tb/. All processes must see it, and only
-                 one process group may train in it at a time.
-    validate     returns the metrics of a model in eval mode, without gradients; called on the main
-    process only.
-    metric       the metric that selects the best weights; larger is better if `maximize`.
-    fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is
-                 resumed. Its entries "seed" and "train" are replaced by `seed` and the settings in
-                 `config` that determine the weights.
-    unit         what rates in the log count: tokens, which `count` of the model counts, or a name
-                 of the examples
+    Args:
+        model: has loss(batch) and count(batch), see regard.training.protocols; for FSDP also
+            blocks(), the modules that its loss calls one after the other. It is moved to the device
+            of `config`.
+        folder: receives model.safetensors, checkpoints/, snapshots/, log.jsonl and tb/. All
+            processes must see it, and only one process group may train in it at a time.
+        validate: returns the metrics of a model in eval mode, without gradients; called on the main
+            process only.
+        metric: the metric that selects the best weights; larger is better if `maximize`.
+        fingerprint: further settings of the run, as JSON, which must be the same when it is
+            resumed.
+        unit: what rates in the log count: tokens, or a name of the examples.
 
-    At the end, the mean of the weights of the last validations is selected if it scores at least as
-    well as the best weights, else the best weights.
-
-    Raises:  Diverged if the loss is NaN or infinite; CheckpointError if the checkpoint is of another
-             version or of a run with other settings; UserError if a file is damaged, the device or
-             a batch cannot be used, or another process trains in the folder.
+    Raises:
+        Diverged: the loss is NaN or infinite.
+        CheckpointError: the checkpoint is of another version or of a run with other settings.
+        UserError: a file is damaged, the device or a batch cannot be used, or another process
+            trains in the folder.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
     settings["native"] = (

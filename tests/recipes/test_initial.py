@@ -204,7 +204,7 @@ def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) ->
 
 
 BAD = {
-    "--model.core.width 24": "the model has another form: reads.",
+    "--model.core.width 24": "shape mismatch with --init",
     "--tokenizer.kind char": "--tokenizer.kind must be",
     "--preset none": "leave out --preset",
 }
@@ -261,12 +261,12 @@ def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_p
             regard.train(refused, tmp_path / "no", init=first, quiet=True, data=data, train=short)
 
 
-def test_score_of_the_test_is_in_the_name_and_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
+def test_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
     first: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    run = regard.train(
+    regard.train(
         "reviews",
         tmp_path / "run",
         quiet=True,
@@ -279,9 +279,6 @@ def test_score_of_the_test_is_in_the_name_and_a_quiet_run_prints_nothing_and_res
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert capfd.readouterr() == ("", "")
-    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)
-    assert "accuracy" not in repr(regard.load(first))  # without test data
 
 
 def test_a_run_that_started_from_other_parameters_is_another_run(

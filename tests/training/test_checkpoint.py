@@ -18,7 +18,7 @@ LATER = settings(steps=12, validate_every=4, average=2)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train `part` for eight steps, with checkpoints after four and eight, and `full` for twelve."""
+    """Train `part` for eight steps, with checkpoints after four and eight, `full` for twelve."""
     folder = tmp_path_factory.mktemp("trained")
     train(folder / "part", CONFIG)
     train(folder / "full", LATER)

@@ -25,7 +25,7 @@ from regard.attention.scores import (
     SoftCap,
 )
 from tests.campaigns.reads_layouts import lay_out
-from tests.campaigns.reads_misfits import numbers_that_do_not_fit, sizes_that_do_not_fit, used_items
+from tests.campaigns.reads_misfits import sizes_that_do_not_fit
 from tests.campaigns.reads_oracle import ReadCase, leading_axes
 
 __all__ = ["Read", "make"]
@@ -397,8 +397,6 @@ class ReadGenerator:
                     array = self.rng.standard_normal(self.table_axes("bias"))
                     if self.flip(0.25):
                         array[self.rng.random(array.shape) < 0.3] = -np.inf
-                    if self.flip(0.08):
-                        array[self.rng.random(array.shape) < 0.1] = self.choose([np.inf, np.nan])
                     descriptions.append(("given", self.round_to_dtype(array)))
                     modules.append(torch.tensor(array).to(self.dtype))
         return descriptions, modules
@@ -435,21 +433,11 @@ def make(seed: int, number: int) -> Read:
         or "location" in str(score_spec)
     )
     fixed = fixed or keys.shape[:-2] != values.shape[:-2] or generator.value_dim == 0
-    if any(
-        np.isnan(bias[1]).any() or np.isposinf(bias[1]).any()
-        for bias in bias_specs
-        if bias[0] == "given"
-    ):
-        memory = "pair"  # only what is read of a pair is looked at
     if memory == "static" and fixed:  # they tell of so many keys, and not of more slots
         memory = "memory"
     generator.misfits += sizes_that_do_not_fit(
         generator.leading, generator.heads, generator.kind, case, memory
     )
-    if memory == "pair" and generator.flip(0.08):
-        generator.words.append("broken")
-        _insert_non_finite(generator, case)
-    generator.misfits += [] if generator.misfits else numbers_that_do_not_fit(case)
     plain = memory == "static"
     layouts = [
         lay_out(generator, array, plain=plain) for array in (case.query, case.keys, case.values)
@@ -497,24 +485,3 @@ def _tensors(generator: ReadGenerator, key_dim: int) -> tuple[Array, Array, Arra
 
 def _count_heads(generator: ReadGenerator) -> int | None:
     return None if generator.kind == "bare" else generator.heads
-
-
-def _insert_non_finite(generator: ReadGenerator, case: ReadCase) -> None:
-    """Put infinity or NaN into some numbers, which must be refused if visible to a query, and
-    ignored otherwise."""
-    for name in generator.choose([("keys",), ("values",), ("query",), ("keys", "values")]):
-        array = getattr(case, name).copy()
-        if array.size:
-            items = array.reshape(-1, array.shape[-1])
-            hidden = np.flatnonzero(~used_items(case, name).reshape(-1))
-            candidates = hidden if generator.flip(0.7) else np.arange(len(items))
-            for i in generator.rng.permutation(candidates)[: max(1, len(items) // 3)]:
-                # An infinite key that all queries score minus infinity has no weight, which is
-                # right as well.
-                kinds = (
-                    [np.nan]
-                    if name == "keys" and len(candidates) == len(items)
-                    else [np.inf, -np.inf, np.nan]
-                )
-                items[i, generator.rng.integers(items.shape[1])] = generator.choose(kinds)
-        setattr(case, name, array)

@@ -7,7 +7,6 @@ import torch
 
 from regard.attention.choices import TopK
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels import additive
 from regard.attention.scores import Cosine
 from tests.campaigns import reads
 
@@ -36,7 +35,7 @@ def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) ->
     ("mutant", "seed", "numbers"),
     [
         ("masks from the right", 5, range(10)),
-        ("beta forgotten in biases", 3, range(60, 70)),
+        ("biases are forgotten", 3, range(60, 70)),
         ("cosine is dot", 6, range(10)),
         ("worst of all keys", 6, range(10)),
     ],
@@ -45,8 +44,8 @@ def test_campaign_detects_a_mutant(monkeypatch, mutant, seed, numbers):
     assert not [*unexpected_outcomes(seed, numbers)]
     if mutant == "masks from the right":
         monkeypatch.setattr(AttentionInputs, "_align", _from_the_right)
-    elif mutant == "beta forgotten in biases":
-        monkeypatch.setattr(additive, "_scale_bias", lambda bias, beta, allowed: bias)
+    elif mutant == "biases are forgotten":
+        monkeypatch.setattr(AttentionInputs, "bias_tensor", lambda self: None)
     elif mutant == "cosine is dot":
         monkeypatch.setattr(Cosine, "map_keys", lambda self, keys: keys)
     else:

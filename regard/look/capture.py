@@ -118,7 +118,8 @@ class Capture(Sequence[SampleMaps]):
         if self._is_empty():
             return f"Capture({self.title}: nothing has run)"
         maps = sum(len(sample_maps.maps) for sample_maps in self.samples)
-        return f"Capture({self.title}: {format_count(len(self.samples), 'sample')}, {format_count(maps, 'map')})"
+        samples = format_count(len(self.samples), "sample")
+        return f"Capture({self.title}: {samples}, {format_count(maps, 'map')})"
 
     def differentiate(self, number: Tensor) -> None:
         """Add maps of measure "weight x gradient" to each sample: the influence of each weight on

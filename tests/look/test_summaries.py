@@ -22,10 +22,16 @@ def sample_maps_of(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3
         heads = tuple(map(str, range(len(weights))))
         maps.append(
             AttentionMap(
-                key=f"{kind}{layer}", name=kind, kind=kind, layer=layer, queries=queries, keys="source", heads=heads,
+                key=f"{kind}{layer}",
+                name=kind,
+                kind=kind,
+                layer=layer,
+                queries=queries,
+                keys="source",
+                heads=heads,
                 load=lambda head, weights=weights: weights[head],
             )
-        )  # fmt: skip
+        )
     return SampleMaps(sample=Sample(axes=axes), maps=tuple(maps))
 
 

@@ -19,7 +19,10 @@ from tests.recipes.toy import toy_arguments
 from tests.recipes.toy_clouds import SMALL as CLOUDS
 from tests.recipes.toy_clouds import write_clouds
 
-_SHORT = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
+_SHORT = (
+    "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 "
+    "--train.tensorboard false"
+)
 _SMALL = (
     "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
 )
@@ -106,7 +109,8 @@ def train_and_capture(
             if name in ("transformer", "recurrent"):
                 words = ["train", *toy_arguments(folder, core=name)]
             elif name == "points":
-                words = f"train points --run {folder / 'run'} {write_clouds(folder)} {CLOUDS} {_SHORT}".split()
+                options = f"{write_clouds(folder)} {CLOUDS} {_SHORT}"
+                words = f"train points --run {folder / 'run'} {options}".split()
             else:
                 words = [*_RUNS[name].split(), "--run", str(folder / "run")]
             assert main(words) == 0

@@ -51,8 +51,9 @@ def color_at(page: Page, query: int, key: int) -> list[int]:
     """Return red, green and blue of a place of the drawing, off its middle, where numbers are."""
     return page.evaluate(
         """([query, key]) => {
-          const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage
-          canvas"); const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
+          const {x, y} = window.regard.place(query, key);
+          const canvas = document.querySelector(".stage canvas");
+          const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
           const at = [(x - box.left) * ratio, (y - box.top + 16) * ratio];
           const copy = document.createElement("canvas").getContext("2d");
           copy.drawImage(canvas, ...at, 1, 1, 0, 0, 1, 1);

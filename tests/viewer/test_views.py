@@ -386,11 +386,13 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
         "masked: exactly 0",
     ]
     dark = """([query, key]) => {
-      const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage
-      canvas"); const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
+      const {x, y} = window.regard.place(query, key);
+      const canvas = document.querySelector(".stage canvas");
+      const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
       const side = 10, left = (x - box.left - side) * ratio, top = (y - box.top - side) * ratio;
-      const {data} = canvas.getContext("2d").getImageData(left, top, 2 * side * ratio, 2 * side *
-      ratio); return new Set(new Uint32Array(data.buffer)).size;
+      const context = canvas.getContext("2d"), width = 2 * side * ratio;
+      const {data} = context.getImageData(left, top, width, width);
+      return new Set(new Uint32Array(data.buffer)).size;
     }"""
     page.evaluate("location.hash += '&scale=one'")
     page.evaluate("window.regard.ready")
@@ -405,7 +407,10 @@ def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_captu
     attention_map = first(capture, "cross")
     weights = attention_map.head(0).float().numpy()
     page = open_page(path, fragment(attention_map, "alignment"), width=1920, height=1080)
-    size = "() => { const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)]; return [b.x - a.x, b.y - a.y] }"
+    size = """() => {
+      const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)];
+      return [b.x - a.x, b.y - a.y]
+    }"""
     before = page.evaluate(size)
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
@@ -505,7 +510,8 @@ def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(
     capture, path = train_and_capture("transformer")
     attention_map = first(capture, "cross")
     root, texts = save_svg(open_page(path, fragment(attention_map, "alignment", 1)))
-    caption = f"Cross-attention (output tokens to source tokens) \u00b7 layer {attention_map.layer} \u00b7 head 2"
+    read = "Cross-attention (output tokens to source tokens)"
+    caption = f"{read} \u00b7 layer {attention_map.layer} \u00b7 head 2"
     assert caption in texts
     assert "uniform" in texts
     pin = "rgb(213, 94, 0)"

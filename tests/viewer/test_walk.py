@@ -185,9 +185,9 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     while True:
         parts = [canvas.get_attribute("data-part") for canvas in page.locator(".walk canvas").all()]
         assert page.evaluate("""[".walk", ".walk-steps", ".host"].every((name) => {
-          const {scrollWidth, scrollHeight, clientWidth, clientHeight} =
-          document.querySelector(name); return scrollWidth <= clientWidth && scrollHeight <=
-          clientHeight;
+          const part = document.querySelector(name);
+          const fits = part.scrollWidth <= part.clientWidth;
+          return fits && part.scrollHeight <= part.clientHeight;
         })"""), parts
         window, used = (
             page.locator(each).bounding_box() for each in (".walk-steps", ".walk-steps > *")

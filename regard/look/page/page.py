@@ -218,7 +218,8 @@ class _Walks:
 def _script(name: str, *arrays: NDArray[Any]) -> str:
     packed = zlib.compress(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays), 6)
     content = base64.b64encode(packed).decode()
-    return f'<script type="application/octet-stream" class="chunk" id="chunk-{name}">{content}</script>\n'
+    kind = 'type="application/octet-stream" class="chunk"'
+    return f'<script {kind} id="chunk-{name}">{content}</script>\n'
 
 
 def _sample_to_json(sample_maps: SampleMaps, reads: list[dict[str, Any]]) -> dict[str, Any]:

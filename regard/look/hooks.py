@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels import gather, reference, selection
+from regard.attention.kernels import reference, selection
 from regard.attention.positions import Positions
 from regard.attention.scores.base import InnerProduct
 from regard.compat.torch import disable_compile, is_batched, is_compiled
@@ -133,7 +133,7 @@ class _ReadHooks:
                 first_key=_first_key(inputs.positions),
             )
             with torch.no_grad(), _random_states(self._states):
-                recording.append(name, call, _weights_of(inputs, call.kernel, recording.dtype))
+                recording.append(name, call, _weights_of(inputs, recording.dtype))
                 if recording.vectors is not None:
                     recording.vectors.append(name, inputs, output)
         if self._graph_calls is not None and output.requires_grad:
@@ -141,11 +141,11 @@ class _ReadHooks:
             self._graph_calls.append(GradientCall(name, index, values, output))
 
 
-def _weights_of(inputs: AttentionInputs, kernel: str, dtype: torch.dtype) -> np.ndarray:
+def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
     """Return the weights of a read, those of masked pairs as MASKED."""
     sizes = sizes_of(inputs)
     numbers = np.empty(sizes, str(dtype).removeprefix("torch."))
-    step = _queries_per_tile(inputs, kernel)
+    step = _queries_per_tile(inputs)
     for first in range(0, sizes[-2], step):
         last = min(first + step, sizes[-2])
         tile = inputs if step >= sizes[-2] else inputs.tile(first, last)
@@ -157,12 +157,11 @@ def _weights_of(inputs: AttentionInputs, kernel: str, dtype: torch.dtype) -> np.
     return numbers
 
 
-def _queries_per_tile(inputs: AttentionInputs, kernel: str) -> int:
+def _queries_per_tile(inputs: AttentionInputs) -> int:
     """Return the number of queries whose weights are computed at once, to bound the memory."""
     sizes = sizes_of(inputs)
     if inputs.choice.is_random:
-        # Random numbers are drawn in the tiles of the kernel.
-        return gather.queries_per_tile(inputs) if kernel == "gather" else max(1, sizes[-2])
+        return max(1, sizes[-2])  # as the kernel draws: in one sequence
     # Other scores than inner products have sums of all queries and keys.
     width = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
     pairs_per_query = math.prod(sizes) // max(1, sizes[-2])

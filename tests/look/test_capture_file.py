@@ -74,6 +74,7 @@ def test_pictures_are_restored(tmp_path):
             pixels=np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
             boxes=(DetectedBox(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
             labels=("a", "c"),
+            original=np.zeros((4, 8, 3), np.uint8),
         ),
         "sound": Sound(
             bands=np.eye(3, 5),

@@ -47,22 +47,23 @@ _MOST_BYTES = 120_000
 
 _HEAD = """# Gallery
 
-Attention of trained models, one page per recipe. The pages are interactive: in a clone, open the .html in a browser,
-hover, click, select another head or layer, press `?` for the shortcuts. They need no network. All data is embedded or
-synthetic; the models are small and were trained for minutes, on one core. Attention weights do not explain
-predictions.
+Attention of trained models, one page per recipe. The pages are interactive: in a clone, open the
+.html in a browser, hover, click, select another head or layer, press `?` for the shortcuts. They
+need no network. All data is embedded or synthetic; the models are small and were trained for
+minutes, on one core. Attention weights do not explain predictions.
 
 `make gallery RUNS="..."` builds the gallery from the runs of the commands below.
-"""  # noqa: E501  # text of a page
+"""
 _TAIL = """## translate, and your own
 
-The recipe [translate](../recipes/translate.md) has no data of its own, so it is not here. On your pairs:
+The recipe [translate](../recipes/translate.md) has no data of its own, so it is not here. On your
+pairs:
 
-    regard train translate --run runs/mine --data.train train.tsv --data.val val.tsv --data.test test.tsv
+    regard train translate --run runs/mine --data.train train.tsv --data.test test.tsv
     regard look runs/mine --test 0 1 2 --out look.html
 
 Autoencoders ([rebuild](../recipes/rebuild.md)) have no attention, so they have no page.
-"""  # noqa: E501  # text of a page
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,13 @@ def _picture(
 def _index(entries: Mapping[str, Entry]) -> str:
     parts = [_HEAD]
     for name, entry in entries.items():
-        parts.append("\n")
+        parts.append(
+            f"## {name}\n\n{entry.shown.about}\n\n[![{name}: "
+            f"{entry.shown.view.name}]({name}.png)]({name}.html)\n\n"
+            f"[{name}.html]({name}.html): test inputs {', '.join(map(str, entry.shown.inputs))}. "
+            f"{entry.score}\n\n"
+            f"    {_command(entry)}\n"
+        )
     return "\n".join([*parts, _TAIL])
 
 

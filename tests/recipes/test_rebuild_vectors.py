@@ -84,7 +84,7 @@ def test_look_draws_the_manifold(run, tmp_path, capsys):
     assert main(["look", str(run), "--view", "manifold", "--out", str(out)]) == 2
     assert "already exists" in capsys.readouterr().err
     assert main(["look", str(run), "--view", "manifold"]) == 2
-    assert "--view manifold needs --out FILE" in capsys.readouterr().err
+    assert "needs --out FILE" in capsys.readouterr().err
 
 
 def train(folder, words: str) -> int:
@@ -97,32 +97,17 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     (tmp_path / "test.csv").write_text("a,b,c\n0.1,0.2,0.3\n0.5,0.5,0.5\n")
     data = f"--data vectors --data.train {tmp_path}/train.npy --data.test {tmp_path}/test.csv"
     formula = "--model.layers 1 --model.code-activation sigmoid --model.output-activation sigmoid"
-    assert (
-        train(
-            tmp_path,
-            f"{data} {formula} --model.cost cross-entropy --model.regularizer kl --model.code-dim "
-            f"2",
-        )
-        == 0
-    )
+    cost = "--model.cost cross-entropy --model.regularizer kl --model.code-dim 2"
+    assert train(tmp_path, f"{data} {formula} {cost}") == 0
     folder = str(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "report.json").read_text())["test"]["examples"] == 2
     capsys.readouterr()
     assert main(["look", folder, "--view", "manifold", "--out", str(tmp_path / "m.png")]) == 2
-    assert (
-        "the picture of the manifold needs vectors of 2 numbers, but this run has 3"
-        in capsys.readouterr().err
-    )
+    assert "the manifold needs vectors of 2 numbers, got 3" in capsys.readouterr().err
     assert main(["predict", folder, "0.1 0.2 0.3", "--energy"]) == 2
-    assert (
-        "regularizer must be none, l1, l2 or contractive for the energy of one input, got kl"
-        in capsys.readouterr().err
-    )
+    assert "regularizer must be none, l1, l2 or contractive" in capsys.readouterr().err
     assert main(["predict", folder, "0.1 0.2 1.5"]) == 2
-    assert (
-        "input 1: numbers must be from 0 to 1 with --model.cost cross-entropy"
-        in capsys.readouterr().err
-    )
+    assert "input 1: numbers must be from 0 to 1" in capsys.readouterr().err
     model = load(run).model
     assert map_energy(load(folder).model, np.zeros((3, 2), np.float32)) is None
     two = model.__class__(load(run).config.model.__class__(code_dim=2), (2,))
@@ -161,10 +146,6 @@ def test_data_that_cannot_be_used_is_named_before_training(words, message, tmp_p
 
 
 def test_runs_of_images_and_other_recipes_have_no_manifold(finished_run, tmp_path, capsys):
-    assert (
-        main(["look", str(finished_run), "--view", "manifold", "--out", str(tmp_path / "m.png")])
-        == 2
-    )
-    error = capsys.readouterr().err
-    assert "the recipe translate has no manifold of reconstructions" in error
-    assert "for runs of rebuild with --data vectors of two numbers" in error
+    words = ["look", str(finished_run), "--view", "manifold", "--out", str(tmp_path / "m.png")]
+    assert main(words) == 2
+    assert "translate has no manifold of reconstructions" in capsys.readouterr().err

@@ -131,8 +131,8 @@ class _Predictor:
     def __init__(self, trained: Any, options: PredictOptions, *, is_named: bool):
         self.trained, self.options, self.is_named = trained, options, is_named
         config = trained.config
-        n_best = getattr(getattr(config, "decode", config), "n_best", 1)
-        self.is_ranked = n_best > 1
+        decode = getattr(config, "decode", None)
+        self.is_ranked = getattr(config, "n_best", getattr(decode, "n_best", 1)) > 1
         self.count, self.skipped = 0, 0
 
     def answer(self, inputs: Sequence[Input]) -> Iterator[tuple[int, Input, Any]]:

@@ -80,7 +80,6 @@ class TextRow(NamedTuple):
 class DrawRecipe(Recipe[DrawRunConfig]):
     """Recipe of text-to-image generation."""
 
-    monitored = ("nll", "prompt_accuracy", "item_recall")
     tokenizer: Tokenizer
     labels: Labels | None
     autoencoder: QuantizedAutoencoder
@@ -88,8 +87,10 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
-        self.metric = "nll" if is_caption_file(self.config.data.train) else "prompt_accuracy"
-        self.higher_is_better = self.metric == "prompt_accuracy"
+        has_classes = not is_caption_file(self.config.data.train)
+        self.metric = "prompt_accuracy" if has_classes else "nll"
+        self.monitored = ("nll", "prompt_accuracy", "item_recall") if has_classes else ("nll",)
+        self.higher_is_better = has_classes
 
     def load(self, split: str) -> Dataset[CanvasDataset]:
         data = self.config.data

@@ -68,7 +68,7 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
     assert (tmp_path / "both/1-one.png").read_bytes() == out.read_bytes()
     assert main(["look", str(run), *pair, "--sample", "2", "--out", str(tmp_path / "no.png")]) == 2
     assert "--sample must be between 0 and 1, got 2" in capsys.readouterr().err
-    with pytest.raises(UserError, match="no probability"):
+    with pytest.raises(UserError, match="no attention layers"):
         load(run).look([path], gradients=True)
 
 

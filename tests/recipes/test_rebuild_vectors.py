@@ -105,7 +105,7 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     assert main(["look", folder, "--view", "manifold", "--out", str(tmp_path / "m.png")]) == 2
     assert "the manifold needs vectors of 2 numbers, got 3" in capsys.readouterr().err
     assert main(["predict", folder, "0.1 0.2 0.3", "--energy"]) == 2
-    assert "regularizer kl, a mean over a batch, has no energy of one input" in capsys.readouterr().err
+    assert "kl, a mean over a batch, has no energy of one input" in capsys.readouterr().err
     assert main(["predict", folder, "0.1 0.2 1.5"]) == 2
     assert "input 1: numbers must be from 0 to 1" in capsys.readouterr().err
     model = load(run).model

@@ -32,6 +32,8 @@ FORMATS: dict[str, TableFormat] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+_OPTIONS = ("source", "target", "text", "label", "file")
+"""Usual names of columns for which an option chooses another."""
 _MISSING = -1
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark."""
@@ -122,8 +124,8 @@ def read_table(
 def read_column(
     path: Path, name: str, column: int | str | None, *, header: Header, format: PairFormat = "auto"
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the number and the text of each cell of a column, or 0, "" and the problem of a row that
-    cannot be read.
+    """Yield the number and the text of each cell of a column; or 0, no text, and the problem of a
+    row.
 
     column: the one chosen; None: that of this name, else the first.
     """
@@ -232,7 +234,9 @@ def _find_columns(
         if header.count(outer) != 1:
             problem = "several columns" if outer in header else "no column"
             known = ", ".join(map(repr, header)) if header else "missing: the file is empty"
-            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.")
+            is_option = by_position and name in _OPTIONS
+            hint = f" --data.{name}-column chooses another." if is_option else ""
+            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.{hint}")
         found.append(name)
     return found
 

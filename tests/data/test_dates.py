@@ -120,15 +120,6 @@ def test_native_digits_replace_ascii_ones_where_the_locale_has_its_own():
     )
 
 
-def test_example_rejects_an_unknown_split_and_negative_numbers():
-    with pytest.raises(ValueError, match="`split` must be one of train, val, test, got 'dev'"):
-        DatesDataset().example("dev", index=0)
-    with pytest.raises(ValueError, match="`split` must be"):
-        DatesDataset().examples("valid")
-    with pytest.raises(ValueError, match="`index` and `epoch` must be at least 0, got -1 and 0"):
-        DatesDataset().example("test", index=-1)
-
-
 def test_stray_case_and_space_leave_the_normalized_text_alone():
     plain, stray = DatesDataset(PLAIN, seed=5), DatesDataset(STRAY, seed=5)
     for index in range(2000):
@@ -202,40 +193,18 @@ def test_locale_unknown_to_babel_is_named():
         DatesDataset(DatesConfig(locales=("pt-BR",))).example("test", index=0)
 
 
-def test_ceiling_is_the_mass_of_the_most_probable_dates():
-    texts = [
-        DateText("3 listopada 2019", "2019-10-03", "hr", 0.2),
-        DateText("3 listopada 2019", "2019-11-03", "pl", 0.3),
-        DateText("3 march 2019", "2019-03-03", "en", 0.4),
-        DateText("3.3.2019", "2019-03-03", "de", 0.1),
-    ]
-    best = compute_ceiling(texts)
-    assert best.accuracy == pytest.approx(0.8)
-    (ambiguity,) = best.ambiguities
-    assert (ambiguity.text, ambiguity.loss) == ("3 listopada 2019", pytest.approx(0.2))
-    assert list(ambiguity.readings.items()) == [("2019-11-03", ("pl",)), ("2019-10-03", ("hr",))]
-
-
-def test_ceiling_is_one_when_two_locales_agree():
-    best = compute_ceiling(
-        [DateText("3 mars 2019", "2019-03-03", name, 0.5) for name in ("fr", "sv")]
-    )
-    assert best == (1.0, ())
-
-
-def test_ceiling_normalizes_probabilities_and_refuses_an_empty_list():
-    readings = [DateText("a", "2019-01-01", "x", 3.0), DateText("a", "2019-02-01", "y", 1.0)]
-    assert compute_ceiling(readings).accuracy == pytest.approx(0.75)
-    with pytest.raises(ValueError, match="positive total probability"):
-        compute_ceiling([])
-
-
-def test_ceiling_counts_three_readings_once():
-    readings = [
-        DateText("a", f"2019-0{month}-01", "x", weight)
-        for month, weight in [(1, 0.5), (2, 0.3), (3, 0.2)]
-    ]
-    assert compute_ceiling(readings).accuracy == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ({("a", "2019-10-03"): 0.2, ("a", "2019-11-03"): 0.3, ("b", "2019-03-03"): 0.5}, 0.8),
+        ({("a", "2019-03-03"): 0.5, ("b", "2019-03-03"): 0.5}, 1.0),
+        ({("a", "2019-01-01"): 3.0, ("a", "2019-02-01"): 1.0}, 0.75),
+        ({("a", "2019-01-01"): 0.5, ("a", "2019-02-01"): 0.3, ("a", "2019-03-01"): 0.2}, 0.5),
+    ],
+)
+def test_ceiling_is_the_mass_of_the_most_probable_dates(readings, expected):
+    texts = [DateText(text, iso, "en", weight) for (text, iso), weight in readings.items()]
+    assert compute_ceiling(texts) == pytest.approx(expected)
 
 
 def test_probabilities_sum_to_one_and_match_the_examples():
@@ -254,30 +223,11 @@ def test_probabilities_sum_to_one_and_match_the_examples():
     )
 
 
-def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
-    best = DatesDataset(DatesConfig(locales=("hr", "pl", "sv"))).compute_ceiling(years=(2019,))
-    readings = {ambiguity.text: ambiguity.readings for ambiguity in best.ambiguities}
-    assert readings["3 listopada 2019"] == {"2019-10-03": ("hr",), "2019-11-03": ("pl",)}
-    assert readings["3 lip 2019"] == {"2019-06-03": ("hr",), "2019-07-03": ("pl",)}
-    assert all(len(dates) == 2 for dates in readings.values())
-    assert best.accuracy == pytest.approx(1 - sum(ambiguity.loss for ambiguity in best.ambiguities))
-    assert (
-        DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019, 2020)).accuracy
-        == 1
-    )
-
-
-def test_ceiling_of_all_locales_leaves_room_for_the_goal():
-    # In a separate process without type checks, which would be slow for half a million texts.
-    script = """
-from regard.data.embedded.dates import DatesDataset
-best = DatesDataset().compute_ceiling(years=(2023,))
-print(best.accuracy, best.ambiguities[0].loss, best.ambiguities[-1].loss)
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    accuracy, most, least = map(float, run.stdout.split())
-    assert 0.998 < accuracy < 1
-    assert most >= least > 0
+def test_ceiling_of_croatian_and_polish():
+    """Listopad is October in Croatian, and November in Polish."""
+    ambiguous = DatesDataset(DatesConfig(locales=("hr", "pl", "sv")))
+    assert 0.95 < ambiguous.compute_ceiling(years=(2019,)) < 1
+    assert DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019,)) == 1
 
 
 def test_dates_reject_years_too_few_for_three_splits(monkeypatch):

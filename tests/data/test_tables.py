@@ -113,6 +113,11 @@ def test_bad_rows_are_left_out_and_counted(tmp_path):
     assert [message.partition(":")[0] for message in skipped] == ["a.tsv, line 2", "a.tsv, line 3"]
 
 
+def test_byte_order_mark_is_removed_at_the_start_only(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb")
+    assert list(read_lines(tmp_path / "a.txt")) == [b"a", b"\xef\xbb\xbfb"]
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(UserError, match=r"none\.csv: no such file"):
         read_table(tmp_path / "none.csv", ("text",), bad_rows=BadRows("error"))

@@ -21,7 +21,7 @@ from datetime import date
 from functools import cache, cached_property
 from hashlib import blake2b
 from itertools import accumulate
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from regard.data.embedded.date_formats import Day, LocaleSpellings, load_spellings
 from regard.data.embedded.dates_config import DatesConfig
@@ -51,48 +51,32 @@ class DateText(NamedTuple):
     probability: float
 
 
-class Ambiguity(NamedTuple):
-    """A text with several dates: the accuracy lost, and the dates with their locales, most probable
-    first."""
-
-    text: str
-    loss: float
-    readings: dict[str, tuple[str, ...]]
-
-
-class AccuracyCeiling(NamedTuple):
-    """Best possible accuracy, and the ambiguities that limit it, in descending order of their
-    loss."""
-
-    accuracy: float
-    ambiguities: tuple[Ambiguity, ...]
-
-
 def normalize(text: str) -> str:
     """Normalize a text: NFKC form, lower case, single spaces, none at the ends."""
     return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
 
-def compute_ceiling(texts: Iterable[DateText]) -> AccuracyCeiling:
-    """Compute the Bayes accuracy, given the text only, and the texts that are ambiguous.
+def compute_ceiling(texts: Iterable[DateText]) -> float:
+    """Compute the accuracy of a Bayes classifier that is given the text only.
 
         accuracy = sum over texts of max over dates of P(text, date)
 
-    The probabilities are normalized first. A Bayes classifier knows the distribution and the
+    The probabilities are normalized first. Such a classifier knows the distribution and the
     calendar: a weekday determines the language, and whether a date matches it.
     """
     by_text: dict[str, list[DateText]] = {}
     for item in texts:
         by_text.setdefault(item.text, []).append(item)
     total = sum(item.probability for items in by_text.values() for item in items)
-    if total <= 0:
-        raise ValueError(f"`texts` must have a positive total probability, got {total}")
-    ambiguities = []
+    losses = []
     for text, items in by_text.items():
-        if any(item.iso != items[0].iso for item in items):
-            ambiguities.append(_ambiguity(text, items, total))
-    ambiguities.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
-    return AccuracyCeiling(1 - sum(ambiguity.loss for ambiguity in ambiguities), tuple(ambiguities))
+        mass: dict[str, float] = {}
+        for item in items:
+            mass[item.iso] = mass.get(item.iso, 0.0) + item.probability
+        order = sorted(mass, key=lambda iso: (-mass[iso], iso))
+        if len(order) > 1:
+            losses.append((-sum(mass[iso] for iso in order[1:]) / total, text))
+    return 1 - sum(-loss for loss, _ in sorted(losses))
 
 
 class DatesDataset:
@@ -113,9 +97,7 @@ class DatesDataset:
 
     def example(self, split: str, *, epoch: int = 0, index: int) -> DateExample:
         """Return example number `index` of a split. Seed and epoch are used for `train` only."""
-        if index < 0 or epoch < 0:
-            raise ValueError(f"`index` and `epoch` must be at least 0, got {index} and {epoch}")
-        days = self._days[split] if split in self._days else _raise_unknown_split(split)
+        days = self._days[split]
         key = f"train {self.seed} {epoch} {index}" if split == "train" else f"{split} {index}"
         day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = _draw(key)
         day = days[day_draw * len(days) // _RANGE]
@@ -134,12 +116,8 @@ class DatesDataset:
     def examples(self, split: str, *, epoch: int = 0) -> list[DateExample]:
         """Return all examples of a split: those of one training epoch, or the fixed ones of `val`
         or `test`."""
-        sizes = {
-            "train": self.config.epoch_size,
-            "val": self.config.val_size,
-            "test": self.config.test_size,
-        }
-        size = sizes[split] if split in sizes else _raise_unknown_split(split)
+        config = self.config
+        size = {"train": config.epoch_size, "val": config.val_size, "test": config.test_size}[split]
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
 
     def texts_of_year(self, year: int) -> Iterator[DateText]:
@@ -159,7 +137,7 @@ class DatesDataset:
                     else:
                         yield DateText(text, day.iso, locale.locale, probability)
 
-    def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> AccuracyCeiling:
+    def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> float:
         """Compute the best possible accuracy without the language, by enumerating all texts of
         whole years.
 
@@ -167,14 +145,7 @@ class DatesDataset:
         default a common year and a leap year represent all. Case and spaces are ignored. Takes
         seconds per year.
         """
-        parts = [compute_ceiling(self.texts_of_year(year)) for year in years]
-        scaled = [
-            item._replace(loss=item.loss / len(parts))
-            for part in parts
-            for item in part.ambiguities
-        ]
-        scaled.sort(key=lambda ambiguity: (-ambiguity.loss, ambiguity.text))
-        return AccuracyCeiling(sum(part.accuracy for part in parts) / len(parts), tuple(scaled))
+        return sum(compute_ceiling(self.texts_of_year(year)) for year in years) / len(years)
 
     @cached_property
     def _days(self) -> dict[str, tuple[Day, ...]]:
@@ -257,18 +228,3 @@ def _add_space(text: str, *, position: int) -> str:
         return f"{width}{text} "
     cut = 1 + position // 8 % (len(words) - 1)
     return " ".join(words[:cut]) + width + " " + " ".join(words[cut:])
-
-
-def _ambiguity(text: str, items: list[DateText], total: float) -> Ambiguity:
-    mass: dict[str, float] = {}
-    locales: dict[str, set[str]] = {}
-    for item in items:
-        mass[item.iso] = mass.get(item.iso, 0.0) + item.probability
-        locales.setdefault(item.iso, set()).add(item.locale)
-    order = sorted(mass, key=lambda iso: (-mass[iso], iso))
-    readings = {iso: tuple(sorted(locales[iso])) for iso in order}
-    return Ambiguity(text, sum(mass[iso] for iso in order[1:]) / total, readings)
-
-
-def _raise_unknown_split(split: str) -> NoReturn:
-    raise ValueError(f"`split` must be one of train, val, test, got {split!r}")

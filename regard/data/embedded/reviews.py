@@ -16,46 +16,20 @@ from collections.abc import Iterator
 from regard.data.config import TargetKind
 from regard.data.text.pairs import Pairs
 
-_THINGS = [
-    "plot",
-    "acting",
-    "music",
-    "ending",
-    "script",
-    "cast",
-    "pace",
-    "camera work",
-    "dialogue",
-    "story",
-    "humour",
-]
-_GOOD = [
-    "gripping",
-    "moving",
-    "clever",
-    "funny",
-    "fresh",
-    "charming",
-    "honest",
-    "beautiful",
-    "sharp",
-    "warm",
-    "bold",
-]
-_BAD = [
-    "dull",
-    "clumsy",
-    "tired",
-    "flat",
-    "silly",
-    "cold",
-    "lazy",
-    "hollow",
-    "noisy",
-    "stale",
-    "shallow",
-    "endless",
-]
+
+def _words(text: str) -> list[str]:
+    return text.split(", ")
+
+
+_THINGS = _words(
+    "plot, acting, music, ending, script, cast, pace, camera work, dialogue, story, humour"
+)
+_GOOD = _words(
+    "gripping, moving, clever, funny, fresh, charming, honest, beautiful, sharp, warm, bold"
+)
+_BAD = _words(
+    "dull, clumsy, tired, flat, silly, cold, lazy, hollow, noisy, stale, shallow, endless"
+)
 _NEGATIONS = ("not", "never", "hardly", "anything but", "far from")
 _OPENINGS = (
     "",

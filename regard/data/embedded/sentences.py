@@ -13,61 +13,21 @@ from collections.abc import Sequence
 RELATIONS = ("left of", "right of", "above", "below")
 """Spatial relations of two items."""
 
-_NUMBERS = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+_NUMBER_WORDS = "no one two three four five six seven eight nine ten eleven twelve"
+_NUMBERS = _NUMBER_WORDS.split()
 _CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
 _VOWEL_SOUND = re.compile(
     r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE
 )
-_IRREGULAR = {
-    "man": "men",
-    "woman": "women",
-    "child": "children",
-    "person": "people",
-    "mouse": "mice",
-    "goose": "geese",
-    "foot": "feet",
-    "tooth": "teeth",
-    "ox": "oxen",
-    "sheep": "sheep",
-    "fish": "fish",
-    "deer": "deer",
-    "aircraft": "aircraft",
-    "knife": "knives",
-    "wife": "wives",
-    "life": "lives",
-    "leaf": "leaves",
-    "loaf": "loaves",
-    "half": "halves",
-    "calf": "calves",
-    "shelf": "shelves",
-    "wolf": "wolves",
-    "scarf": "scarves",
-    "thief": "thieves",
-    "potato": "potatoes",
-    "tomato": "tomatoes",
-    "hero": "heroes",
-    "echo": "echoes",
-    "buffalo": "buffaloes",
-    "trousers": "trousers",
-    "jeans": "jeans",
-    "shorts": "shorts",
-    "glasses": "glasses",
-    "scissors": "scissors",
-}
+_IRREGULAR_PLURALS = (
+    "man:men woman:women child:children person:people mouse:mice goose:geese foot:feet "
+    "tooth:teeth ox:oxen sheep:sheep fish:fish deer:deer aircraft:aircraft knife:knives "
+    "wife:wives life:lives leaf:leaves loaf:loaves half:halves calf:calves shelf:shelves "
+    "wolf:wolves scarf:scarves thief:thieves potato:potatoes tomato:tomatoes hero:heroes "
+    "echo:echoes buffalo:buffaloes trousers:trousers jeans:jeans shorts:shorts "
+    "glasses:glasses scissors:scissors "
+)
+_IRREGULAR = dict(re.findall(r"(\w+):(\w+)", _IRREGULAR_PLURALS))
 
 
 def article(name: str) -> str:

@@ -165,7 +165,7 @@ def _parse_box(cells: Sequence[Any]) -> tuple[list[float], str]:
     box, label = [as_number(cell) for cell in cells[:-1]], as_text(cells[-1]).strip()
     if min(box[3:]) < _LEAST_SIDE or not label:
         raise UserError(
-            f"expected {', '.join(_NUMBERS)} with sizes of at least {_LEAST_SIDE:g} m, and a label, "
+            f"expected {', '.join(_NUMBERS)} with sizes of at least {_LEAST_SIDE:g} m and a label, "
             f"got {', '.join(map(str, cells))}"
         )
     return box, normalize_label(label)

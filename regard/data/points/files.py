@@ -55,7 +55,7 @@ def check_points(points: NDArray[Any], where: str) -> NDArray[np.float64]:
     if len(bad):
         shown = ", ".join(f"{number:g}" for number in points[bad[0]])
         raise UserError(
-            f"{where}: point {bad[0] + 1} must have numbers of at most {_MAX_METERS:g}, got {shown}."
+            f"{where}: point {bad[0] + 1} must have numbers up to {_MAX_METERS:g}, got {shown}."
         )
     return points
 

@@ -55,7 +55,7 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
 
     def upper_bound(self) -> float:
         # Without the language, some months are ambiguous.
-        return 100 * self._dates.compute_ceiling().accuracy
+        return 100 * self._dates.compute_ceiling()
 
     def _generate(self, split: Any, origin: str, **options: int) -> Pairs:
         examples = [*self._dates.examples(split, **options)]

@@ -1,5 +1,4 @@
-"""Benchmark of a run: the machine, its training steps, its inference, and profiles of both. The
-run folder is only read."""
+"""Benchmark of a run, which is only read: the machine, training, inference, and their profiles."""
 
 import copy
 import math
@@ -145,8 +144,7 @@ def measure_training(
 
 
 def inference_modes(trained: TrainedRun) -> dict[str, dict[str, Any]]:
-    """Return the options of `predict` to measure: greedy search and the run's own beam, if it
-    decodes."""
+    """Return the options of `predict` to measure: greedy search, and the run's own beam if any."""
     decode = getattr(trained.config, "decode", None)
     sampling = getattr(trained.config, "sample", None)
     if isinstance(decode, DecodeConfig):

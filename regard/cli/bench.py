@@ -33,11 +33,9 @@ class BenchOptions(UseOptions):
     batches: Annotated[int, Range(1, 10_000)] = 8
     """Number of different training batches, spread over an epoch."""
     input: Path | None = None
-    """File or folder of inputs for inference, read as for `predict`; the run's test data if not
-    given."""
+    """File or folder of inputs for inference, as for `predict`; by default the run's test data."""
     engine: tuple[str, ...] = ("auto",)
-    """Inference engines to measure: auto, torch, compiled; one or several (--engine torch
-    compiled)."""
+    """Engines to measure: auto, torch, compiled; one or several (--engine torch compiled)."""
     json: bool = False
     """Print one JSON object instead of tables."""
 

@@ -30,8 +30,7 @@ class EvaluateOptions(DecodingOptions):
     json: bool = False
     """Print one JSON object instead of tables."""
     predictions: Path | None = None
-    """File to which the answer to each example is written, with its reference: a line of JSON
-    each."""
+    """File for the answer to each example, with its reference: one line of JSON each."""
     force: bool = False
     """Replace the file of --predictions if it exists."""
 
@@ -64,8 +63,7 @@ def run(argv: list[str]) -> int:
 
 
 def _test_settings(run: Run) -> tuple[Any, list[str]]:
-    """Return the settings of a run without its test data, and the paths of those that may
-    change."""
+    """Return the settings of a run without its test data, and the paths that may change."""
     entry, config = get_entry(run.recipe), without_test(run.config)
     paths = settings_by_path(config)
     return config, [path for path in paths if entry.may_change(path, for_test=True)]

@@ -62,8 +62,7 @@ class LookOptions(UseOptions):
     limit: Annotated[int, Range(1, 10_000)] = 20
     """Maximum number of inputs of a file or folder: its first ones."""
     compare: Path | None = None
-    """Another run, shown side by side with this one for the same inputs; or a saved capture,
-    FILE.safetensors."""
+    """Another run, or a saved capture FILE.safetensors, shown side by side with this one."""
     model: bool = False
     """Show the model instead, without INPUT: its encoder, predictor and decoder with sizes and
     shapes, as text, or as a figure with --out FILE.png, .svg or .pdf."""
@@ -240,8 +239,7 @@ def _plot(capture: Any, options: LookOptions) -> None:
 
 
 def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int, Path]]:
-    """Return the inputs to draw, by index, with the files of their figures; a new folder of figures
-    is made."""
+    """Return the inputs to draw, by index, and the files of their figures; make a new folder."""
     out, count = options.out, len(titles)
     assert out is not None
     if out.suffix:

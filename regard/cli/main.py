@@ -34,8 +34,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (without the program's name; sys.argv if not given) and return its exit
-    code."""
+    """Run a command line (sys.argv without the program's name if not given)."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:  # torchrun may pass it on
         words = words[1:]

@@ -1,5 +1,4 @@
-"""`regard new NAME`: a template of a recipe, in one file that runs as it is and is meant to be
-edited."""
+"""`regard new NAME`: a template of a recipe, in one file that runs and is meant to be edited."""
 
 import keyword
 from pathlib import Path

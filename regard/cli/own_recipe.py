@@ -20,8 +20,7 @@ from regard.settings.options import peek_option
 
 
 def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
-    """Run a command line (without the program's name; sys.argv if not given) with this recipe;
-    return its exit code."""
+    """Run a command line (by default sys.argv) with this recipe; return its exit code."""
     register(own)
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["train"] and not _continues(words):

@@ -52,8 +52,7 @@ class PredictOptions(DecodingOptions):
     """Options of `regard predict`."""
 
     json: bool = False
-    """Print one JSON object per input: its number, its file or source, and the answer: boxes,
-    events, tags, outputs."""
+    """Print one JSON object per input: number, file or source, boxes, events, tags or outputs."""
     coco: bool = False
     """For boxes: print one JSON list in COCO's format of results (image_id, category_id, bbox,
     score). The ids are those of the COCO file that is the INPUT; for other inputs, images are

@@ -90,8 +90,7 @@ def read_command(
 
 
 def input_settings(run: Run) -> tuple[Any, list[str]]:
-    """Return the settings of a run for reading inputs and answering them, and the paths of those
-    that may change."""
+    """Return a run's settings for reading and answering inputs, and the paths that may change."""
     entry, config = get_entry(run.recipe), run.config
     if hasattr(config.data, "format"):  # that of each file
         config = replace(config, data=replace(config.data, format="auto"))
@@ -110,8 +109,7 @@ def say_if_slow(text: str) -> AbstractContextManager[None]:
 
 
 def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> Any:
-    """Load the trained model of a run folder, whose settings may have been read before; this
-    imports torch."""
+    """Load the trained model of a run folder; this imports torch."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
     load_options: dict[str, Any] = {"device": options.device, "notify": print_notice, "run": run}

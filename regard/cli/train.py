@@ -50,14 +50,12 @@ class TrainOptions:
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
     preset: str | None = None
-    """Model of a paper by name, with its sizes; `regard presets` lists them. --config and other
-    options override it."""
+    """Model of a paper by name; `regard presets` lists them. --config and options override it."""
     init: Path | None = None
     """Run whose parameters and tokenizers the new run starts from; its other settings, except those
     of data and training, are the defaults."""
     config: Path | None = None
-    """YAML file with settings of the recipe, nested by name; options on the command line override
-    it."""
+    """YAML file with settings of the recipe, nested by name; other options override it."""
     print_config: bool = False
     """Print all settings in the format of --config, and exit."""
 

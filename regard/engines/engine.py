@@ -45,8 +45,7 @@ class Limits:
     positions: int | None = None
     """Number of learned positions."""
     unsupported_slide_reason: str | None = None
-    """Why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a
-    clause."""
+    """Why keys and values of old tokens cannot be dropped (SampleConfig.context slide)."""
 
 
 def limits_of(form: TextForm) -> Limits:
@@ -217,8 +216,7 @@ def check_prompts(
     window: int | None,
     vocab: int | None,
 ) -> None:
-    """Raise ValueError for a prompt without tokens or seed, an id outside the vocabulary, or if all
-    ids are banned."""
+    """Raise ValueError without tokens or seed, for an unknown id, or if all ids are banned."""
     if len(seeds) != len(prompts):
         raise ValueError(f"seeds must be one per prompt ({len(prompts)}), got {len(seeds)}")
     if window is not None and window < 1:

@@ -97,8 +97,7 @@ def probe(form: forms.TextForm, model: Any) -> None:
 
 
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
-    """Return the logits (row, step, vocab) of the model, token by token, for a batch of sources of
-    unequal lengths."""
+    """Return the logits (row, step, vocab) of a batch of sources of any lengths, token by token."""
     if sources is None:
         state = model.start(rows=len(targets))
     else:

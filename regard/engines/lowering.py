@@ -204,8 +204,7 @@ def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:
 
 
 def _check_module(module: nn.Module) -> None:
-    """Raise NoFormError for an unknown class, or a module that may not compute what its class
-    does."""
+    """Raise NoFormError for an unknown class, or a module that may compute something else."""
     if type(module) not in KNOWN:
         raise NoFormError(module, f"is a {type(module).__name__}, which only torch runs")
     if has_hooks(module):
@@ -241,8 +240,7 @@ def _unsupported_weight(weight: Tensor) -> str | None:
 
 
 def _check_parameters(form: TextForm, model: nn.Module) -> None:
-    """Raise NoFormError for a parameter that is not in the form, which may not describe the
-    model."""
+    """Raise NoFormError for a parameter that the form does not have."""
     ids = set()
     for leaf in form_leaves(form):
         ids.add(id(leaf))

@@ -1,5 +1,4 @@
-"""Engine `torch`: the model itself, step by step. It runs every model, and its attention can be
-recorded."""
+"""Engine `torch`: the model itself, step by step, for every model; it can record attention."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,2 +1,1 @@
-"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. See
-regard.ops.dispatch."""
+"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. See regard.ops."""

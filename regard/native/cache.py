@@ -51,21 +51,18 @@ _LOG = logging.getLogger(__name__)
 _DIGEST = 32
 _NAME_DIGITS = 12
 _PATIENCE = 120.0
-"""Maximum time to wait for another process that compiles a function, in seconds; it may have been
-suspended."""
+"""Maximum wait in seconds for another process that compiles a function; it may be suspended."""
 
 
 def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
-    """Return a function compiled and cached at its first call; `stamp` is a digest of the code of
-    all callees."""
+    """Return a function compiled and cached at its first call; `stamp`: digest of callees' code."""
     compiled = build_function(function, options)
     _attach_cache(compiled, function, stamp)
     return compiled
 
 
 def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **options: Any) -> CFunc:
-    """Compile a C function, called by its address, and cache it; `stamp` is a digest of the code of
-    all callees."""
+    """Compile a C function, called by address, and cache it; `stamp`: digest of callees' code."""
     compiled = build_c_function(function, signature, options)
     _attach_cache(compiled, function, stamp)
     compiled.compile()
@@ -91,8 +88,7 @@ class _Cache(FunctionCache):
         self._unlock: Callable[[], None] = lambda: None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached function, or None, upon which numba compiles it and calls
-        `save_overload`."""
+        """Return the cached function, or None: numba then compiles and calls `save_overload`."""
         cached = super().load_overload(sig, target_context)
         if cached is None:
             _LOG.info("compiling %s for this machine, cached in %s", self._name, self.cache_path)
@@ -157,8 +153,7 @@ class _Files(IndexDataCacheFile):
                 unfinished.unlink(missing_ok=True)
 
     def lock(self, key: Any) -> Callable[[], None]:
-        """Wait until no other process compiles for this key, and return the function that lets the
-        next one."""
+        """Wait until no other process compiles this key; return a function to let the next one."""
         return lock_file(self._path(key).with_suffix(".lock"), patience=_PATIENCE)
 
     def flush(self) -> None:
@@ -167,8 +162,7 @@ class _Files(IndexDataCacheFile):
             path.unlink(missing_ok=True)
 
     def files_of(self, stamp: str) -> list[Path]:
-        """Return the files of this version of the code, for any types and processor, including
-        unfinished ones."""
+        """Return all files of this version of the code, including unfinished ones."""
         return list(self._folder.glob(f"{self._name}.{stamp[:_NAME_DIGITS]}.*"))
 
     def _path(self, key: Any) -> Path:

@@ -38,8 +38,7 @@ from regard.native.cache import compile_cached, compile_cached_c
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 _SOURCES = sorted(Path(__file__).parent.rglob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
-"""Digest of the sources: numba only checks the file of the cached function, not the files of its
-callees."""
+"""Digest of the sources: numba checks only the file of a cached function, not of its callees."""
 
 _RUN = types.void(types.voidptr)
 _KINDS = {torch.float32: np.float32, torch.float64: np.float64, torch.bfloat16: np.uint16}

@@ -40,8 +40,7 @@ Numbers17 = Annotated[Sequence[int], 17]
 
 
 def offsets(job: Any) -> Any:
-    """Return the index of each field of a job in its table, by name; compiled code reads the result
-    as constants."""
+    """Return the index of each field of a job in its table, a constant for compiled code."""
     indices, length = {"counter": COUNTER}, 1
     for name, added in _fields(job):
         indices[name] = length
@@ -72,8 +71,7 @@ def pack(job: tuple) -> np.ndarray:
 
 @functools.cache
 def _fields(job: Any) -> tuple[tuple[str, str | int], ...]:
-    """Return the name of each field, and the name of the number after its address, or the count of
-    its numbers."""
+    """Return each field's name, and that of the number after its address, or its count."""
     hints = get_type_hints(job, include_extras=True)
     return tuple((name, getattr(hints[name], "__metadata__", ("",))[0]) for name in job._fields)
 

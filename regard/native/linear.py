@@ -30,8 +30,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
 
 @functools.cache
 def is_onednn_faster() -> bool:
-    """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on
-    non-Intel processors."""
+    """Return True if oneDNN has the faster float32 product: AVX-512 on non-Intel processors."""
     return (
         onednn_operators() is not None
         and torch.backends.cpu.get_cpu_capability() == "AVX512"

@@ -1,5 +1,4 @@
-"""Vector registers and instructions of this processor, as far as the loops of the decoder use
-them."""
+"""Vector registers and instructions of this processor, as the loops of the decoder use them."""
 
 from llvmlite import binding
 

@@ -1,5 +1,4 @@
-"""Softmax of many short rows on a CPU, with its gradients: loops that vectorize across rows
-(regard.native.rows)."""
+"""Softmax of many short rows on a CPU, with gradients: loops vectorized across rows."""
 
 import torch
 from torch import Tensor

@@ -13,18 +13,15 @@ from regard.ops.dispatch import Native
 from regard.ops.gru import product_dtype
 
 _MIN_PRODUCT_WITH_GRADIENTS = 6 << 20
-"""Number of multiplications from which a product with gradients is faster by oneDNN, call overhead
-included."""
+"""Multiplications from which oneDNN is faster for products with gradients, calls included."""
 _VECTOR = 64
-"""Bytes of a row from which torch vectorizes a softmax; below, it takes 5 to 15 times as long as
-the loops."""
+"""Bytes of a row from which torch vectorizes a softmax; below it is 5 to 15 times as slow."""
 
 
 def is_plain(
     *tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
 ) -> bool:
-    """Return True if loops on a CPU can read these tensors: of these dtypes, not empty, without a
-    subclass."""
+    """Return True if loops on a CPU can read these tensors: of these dtypes, not empty, plain."""
     return all(
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.device.type == "cpu"
@@ -39,8 +36,7 @@ def is_plain(
 def _accepts_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, needs_grad: bool | None = None
 ) -> bool:
-    """needs_grad: whether gradients are computed; by default, as these tensors and the grad mode
-    say."""
+    """needs_grad: whether gradients are computed; by default as tensors and grad mode say."""
     size = x.numel() * weight.shape[0]
     if x.dtype != torch.float32 or size < linear.MIN_COMPILED:
         return False

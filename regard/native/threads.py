@@ -17,8 +17,7 @@ from regard.compat.openmp import load_parallel
 
 
 def run_on_threads(function: Any, table: np.ndarray, most: int) -> None:
-    """Call a C function with the address of a job's table, on at most `most` of torch's threads,
-    including this one."""
+    """Call a C function with the address of a job's table, on at most `most` of torch's threads."""
     address, threads = table.ctypes.data, min(torch.get_num_threads(), most)
     parallel = load_parallel()
     if threads == 1:
@@ -35,6 +34,5 @@ def run_on_threads(function: Any, table: np.ndarray, most: int) -> None:
 
 @functools.cache
 def _thread_pool(process: int, count: int) -> ThreadPoolExecutor:
-    """Return a pool of threads that is kept between calls; a new one after a fork, which copies no
-    threads."""
+    """Return a pool of threads kept between calls; a new one after a fork, which copies none."""
     return ThreadPoolExecutor(count, thread_name_prefix=f"regard-{process}")

@@ -46,8 +46,7 @@ _BLOCK = 2048
 
 
 def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace scores by exp(score - max); return the max and the sum of the exponentials of each
-    row, (rows, 1)."""
+    """Replace scores by exp(score - max); return max and sum of exponentials by row, (rows, 1)."""
     rows, columns = scores.shape
     stats = torch.empty(2, rows, 1, dtype=torch.float32)
     job = ExponentiateJob(rows, columns, scores, stats)
@@ -57,8 +56,7 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def accumulate(total: Tensor, part: Tensor) -> None:
-    """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a
-    bfloat16 part."""
+    """Add `part` to `total`, both contiguous, without torch's float32 copy of a bfloat16 part."""
     job = AccumulateJob(total.numel(), total, part)
     most = 1 + total.numel() // _ELEMENTS_PER_TASK
     run_on_threads(_accumulate_tasks(part.dtype), pack(job), most)

@@ -29,8 +29,7 @@ class Range:
         return above and (value < self.most if self.is_open_above else value <= self.most)
 
     def __str__(self) -> str:
-        """Return the range as printed in messages and help: from 1 to 1,000; at least 0 and below
-        1."""
+        """Return the range as messages show it: from 1 to 1,000; at least 0 and below 1."""
         least, most = _format_number(self.least), _format_number(self.most)
         if not (self.is_open_below or self.is_open_above):
             return f"from {least} to {most}"

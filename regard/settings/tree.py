@@ -46,8 +46,7 @@ class Group:
 
     path: str
     doc: str
-    """Docstring of the field that holds the dataclass; of the class at the top level and for
-    variants."""
+    """Docstring of the dataclass's field; of the class at the top level and for variants."""
     settings: tuple[Setting, ...]
 
 
@@ -74,8 +73,7 @@ def settings_by_path(config: Any) -> dict[str, Setting]:
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict
-    has a `name`."""
+    """Convert a configuration to JSON types; the dict of a variant has a `name`."""
     out: dict[str, Any] = {}
     for name, kind in field_kinds(type(config)).items():
         value = getattr(config, name)
@@ -153,8 +151,7 @@ def find_differences(
 
 
 def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
-    """Return a message with the names of settings, its first word and those in backticks, as the
-    user writes them."""
+    """Return a message with the settings (first word, backticks) named as the user writes them."""
     known = settings_by_path(config)
 
     def rename(match: re.Match[str]) -> str:

@@ -91,8 +91,7 @@ class CompiledEngine(Engine):
         return results
 
     def _batches(self, lengths: list[int], config: DecodeConfig) -> list[list[int]]:
-        """Group the indices of sentences by length, longest first, so that the last batches to
-        finish are short."""
+        """Group sentence indices by length, longest first: the last batches to finish are short."""
         sizes = self._packed.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
         per_worker = min(_BATCH_SIZE, -(-len(lengths) // self._workers))
@@ -106,8 +105,7 @@ class CompiledEngine(Engine):
     def _run_parallel(
         self, function: Callable[[Task, Workspace], Result], tasks: list[Task]
     ) -> Iterable[Result]:
-        """Yield function(task, workspace) for each task, computed by all workers, in the order of
-        the tasks."""
+        """Yield function(task, workspace) for each task in order, computed by all workers."""
 
         def run(task: Task) -> Result:
             workspace = self._workspaces.get()
@@ -251,8 +249,7 @@ class _Generation:
         return [text[start:] for text, start in zip(self.texts, starts, strict=True)]
 
     def prefill(self, row: int, tokens: list[int]) -> None:
-        """Process all but the last token from position 0 on; the last one is the input of the next
-        step."""
+        """Process all but the last token, the input of the next step, from position 0 on."""
         if len(tokens) > 1:
             inputs = np.array(tokens[:-1], np.int64)
             entries.prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
@@ -306,8 +303,7 @@ def create(
 
 
 def is_optimized_cpu() -> bool:
-    """Return True on processors for which the loops are optimized: x86-64 with AVX2; others are not
-    benchmarked."""
+    """Return True on x86-64 with AVX2, for which the loops are optimized."""
     return platform.machine().lower() in ("x86_64", "amd64") and IS_SUPPORTED_CPU
 
 

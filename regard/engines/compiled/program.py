@@ -38,8 +38,7 @@ _ACTIVATIONS = {
 }
 _ORDERS = {"post": 0, "pre": 1}
 _LOGIT_ROWS = 48
-"""Rows of logits computed at a time: few enough for the cache, enough to amortize loading the
-weights."""
+"""Rows of logits computed at a time: they fit the cache and amortize loading the weights."""
 
 
 class PackedTransformer:
@@ -101,8 +100,7 @@ class PackedTransformer:
         return sizes
 
     def positional_encodings(self, count: int) -> np.ndarray:
-        """Return the positional encodings of the first `count` positions; all of them if they are
-        learned."""
+        """Return the encodings of the first `count` positions; all of them if they are learned."""
         match self._positions:
             case forms.SinusoidsForm(dim):
                 return sinusoids(0, count, dim).numpy()
@@ -112,16 +110,14 @@ class PackedTransformer:
                 return np.zeros((0, self.width), np.float32)
 
     def rotations(self, count: int) -> np.ndarray:
-        """Return the cosines and sines (count, 2 pairs) of the angles at the first `count`
-        positions."""
+        """Return cosines and sines (count, 2 pairs) at the first `count` positions."""
         if self._rotary is None:
             return np.zeros((count, 0), np.float32)
         angles = torch.arange(count, dtype=torch.float64)[:, None] * self._rotary.rates
         return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
 
     def encoder_bias(self, max_distance: int) -> np.ndarray:
-        """Return the encoder bias (heads, 2 max_distance + 1), by position of the key minus
-        position of the query."""
+        """Return the encoder bias (heads, 2 max_distance + 1), by key minus query position."""
         return self._bias(self._encoder_bias, torch.arange(-max_distance, max_distance + 1))
 
     def decoder_bias(self, max_distance: int) -> np.ndarray:
@@ -186,8 +182,7 @@ class PackedTransformer:
 
 
 class Workspace:
-    """Buffers for batches of up to `rows` rows and `positions` positions, and memories of `slots`
-    slots."""
+    """Buffers for batches of at most `rows` rows and `positions` positions, and `slots` slots."""
 
     def __init__(self, model: PackedTransformer):
         self.model = model
@@ -197,8 +192,7 @@ class Workspace:
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
     def context(self, *, rows: int, positions: int, sources: int = 0) -> np.ndarray:
-        """Return a context for `rows` items at once, sequences of up to `positions` items,
-        `sources` source items."""
+        """Return a context for `rows` items, of up to `positions` and `sources` source items."""
         is_small = rows > self.rows or positions > self.positions or sources > self.num_sources
         if self._context is None or is_small:
             self.rows = max(self.rows, rows + rows // 4)
@@ -209,8 +203,7 @@ class Workspace:
         return self._context
 
     def memory(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return buffers for keys and values of all blocks and `slots` items; untouched pages cost
-        nothing."""
+        """Return buffers for keys and values of all blocks; untouched pages cost nothing."""
         if slots > self.slots:
             sizes, self.slots = self.model.sizes, slots
             blocks, heads = sizes[layout.DECODERS], sizes[layout.KEY_HEADS]

@@ -29,15 +29,13 @@ class LearnedConfig:
 
 @settings
 class RotaryConfig:
-    """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by
-    position. (su2024)"""
+    """Rotary positional encoding (RoPE): rotates queries and keys of self-attention. (su2024)"""
 
     name: ClassVar[str] = "rotary"
     kind: ClassVar[str] = f"{_POSITIONS}.rotary:Rotary"
 
     base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
-    """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position
-    (rope_theta)."""
+    """Pair j of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
     dim: Width | None = None
     """Numbers of each head that are rotated; all if not given."""
     interleaved: bool = False
@@ -48,8 +46,7 @@ class RotaryConfig:
     factor: Annotated[float, Range(1, 1e6)] = 8.0
     """Divisor of the angles (linear and llama3)."""
     low_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
-    """Pairs with at most as many turns in original_max_length positions are divided by factor
-    (llama3)."""
+    """Pairs that turn at most so often in original_max_length: divided by factor (llama3)."""
     high_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 4.0
     """Pairs with at least as many turns are not scaled (llama3)."""
     original_max_length: Length = 8192
@@ -67,8 +64,7 @@ class RotaryConfig:
 
 @settings
 class AlibiConfig:
-    """A bias of self-attention: a linear penalty on the distance, in both directions.
-    (press2022)"""
+    """Bias of self-attention: a linear penalty on the distance, both ways. (press2022)"""
 
     name: ClassVar[str] = "alibi"
     kind: ClassVar[str] = f"{_POSITIONS}.base:AlibiPositions"

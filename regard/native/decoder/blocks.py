@@ -161,8 +161,7 @@ def _feed_forward(context, products, norm, rows):
 
 @jit
 def encode(context, ids, starts, first, last, sources):
-    """Encode the sentences first .. last - 1 into sources[block, token], the keys and values of
-    each decoder block."""
+    """Encode sentences first .. last - 1 into sources[block, token]: keys, values per block."""
     begin, end = starts[first], starts[last]
     rows = end - begin
     for sentence in range(first, last):

@@ -1,5 +1,4 @@
-"""Entry points of the compiled code for Python, each compiled at its first call on a machine and
-cached on disk."""
+"""Entry points of the compiled code, compiled at their first call on a machine, cached on disk."""
 
 from collections.abc import Callable
 

@@ -33,8 +33,7 @@ _ZERO = np.float32(0)
 _MIN_MAXIMUM = np.float32(1e-36)
 """Rows with a smaller maximum are quantized to zero: 127 / max |x| would be infinite."""
 SET, ADD = np.int64(0), np.int64(1)
-"""Overwrite `out` or add to it. (numpy integers: numba compiles a function for each Python
-literal.)"""
+"""Overwrite `out` or add to it. (numpy: numba compiles a function for each Python literal.)"""
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
@@ -45,8 +44,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
     def make(stamp: str) -> Callable:
         def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added,
                 x_scales, w_scales, w_sums):  # fmt: skip
-            """Compute all tiles of a product, by addresses and strides in bytes; depth is the
-            number of words of x."""
+            """Compute all tiles of a product, by addresses and byte strides; depth: words of x."""
             _ = stamp
             # Each tile, except those of few rows, prefetches a part of the next panel, so that
             # weights arrive in time.
@@ -88,8 +86,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
 multiplier = {
     kind: jit_callback(_multiplier(kind), _SIGNATURE) for kind in (FLOAT32, HALVES, INT8, PAIRS)
 }
-"""For each kind of weights, a function that returns the address of the code that `multiply`
-calls."""
+"""For each kind of weights, a function that returns the address of the code for `multiply`."""
 
 
 @intrinsic

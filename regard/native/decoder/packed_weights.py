@@ -97,8 +97,7 @@ class ProductTable:
         self.rows.append([0] * matmul.FIELDS)
 
     def add(self, weight: Tensor, bias: Tensor | None, *, padding_bias: float = 0.0) -> None:
-        """Add the product x W^T + b for W (out, in); `padding_bias` is the bias of the padding
-        outputs."""
+        """Add x W^T + b for W (out, in); `padding_bias` is the bias of the padding outputs."""
         wide = weight.detach().float().cpu().numpy()
         outputs, inputs = wide.shape
         panels = -(-outputs // PANEL)
@@ -157,8 +156,7 @@ def _halves(panels: np.ndarray) -> np.ndarray:
 
 
 def _bytes(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (out, in) as bytes in panels, and the scale and 128 times the byte sum of each
-    output."""
+    """Return (out, in) as bytes in panels, and scale and 128 times the byte sum per output."""
     outputs, inputs = weight.shape
     scales = np.abs(weight).max(1) / np.float32(127)
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)

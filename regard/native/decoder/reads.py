@@ -70,8 +70,7 @@ def _softmax(context, weights, index, count, width, head, is_causal):
 
 @jit
 def read_all(context, first, count, is_causal):
-    """Compute self-attention of rows first .. first + count of `mapped` (concatenated queries,
-    keys, values)."""
+    """Compute self-attention of rows first .. first + count of queries, keys, values `mapped`."""
     mapped, scores, read = (
         floats(context, layout.MAPPED),
         floats(context, layout.SCORES),

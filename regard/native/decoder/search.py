@@ -79,8 +79,7 @@ def _allocate_hypotheses(rows, steps):
 
 @jit
 def _insert_finished(results, sentence, score, log_prob, tokens, length, last):
-    """Insert a finished hypothesis among the best of its sentence, after those of the same
-    score."""
+    """Insert a finished hypothesis among the best of its sentence, after those of equal score."""
     most, at = results.scores.shape[1], results.scores.shape[1]
     while at > 0 and results.scores[sentence, at - 1] < score:
         at -= 1
@@ -125,8 +124,7 @@ def _merge_candidates(first, last, tokens, totals, counts, cursors, candidates):
 
 @jit
 def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new, at, results):
-    """Add the finished candidates of a sentence to the results and the others as rows from `at` on;
-    return the end."""
+    """Add a sentence's finished candidates to the results, others as rows from `at`; return end."""
     first = at
     for rank in range(num_candidates):
         row, token, total = candidates.rows[rank], candidates.tokens[rank], candidates.totals[rank]

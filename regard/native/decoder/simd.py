@@ -115,8 +115,7 @@ def _exp(builder: Any, x: Any) -> Any:
 
 
 def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, Any], Any]) -> Any:
-    """Emit a loop over registers; return the last value of `value = body(index, value)`, starting
-    from `first`."""
+    """Emit a loop over registers with value = body(index, value); return the last value."""
     begin = builder.block
     loop = builder.function.append_basic_block("lanes")
     end = builder.function.append_basic_block("done")

@@ -112,8 +112,7 @@ def _store(builder: Any, value: Any, address: Any) -> None:
 
 
 def _load_weights(builder: Any, shape: _Shape, panels: list[Any], depth: Any) -> list[Any]:
-    """Emit loads of the weights of one depth (one word of x), a register for each register
-    column."""
+    """Emit loads of the weights of one depth (one word of x), one register per column."""
     registers = 1 if shape.kind == HALVES else 2
     byte_offset = builder.mul(depth, _constant(registers * _REGISTER))
     result = []
@@ -245,8 +244,7 @@ def _finish(builder: Any, shape: _Shape, arguments: Any, sums: list[Any]) -> Non
 def tile(_typing: Any, kind: Any, rows: Any, panels: Any, x: Any, x_stride: Any, weights: Any,
          panel_stride: Any, depth: Any, prefetch: Any, bias: Any, out: Any, out_stride: Any,
          floor: Any, is_added: Any, x_scales: Any, w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
-    """Compute the tile of the given rows and panels; `kind` must be a literal. Other arguments as
-    in `_function`."""
+    """Compute the tile of the given rows and panels, as `_function`; `kind` must be a literal."""
     if not isinstance(kind, types.IntegerLiteral):
         return None
     signature = types.void(kind, *[types.int64] * 11, types.float32, *[types.int64] * 4)

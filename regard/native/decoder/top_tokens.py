@@ -21,8 +21,7 @@ _NO_FLOOR = np.float32(-np.inf)
 
 @jit
 def compute_logits(context, items, first, rows):
-    """Write the logits of rows first .. first + rows of `items` to `LOGITS`, minus infinity after
-    the last token."""
+    """Write logits of rows first .. first + rows of `items` to `LOGITS`, -inf after the last."""
     last, logits = table_of(context).shape[0] - 1, floats(context, LOGITS)
     product(context, last, items[first:], rows, logits, _NO_FLOOR, SET)
 
@@ -60,8 +59,7 @@ def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
 
 @jit
 def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
-    """Set tokens, totals (rows, n) to the top continuations of each row, and counts to their number
-    or -1 for NaN."""
+    """Set tokens, totals (rows, n) to the top continuations, counts to their number, -1 for NaN."""
     vocab, logits, table = context[VOCAB], floats(context, LOGITS), table_of(context)
     width = table[table.shape[0] - 1, PANELS] * PANEL
     step = logits.shape[0]

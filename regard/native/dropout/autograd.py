@@ -26,8 +26,7 @@ def add_drop(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
 def add_drop_norm(
     x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
 ) -> Tensor:
-    """Return LayerNorm(x + dropout(f)), under bfloat16 autocast with a bfloat16 copy. Threshold 0:
-    no dropout."""
+    """Return LayerNorm(x + dropout(f)), with a bfloat16 copy under autocast; 0: no dropout."""
     out, rounded = _AddDropoutNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
     return out if rounded is None else attach_bfloat16(out, rounded)
 

@@ -35,8 +35,7 @@ _MIN_WORK_PER_THREAD = 1 << 15
 
 
 class DropoutJob(NamedTuple):
-    """Dropout, sum or norm of rows; or gradients, of x in `out`, and of weight and bias in `bias`
-    (task, 2, dim)."""
+    """Dropout, sum or norm of rows; or gradients: of x in `out`, else in `bias` (task, 2, dim)."""
 
     rows: int
     dim: int
@@ -84,8 +83,7 @@ def add_norm(
     *,
     with_bfloat16: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return y, the mean and inverse standard deviation of each row of s, and y in bfloat16 if
-    `with_bfloat16`."""
+    """Return y, mean and inverse standard deviation of each row of s, and y in bfloat16."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
     _run(
@@ -104,8 +102,7 @@ def add_norm_gradients(
     seed: int,
     threshold: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, f, weight and bias, from those of y and of y in bfloat16; either
-    may be None."""
+    """Return gradients of x, f, weight and bias from those of y and of bfloat16 y, either None."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
     _run(

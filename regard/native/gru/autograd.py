@@ -70,8 +70,7 @@ def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
 
 
 def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
-    """Return the sum over all rows of gradient item^T: (steps, rows, out) and (steps, rows, in)
-    give (out, in)."""
+    """Return the sum over rows of gradient item^T: (steps, rows, out), (steps, rows, in)."""
     gradients, items = gradients.flatten(0, 1), items.flatten(0, 1)
     if gradients.dtype == torch.float32:  # the narrower one is transposed
         return linear(items.t().contiguous(), gradients.t()).t()
@@ -161,8 +160,7 @@ class _EncoderLayer(torch.autograd.Function):
 
 
 def _schedule(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the index of the initial state, and for each step the indices of its item, previous
-    and next state."""
+    """Return the index of the initial state, and per step those of item, previous, next state."""
     if direction == 0:
         return 0, [(t, t, t + 1) for t in range(steps)]
     return steps, [(t, t + 1, t) for t in reversed(range(steps))]
@@ -229,8 +227,7 @@ class _SavedForBackward(NamedTuple):
 
 
 def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
-    """Return states and contexts in the dtype of products, including those before the first step,
-    and saved tensors."""
+    """Return states and contexts, with those before the first step, and saved tensors."""
     projected, state, context, _, values = tensors[:5]
     state_weight, state_bias, context_weight, query_weight, v = tensors[5:]
     exps, lengths, dtype = constants

@@ -42,8 +42,7 @@ _MIN_WORK_PER_THREAD = 1 << 13
 
 
 class GRUJob(NamedTuple):
-    """A step of a GRU, or its gradients: of `input` and of `recurrent` in their place, of `out`
-    given in its place."""
+    """A step of a GRU; or its gradients, in place of `input` and `recurrent` (and `out`)."""
 
     rows: int
     dim: int

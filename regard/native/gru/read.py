@@ -117,8 +117,7 @@ def read_gradients(
     grad_out: Tensor,
     grad_query: Tensor,
 ) -> None:
-    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any
-    row stride."""
+    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`."""
     job = _job(
         memory, grad=gradient, extra=extra, exp_queries=exp_query, weights=weights,
         grad_scores=grad_scores, grad_out=grad_out, grad_query=grad_query,
@@ -133,8 +132,7 @@ def memory_gradients(
     grad_out: Tensor,
     memory: ExponentialMemory,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of keys, values and v from the tensors (steps, rows, ...) of all
-    steps."""
+    """Return the gradients of keys, values and v from (steps, rows, ...) tensors of all steps."""
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
     grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
     job = _job(

@@ -50,8 +50,7 @@ RowBlock = namedtuple(
 
 @jit
 def _allocate_tables(inputs, b, g, wants_values):
-    """Allocate the tables of a task's keys and values, filled tile by tile, and its gradient
-    sums."""
+    """Allocate the tables of a task's keys and values, filled tile by tile, and gradient sums."""
     keys, values = inputs.keys[b, g], inputs.values[b, g]
     num_keys, wide = keys.shape[0], round_up_to_lanes(keys.shape[1])
     tiles, dtype = (num_keys + KEYS - 1) // KEYS, keys.dtype
@@ -104,8 +103,7 @@ def _fill_tile(tables, tile, width, const):
 
 @jit
 def _load_rows(inputs, block, b, h, first, last):
-    """Copy the gradients of a block, zero beyond the last row, and compute grad . out of each
-    row."""
+    """Copy the gradients of a block, zero beyond the last row, and compute grad . out by row."""
     block.grad[:], block.delta[:], block.grad_rows[:] = 0, 0, 0
     for r in range(last - first):
         grad, out, target = inputs.grad[b, h, first + r], inputs.out[b, h, first + r], block.grad[r]
@@ -118,8 +116,7 @@ def _load_rows(inputs, block, b, h, first, last):
 
 @jit
 def _score_gradients(scores, ds, delta, lse, const):
-    """Turn scores into weights p, and gradients of weights in ds into those of scores; return their
-    sum."""
+    """Turn scores into weights p and their gradients ds into those of scores; return the sum."""
     half, zero, clamp = const[4], const[5], const[2]
     total = zero
     for j in range(scores.shape[0]):
@@ -221,8 +218,7 @@ def _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
 
 @jit_inline
 def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
-    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query
-    heads."""
+    """Process one key head of one batch entry: every `parts`-th block of its query heads' rows."""
     heads, num_queries, dim = inputs.query.shape[1:]
     group = heads // inputs.keys.shape[1]
     tables = _allocate_tables(inputs, b, g, grads.values.size > 0)
@@ -247,8 +243,7 @@ def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
 
 @jit_worker
 def backward_tasks(dtype, stamp):
-    """Run tasks until none is left; gradients of biases are accumulated in the thread's own
-    slot."""
+    """Run tasks until none is left; each thread adds gradients of biases in its own slot."""
 
     def run(address):
         _ = stamp

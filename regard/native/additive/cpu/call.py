@@ -78,8 +78,7 @@ def backward(
     lse: Tensor,
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of query, keys, values, v, bias and diagonals; None if not needed or the
-    input is None."""
+    """Return gradients of query, keys, values, v, bias, diagonals; None if absent or not needed."""
     dtype = _compute_dtype(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _num_threads_and_parts(query, keys, values)
@@ -141,8 +140,7 @@ def _run(
 
 
 def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:
-    """Return zeros for the gradient of a bias: one slot per thread if several tasks add to the same
-    number."""
+    """Return zeros for the gradient of a bias; one slot per thread if tasks share its numbers."""
     if bias is None or not need:
         return torch.empty(0, 0, dtype=_compute_dtype(query.dtype))
     shared = bias.shape[:3] != query.shape[:3]
@@ -164,8 +162,7 @@ def _as_contiguous(x: Tensor, dtype: torch.dtype) -> Tensor:
 def _flatten_rules(
     dtype: torch.dtype, *rules: Tensor | None
 ) -> tuple[list[Tensor | None], list[int]]:
-    """Flatten each mask and bias and return all strides, zero along axes of size one. Absent or
-    empty ones are None."""
+    """Flatten masks and biases and return all strides, zero along axes of size one."""
     flat: list[Tensor | None] = []
     strides: list[int] = []
     for rule, axes, kind in zip(
@@ -188,8 +185,7 @@ def _flatten_rules(
 
 
 def _num_threads_and_parts(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, int]:
-    """Return the number of threads to use, and of parts into which the query rows of one key head
-    are split."""
+    """Return the number of threads, and of parts into which rows of one key head are split."""
     batch, heads, num_queries, dim = query.shape
     pairs = batch * keys.shape[1]
     step = is_step(query, keys)

@@ -58,23 +58,20 @@ def normalize_v(v, const, out):
 
 @jit
 def is_direct(query, begin, end, max_abs_key, const):
-    """Return True if tables do not cover a block of rows: both queries and keys are larger than
-    SIDE."""
+    """Return True without tables for a block of rows: queries and keys are larger than SIDE."""
     return max_abs_key > const[3] and max_abs(query[begin:end].ravel()) > const[3]
 
 
 @jit
 def fill_tile_table(keys, tile, width, const, rows, out):
-    """Set out[d, j] = e^{2 keys[tile + j, d]}, zero beyond the keys; rows is scratch of (KEYS,
-    dim)."""
+    """Set out[d, j] = e^{2 keys[tile + j, d]}, zero beyond the keys; rows: scratch (KEYS, dim)."""
     exp_table(keys, tile, keys.shape[0], const, rows[:width])
     transpose(rows, 0, width, out)
 
 
 @jit
 def score_tile(query, keys, v, rows, tables, direct, tile, block, lo, hi, begin, end, const, out):
-    """Set out[r, j] = sum_d v_d / (1 + e^{2(query[block + r, d] + keys[tile + j, d])}) in the
-    columns of each row."""
+    """Set out[r, j] = sum_d v_d / (1 + e^{2(query[block + r, d] + keys[tile + j, d])})."""
     if direct:
         for r in range(min(4 * begin.shape[0], query.shape[0] - block)):
             left, right = max(lo[r] - tile, begin[r // 4]), min(hi[r] - tile, end[r // 4])
@@ -87,8 +84,7 @@ def score_tile(query, keys, v, rows, tables, direct, tile, block, lo, hi, begin,
 
 @jit
 def _softmax_step(scores, r, top, norm, out, const):
-    """Apply one step of the online softmax to row r: scores become e^{s - m}, and the sums so far
-    are rescaled."""
+    """Apply a step of the online softmax to row r: scores become e^{s - m}, sums are rescaled."""
     best = max_value(scores)
     old = top[r]
     best = old if best < old else best
@@ -126,8 +122,7 @@ def _finish(top, norm, sums, block, num_rows, out, lse):
 
 @jit_inline
 def _read_task(rules, inputs, b, g, part, parts):
-    """Process one key head of one batch entry: every `parts`-th block of rows of each of its query
-    heads."""
+    """Process one key head of one batch entry: every `parts`-th block of its query heads' rows."""
     heads, num_queries, dim = inputs.query.shape[1:]
     memory, values, const = inputs.keys[b, g], inputs.values[b, g], inputs.const
     dtype, num_keys, value_dim = memory.dtype, memory.shape[0], values.shape[1]

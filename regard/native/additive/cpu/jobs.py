@@ -11,8 +11,7 @@ from regard.native.jobs import Flat, Numbers17, array_at, fetch_and_increment, o
 
 
 class AdditiveJob(NamedTuple):
-    """A forward or backward pass; the sizes and arrays of `regard.ops.additive`, contiguous, masks
-    and biases flat."""
+    """A pass of `regard.ops.additive`, with its sizes, contiguous arrays, flat masks and biases."""
 
     step: int
     """Number of threads if each takes every step-th task, else 0."""
@@ -66,8 +65,7 @@ def open_job(address):
 
 @jit_inline
 def next_task(job, task):
-    """Return the next task: at a fixed stride per thread if in order, else from the shared
-    counter."""
+    """Return the next task: at a fixed stride per thread if in order, else from the counter."""
     return task + job[AT.step] if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
 
 

@@ -64,8 +64,7 @@ _OFFSET, _EXPONENT, _MANTISSA = np.int32(256), np.int32(127), np.int32(23)
 
 
 def constants(dtype: np.dtype) -> np.ndarray:
-    """Return 1, CAP, CLAMP, SIDE, 1/2 and 0 in the dtype of the loops: literals would make them
-    compute in float64."""
+    """Return 1, CAP, CLAMP, SIDE, 1/2 and 0 in the loops' dtype: literals would be float64."""
     return np.array([1.0, CAP[dtype], CLAMP[dtype], SIDE[dtype], 0.5, 0.0], dtype)
 
 
@@ -104,8 +103,7 @@ def _clamp(x, bound):
 
 @jit_inline
 def exp_nonpositive(x, half, zero, clamp):
-    """Return e^x for x <= 0, zero below the range of `exp_twice`: minus infinity gives zero, NaN is
-    preserved."""
+    """Return e^x for x <= 0: zero below the range of `exp_twice` and for -inf, NaN for NaN."""
     x = half * x
     return zero if x < -clamp else exp_twice(x)
 
@@ -130,8 +128,7 @@ def max_abs(x):
 
 @jit
 def exp_table(x, first, last, const, out):
-    """Set row r of out to e^{2 x[first + r]}; rows from `last` on, and columns beyond those of x,
-    are zero."""
+    """Set row r of out to e^{2 x[first + r]}; zero from row `last` and the last column of x on."""
     width, clamp = x.shape[1], const[2]
     for r in range(out.shape[0]):
         target = out[r]
@@ -210,8 +207,7 @@ def _denominator(a, b, one, cap, clamp):
 
 @jit
 def direct_scores(row, keys, v, first, begin, end, const, out):
-    """Set out[j] = sum_d v_d / (1 + e^{2(row[d] + keys[first + j, d])}) for begin <= j < end,
-    without tables."""
+    """Set out[j] = sum_d v_d / (1 + e^{2(row[d] + keys[first + j, d])}), begin <= j < end."""
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
@@ -349,8 +345,7 @@ def one_residual(a, b, one, cap, clamp):
 
 @jit
 def direct_gradients(row, keys, first, ds, begin, end, const, grad_row, grad_keys, grad_v):
-    """Add the gradients of one row as `add_gradients` does, without tables, for any begin <= j <
-    end."""
+    """Add the gradients of one row as `add_gradients`, without tables, for any begin <= j < end."""
     one, cap, clamp = const[0], const[1], const[2]
     j = begin
     while j + 4 <= end:

@@ -35,8 +35,7 @@ _MINUS_INFINITY = np.float32(-np.inf)
 
 @jit
 def key_ranges(rules, b, h, begin, end, num_keys, lo, hi):
-    """Set the range lo[r] <= j < hi[r] that row r of the block reads, (0, 0) if none; return the
-    range of the block."""
+    """Set the range lo[r] <= j < hi[r] of each row r, (0, 0) if none; return that of the block."""
     lo[:], hi[:] = 0, 0
     least, most = num_keys, 0
     for i in range(begin, end):

@@ -38,8 +38,7 @@ from regard.native.compile import jit, jit_inline, jit_worker
 
 @jit
 def _softmax(scores, const):
-    """Replace scores by e^{s - max}; return the maximum and their sum, or minus infinity and
-    zero."""
+    """Replace scores by e^{s - max}; return the maximum and their sum, or -inf and zero."""
     top = max_value(scores)
     if top == -np.inf:
         return top, const[5]
@@ -71,8 +70,7 @@ def _read_values(weights, values, begin, end, out):
 
 @jit
 def _scores_from_exps(row, keys, v, begin, end, const, out):
-    """Set out[j] = sum_d v_d / (1 + row[d] keys[j, d]) for begin <= j < end; row and keys are
-    exponentials."""
+    """Set out[j] = sum_d v_d / (1 + row[d] keys[j, d]), begin <= j < end, of exponentials."""
     one, cap, zero = const[0], const[1], const[5]
     j = begin
     while j + 4 <= end:
@@ -181,8 +179,7 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
 
 @jit
 def _score_gradients(scores, grad, delta, lse, values, first, const, grad_values):
-    """Replace scores by p (grad . values - delta), p = e^{score - lse}; add p grad to grad_values;
-    return their sum."""
+    """Replace scores by ds = p (grad . values - delta), add p grad to grad_values, return sum."""
     half, zero, clamp = const[4], const[5], const[2]
     total = zero
     for j in range(scores.shape[0]):
@@ -202,8 +199,7 @@ def _score_gradients(scores, grad, delta, lse, values, first, const, grad_values
 
 @jit
 def _add_residual_gradients(residuals, slopes, weights, first, grad_row, grad_keys, grad_v):
-    """Add sums of slope r to grad_v, and of slope r (1 - r), times weights for the keys, to
-    grad_row and grad_keys."""
+    """Add sums of slope r to grad_v, of slope r (1 - r) to grad_row and (weighted) grad_keys."""
     j = 0
     while j + 4 <= slopes.shape[0]:
         n = first + j

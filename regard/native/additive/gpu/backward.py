@@ -75,8 +75,7 @@ def add_bias_gradients(
     grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head, num_queries,
     num_keys, ATOMIC: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of the scores to those of the biases. `ATOMIC`: several pairs share an
-    element of the bias."""
+    """Add gradients of the scores to those of the biases. `ATOMIC`: pairs share its elements."""
     inside = (rows < num_queries)[None, :] & (cols < num_keys)[:, None]
     if grad_bias is not None:
         target = grad_bias + batch * bias_strides[0] + head * bias_strides[1]
@@ -237,8 +236,7 @@ def process_query_tile(
     OWN: tl.constexpr, VALUES: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of one tile of queries to the keys of `keys_kernel`. Each query may have
-    any range."""
+    """Add the gradients of one tile of queries, with any ranges, to the keys of `keys_kernel`."""
     rows_in = rows < num_queries
     at_rows = batch_head * num_queries + rows
     starts = tl.load(first + at_rows, mask=rows_in, other=num_keys)

@@ -273,8 +273,7 @@ def _step_gradients(
 
 
 def _v_gradient(sums: Tensor | None, v: Tensor) -> Tensor | None:
-    """Return the gradient of v from sum_ij ds r, (head, dim), summed over heads if they share one
-    v."""
+    """Return the gradient of v, sum_ij ds r, (head, dim); summed over heads that share one v."""
     if sums is None:
         return None
     return (-2.0 * (sums if v.shape[0] == sums.shape[0] else sums.sum(0, keepdim=True))).to(v.dtype)
@@ -297,8 +296,7 @@ def _shape(tensor: Tensor | None) -> tuple[int, ...]:
 
 
 def _like(gradient: Tensor | None, tensor: Tensor | None) -> Tensor | None:
-    """Return the gradient contiguous and in the dtype of its tensor, as the fake operator
-    declares."""
+    """Return the gradient contiguous and in its tensor's dtype, as the fake operator declares."""
     return (
         gradient if gradient is None or tensor is None else gradient.to(tensor.dtype).contiguous()
     )

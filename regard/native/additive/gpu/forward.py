@@ -31,8 +31,7 @@ def add_values(
     VALUES: tl.constexpr, CHUNKED: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rescale the sums and add scores @ values: in registers, or in `out` if a value spans several
-    chunks."""
+    """Rescale the sums and add scores @ values: in registers, or `out` for chunked values."""
     for at in range(0, value_dim, VALUES):
         lanes = at + tl.arange(0, VALUES)
         inside = (lanes < value_dim)[:, None] & (cols < num_keys)[None, :]
@@ -60,8 +59,7 @@ def add_values(
 def finish(
     sums, out, top, norm, rows, num_queries, value_dim, VALUES: tl.constexpr, CHUNKED: tl.constexpr
 ):
-    """Divide by the normalizer and store; return the log-sum-exp. A fully masked row gives 0 and
-    -inf."""
+    """Divide by the normalizer and store; return the log-sum-exp, -inf for fully masked rows."""
     is_masked = norm == 0.0
     scale = 1.0 / tl.where(is_masked, 1.0, norm)
     for at in range(0, value_dim, VALUES):

@@ -20,8 +20,7 @@ from torch.nn.functional import pad
 from regard.native.additive.gpu.tiles import CHUNK, LIMIT, product
 
 MAX_STEP_QUERIES = 4
-"""Up to this number of queries, as in step-by-step decoding, tanh is computed per pair and each
-query separately."""
+"""Up to this number of queries (step-by-step decoding), tanh is computed pair by pair."""
 
 MAX_SPLITS = 16
 
@@ -52,8 +51,7 @@ class Tiles(NamedTuple):
     units: int = 64
     """Number of units computed at a time for few queries."""
     registers: int | None = 128
-    """Largest number of registers per thread, on NVIDIA: 128 allows 16 warps per multiprocessor,
-    255 allows 8."""
+    """Maximum of registers per thread on NVIDIA: 128 for 16 warps per multiprocessor, 255 for 8."""
 
     def fit(self, own_len: int, value_dim: int) -> "Tiles":
         """Return tiles that are no larger than the problem."""
@@ -83,8 +81,7 @@ class AdditiveInputs(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """True for so few queries that the exponentials of all keys would cost more than they
-        save."""
+        """True for so few queries that exponentials of all keys cost more than they save."""
         return self.query.shape[2] <= MAX_STEP_QUERIES
 
     @property
@@ -105,14 +102,12 @@ class LaunchArguments(NamedTuple):
 
 
 def is_interpreted() -> bool:
-    """Return True if Triton runs kernels in its interpreter (TRITON_INTERPRET=1 at its import), on
-    any device."""
+    """Return True if Triton was imported with TRITON_INTERPRET=1: its interpreter, any device."""
     return not isinstance(product, triton.JITFunction)
 
 
 def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
-    """Return the number of programs over which to split the other side: enough of them, each with a
-    few tiles."""
+    """Return the number of programs that share the other side: enough, each with a few tiles."""
     return max(
         1,
         min(
@@ -161,16 +156,14 @@ def compute_exponentials(
 
 
 def padded_length(length: int) -> int:
-    """Round a length up to whole tiles: kernels then load exponentials without masks, four numbers
-    at a time."""
+    """Round a length up to whole tiles, so that kernels load exponentials without masks."""
     return triton.cdiv(length, LENGTH_MULTIPLE) * LENGTH_MULTIPLE
 
 
 def key_ranges(
     inputs: AdditiveInputs,
 ) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
-    """Return first and last clipped to 0 .. key; (key, 0) for an empty range, which widens no
-    block's range."""
+    """Return first and last clipped to 0 .. key; (key, 0) if empty, which widens no range."""
     *rows, num_keys = inputs.sizes
     device = inputs.query.device
     first = (
@@ -238,8 +231,7 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
 
 
 def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
-    """Return the dtype of tensor-core products; float32 in the interpreter, which multiplies
-    bfloat16 as integers."""
+    """Return the dtype of tensor-core products; the interpreter has no correct bfloat16."""
     if dtype == torch.float64:
         return tl.float64
     if is_interpreted():

@@ -34,8 +34,7 @@ def step_score_gradients(
     VALUES: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Return the gradients of the scores of one query, (key, 1), and add p grad_out to
-    grad_values."""
+    """Return gradients of the scores of one query, (key, 1); add p grad_out to grad_values."""
     slopes = tl.zeros_like(probs)
     for at in range(0, value_dim, VALUES):
         lanes = at + tl.arange(0, VALUES)
@@ -56,8 +55,7 @@ def step_unit_gradients(
     grad_query, grad_weights, grad_keys, slopes, query, keys, weights, cols, num_keys, dim,
     UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the unit gradients of one query: stored for the query and the weights, added for the
-    keys."""
+    """Compute unit gradients of one query: stored for the query, added for keys and weights."""
     for unit in range(0, dim, UNITS):
         lanes = unit + tl.arange(0, UNITS)
         lanes_in = lanes < dim

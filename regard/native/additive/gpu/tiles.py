@@ -29,8 +29,7 @@ CHUNK = 4
 """Units computed at a time; the unit axes are padded to a multiple of it."""
 
 LIMIT = 10.0
-"""Largest a + b with which units may share a division: (1 + exp(2 LIMIT)) ** CHUNK must be finite
-in float32."""
+"""Maximum a + b whose units share a division: (1 + exp(2 LIMIT)) ** CHUNK fits float32."""
 
 # The shape checker of the tests would wrap the functions below, and Triton compiles the source of
 # the wrapper: no_type_check prevents that.
@@ -66,8 +65,7 @@ def split_range(other_len, split, splits, OTHER: tl.constexpr):
 @triton.jit
 @no_type_check
 def reciprocal(x, FAST: tl.constexpr):
-    """Return 1 / x: on NVIDIA one special-function instruction, accurate to one ulp, where `/`
-    takes several."""
+    """Return 1 / x: on NVIDIA one instruction with an error of one ulp, instead of several."""
     if FAST:
         result = tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -80,8 +78,7 @@ def reciprocal(x, FAST: tl.constexpr):
 @triton.jit
 @no_type_check
 def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    """Return left @ right, on the tensor cores in the dtype `DOT`, or without them (None) for small
-    tiles."""
+    """Return left @ right, on tensor cores in the dtype `DOT`; None: without them, small tiles."""
     if DOT is None:
         result = tl.sum(left.to(WIDE)[:, :, None] * right.to(WIDE)[None, :, :], axis=1)
     else:
@@ -106,8 +103,7 @@ def initial_scores(
     strides,
     WIDE: tl.constexpr,
 ):
-    """Return the scores without any unit: the bias, or -inf for masked pairs. Adding units changes
-    no -inf."""
+    """Return scores without units: the bias, or -inf for masked pairs, which remains with units."""
     is_allowed = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
     rows_wide = rows.to(tl.int64)  # row * stride may pass 2**31
     if allowed is not None:
@@ -150,8 +146,7 @@ def exact_residual(
     FAST: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Return r of one unit for every finite input: halves cannot overflow in the sum, and |a + b|
-    is clamped at 30."""
+    """Return r of one unit for any finite input: halves do not overflow, |a + b| is at most 30."""
     unit = tl.minimum(unit, dim - 1)  # padded units have weight 0, so any value may be loaded
     own = (
         tl.load(own_raw + own_at.to(tl.int64) * dim + unit, mask=own_at < own_len, other=0.0).to(
@@ -226,8 +221,7 @@ def add_units_exact(
 @triton.jit
 @no_type_check
 def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
-    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs as
-    `exact_residual`."""
+    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs."""
     lanes_in = lanes < dim
     inside = (cols < num_keys)[:, None] & lanes_in[None, :]
     own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
@@ -307,8 +301,7 @@ def residuals(
     own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded,
     other_padded, fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return r of units `unit` and `unit + 1`, which share a division; both values are needed, so
-    pairs are optimal."""
+    """Return r of units `unit` and `unit + 1`, which share one division."""
     if tl.load(fits + unit // 4) != 0:
         x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_padded, other_padded)
         x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
@@ -331,8 +324,7 @@ def score_gradients(
     weights, delta, own_side, other_side, own_at, other_at, own_len, other_len, value_dim,
     VALUES: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of the scores: weights (grad_out . value - delta). The sides are values
-    and grad_out."""
+    """Return the gradient of the scores: weights (grad_out . value - delta)."""
     grad_weights = tl.zeros_like(weights)
     own_wide = own_at.to(tl.int64)
     other_wide = other_at.to(tl.int64)

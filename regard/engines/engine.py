@@ -235,9 +235,7 @@ def check_prompts(
 def check_positions(count: int, limit: int | None) -> None:
     """Raise ValueError for more items than learned positions; limit None is unlimited."""
     if limit is not None and count > limit:
-        raise ValueError(
-            f"position must be at most {limit}, the number of learned positions, got {count}"
-        )
+        raise ValueError(f"at most {limit} positions were learned, got {count}")
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_shape_checks")
 POSITIONS = 14
 LEARNED = dataclasses.replace(SMALL, layers=1, positions=LearnedConfig(max_length=POSITIONS))
 OUTSIDE = f"ids must be from 0 to {VOCAB - 1}, got"
-TOO_FEW = f"position must be at most {POSITIONS}, the number of learned positions, got"
+TOO_FEW = f"at most {POSITIONS} positions were learned, got"
 
 
 @pytest.fixture(params=["torch", "compiled"])

@@ -235,5 +235,5 @@ def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
             outcomes.add("found")
     assert outcomes == {
         "found",
-        "position must be at most 10, the number of learned positions, got 11",
+        "at most 10 positions were learned, got 11",
     }

@@ -35,6 +35,12 @@ def test_dot_is_the_inner_product():
     assert Dot()(QUERY, KEYS).tolist() == [[11.0, 0.0]]
 
 
+@pytest.mark.usefixtures("no_shape_checks")
+def test_inner_products_need_equal_sizes():
+    with pytest.raises((ValueError, RuntimeError), match=r"4.*6|6.*4"):
+        Dot()(torch.randn(3, 4), torch.randn(5, 6))
+
+
 def test_scaled_dot_divides_by_the_root_of_the_size():
     close(ScaledDot()(QUERY, KEYS), torch.tensor([[11.0, 0.0]]) / math.sqrt(2))
 

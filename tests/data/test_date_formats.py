@@ -72,8 +72,10 @@ for name in ("he", "az"):
     format_date(date(2019, 4, 3), "LLLL LLL cccc ccc", locale=name)
 from regard.data.embedded.dates_config import LOCALES
 from regard.data.embedded.date_formats import Day, load_spellings
-print(ascii([spelling.format(Day(2019, 4, 3, 2)) for name in LOCALES for spelling in
-load_spellings(name).spellings]))
+day, texts = Day(2019, 4, 3, 2), []
+for name in LOCALES:
+    texts += [spelling.format(day) for spelling in load_spellings(name).spellings]
+print(ascii(texts))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     texts = [

@@ -33,7 +33,10 @@ from tests.recipes.capture_checks import (
     check_test_input,
 )
 
-SIZE = "--data.width 32 --data.height 24 --downsampling-layers 3 --model.core.width 24 --model.dropout 0"
+SIZE = (
+    "--data.width 32 --data.height 24 --downsampling-layers 3 "
+    "--model.core.width 24 --model.dropout 0"
+)
 LIMITS = "--train.lr 5e-3 --train.warmup 10 --train.tensorboard false --threads 1"
 CORES = {
     "transformer": "--model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
@@ -71,7 +74,10 @@ def folder(tmp_path_factory):
         f"--data.{name} {folder}/captions_{name}.tsv" for name in ("train", "val", "test")
     )
     steps = "--train.steps 150 --train.validate-every 75 --batch 16 --decode.beam 3"
-    words = f"train caption --run {folder / 'run'} {files} {SIZE} {LIMITS} {CORES['transformer']} {steps}"
+    words = (
+        f"train caption --run {folder / 'run'} {files} {SIZE} "
+        f"{LIMITS} {CORES['transformer']} {steps}"
+    )
     assert main(words.split()) == 0
     return folder
 
@@ -184,11 +190,17 @@ def test_gradients_are_those_of_the_caption(folder):
 
 @pytest.mark.parametrize("core", CORES)
 def test_every_core_describes_drawn_scenes(core, tmp_path, capsys):
-    data = "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word --decode.beam 2 --decode.max-extra 12"
+    data = (
+        "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word "
+        "--decode.beam 2 --decode.max-extra 12"
+    )
     steps = "--train.steps 4 --train.validate-every 4 --batch 8"
     assert (
         main(
-            f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} {CORES[core]} {data} {steps}".split()
+            (
+                f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} "
+                f"{CORES[core]} {data} {steps}"
+            ).split()
         )
         == 0
     )

@@ -55,7 +55,10 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--model.core.feedforward 16 "
         "--model.dropout 0 --word-dropout 0.1"
     )
-    limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 20 --train.tensorboard false"
+    limits = (
+        "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every "
+        "20 --train.tensorboard false"
+    )
     assert (
         main(
             f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count "
@@ -111,8 +114,14 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     255
                 )
                 Image.fromarray(pixels).save(folder / split / kind / f"{i}.png")
-    small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
-    limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 30 --train.tensorboard false"
+    small = (
+        "--model.core.width 24 --model.core.layers 1 --model.core.feedforward "
+        "24 --augment none --batch 16"
+    )
+    limits = (
+        "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every "
+        "30 --train.tensorboard false"
+    )
     data = f"--data.train {folder / 'train'} --data.test {folder / 'test'} --data.val-share 0.2"
     assert main(f"train images --run {folder / 'run'} {data} {small} {limits}".split()) == 0
     return folder
@@ -185,7 +194,10 @@ def test_look_with_a_self_attentive_core_shows_chains(reviews, tmp_path):
     files = " ".join(
         f"--data.{name} {reviews.parent / name}.jsonl" for name in ("train", "val", "test")
     )
-    small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
+    small = (
+        "--model.core self-attentive --model.core.width 16 "
+        "--model.core.hidden 16 --model.core.cell rnn"
+    )
     limits = (
         "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
     )
@@ -298,12 +310,20 @@ def test_look_at_images_shows_patches_on_the_model_input(pictures):
 
 
 def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
-    small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
-    limits = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
+    small = (
+        "--model.core.width 24 --model.core.layers 1 --model.core.feedforward "
+        "24 --augment none --batch 16"
+    )
+    limits = (
+        "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every "
+        "40 --train.tensorboard false"
+    )
     data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
     assert (
         main(
-            f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()
+            (
+                f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}"
+            ).split()
         )
         == 0
     )
@@ -383,7 +403,10 @@ def test_scores_by_hand():
 
 
 def test_run_without_data_uses_synthetic_reviews(tmp_path):
-    options = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8 --model.core.hidden 8"
+    options = (
+        "--train.steps 2 --train.validate-every 2 --train.tensorboard false "
+        "--model.core.width 8 --model.core.hidden 8"
+    )
     assert main(f"train reviews --run {tmp_path / 'run'} {options}".split()) == 0
     assert (
         json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"]

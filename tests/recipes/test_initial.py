@@ -74,7 +74,10 @@ def test_settings_are_checked() -> None:
 
 def start_from(first: Path, folder: Path, labels: str, *more: str) -> int:
     data = write_texts(folder / "other.tsv", labels)
-    limits = "--train.steps 1 --train.warmup 1 --train.lr 1e-12 --train.tensorboard false --train.precision float32"
+    limits = (
+        "--train.steps 1 --train.warmup 1 --train.lr 1e-12 --train.tensorboard "
+        "false --train.precision float32"
+    )
     words = (
         f"train reviews --run {folder / 'run'} --init {first} --data.train {data} {limits}".split()
     )

@@ -173,11 +173,19 @@ def run(tmp_path_factory):
                     lines.append(f"{1000 * pair + 10 * t}\t{3 * pair + person}\t{x:.4f}\t{y:.4f}\n")
         (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1 --model.dropout 0"
-    limits = "--train.steps 200 --train.lr 5e-3 --train.warmup 10 --train.validate-every 100 --train.tensorboard false"
+    small = (
+        "--data.observed 6 --data.predicted 4 --model.core.width 24 "
+        "--model.core.layers 1 --model.dropout 0"
+    )
+    limits = (
+        "--train.steps 200 --train.lr 5e-3 --train.warmup 10 "
+        "--train.validate-every 100 --train.tensorboard false"
+    )
     assert (
         main(
-            f"train tracks --model.joint true --run {folder / 'run'} {files} {small} {limits}".split()
+            (
+                f"train tracks --model.joint true --run {folder / 'run'} {files} {small} {limits}"
+            ).split()
         )
         == 0
     )

@@ -31,7 +31,10 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "64 "
         "--model.core.self-attention-recency learned",
     }[request.param]
-    limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50 --train.tensorboard false"
+    limits = (
+        "--train.steps 150 --train.warmup 10 --train.lr 1e-2 "
+        "--train.validate-every 50 --train.tensorboard false"
+    )
     command = (
         f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
     )
@@ -77,7 +80,7 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
     core = trained.config.model.core.name
     prompt, options = "the cat sat on the mat and the dog", {"length": 20, "temperature": 0}
     (continuation,) = trained.predict([prompt], context="last", **options)
-    ids = torch.as_tensor(trained.recipe.encode(prompt + continuation)).long()
+    ids = torch.as_tensor(trained.recipe.encode_text(prompt + continuation)).long()
     for end in range(
         len(ids) - 20, len(ids)
     ):  # each is the most likely one after exactly the last 32
@@ -128,7 +131,7 @@ def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
 def test_look_shows_the_attention_of_each_character(run):
     trained = load(run / "run")
     if trained.config.model.core.name == "recurrent":
-        with pytest.raises(UserError, match="this model does not attend"):
+        with pytest.raises(UserError, match="the model has no attention layers"):
             trained.look(["the cat"])
         return
     first, second = trained.look(["the cat", "a log"])
@@ -201,11 +204,9 @@ def test_generated_tokens_are_recorded_beside_the_prompt(run):
 
 def test_texts_that_cannot_be_looked_at_are_named(run):
     trained = load(run / "run")
-    with pytest.raises(UserError, match="input 2 must have at least two tokens, got 1"):
-        trained.look(["the", "t"])
-    with pytest.raises(UserError, match="input 1 is empty"):
-        trained.look([" "])
     if trained.config.model.core.name == "transformer":
+        with pytest.raises(UserError, match="input 2 must have at least two tokens, got 1"):
+            trained.look(["the", "t"])
         with pytest.raises(UserError, match="input 1 has 33 tokens, more than the context of 32"):
             trained.look(["a" * 33])
     test_input = trained.test_input(2)
@@ -218,7 +219,5 @@ def test_texts_that_cannot_be_looked_at_are_named(run):
     assert len(trained.predict([test_input], length=3)[0]) == 3
     if trained.config.model.core.name != "recurrent":
         assert trained.look([test_input])[0].sample.title == test_input.strip()
-    with pytest.raises(
-        UserError, match=r"test\.txt has 6 inputs, from 0 to 5; there is no input 6"
-    ):
+    with pytest.raises(UserError, match=r"test\.txt has 6 inputs, from 0: no input 6"):
         trained.test_input(6)

@@ -10,7 +10,10 @@ from regard.recipes.load import load
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter
 from tests.recipes.capture_checks import check_capture
 
-SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
+SMALL = (
+    "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 "
+    "--train.warmup 2 --train.tensorboard false"
+)
 WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
 
 

@@ -20,7 +20,10 @@ from tests.recipes.capture_checks import (
 )
 from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
 
-LIMITS = "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
+LIMITS = (
+    "--train.warmup 10 --train.validate-every 100 --train.tensorboard false "
+    "--train.precision float32 --train.lr 3e-3"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,9 @@ def clouds(tmp_path_factory):
     files = write_clouds(folder)
     assert (
         main(
-            f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150".split()
+            (
+                f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150"
+            ).split()
         )
         == 0
     )
@@ -206,7 +211,10 @@ def test_rooms_are_made_if_no_data_is_given(monkeypatch, tmp_path):
     small = SMALL.replace(" --data.features intensity", "").replace(
         "--data.points 160", "--data.points 200"
     )
-    arguments = f"train points --run {tmp_path / 'run'} {small} {LIMITS} --train.steps 2 --model.num-queries 16"
+    arguments = (
+        f"train points --run {tmp_path / 'run'} {small} {LIMITS} "
+        f"--train.steps 2 --model.num-queries 16"
+    )
     assert main(arguments.split()) == 0
     trained = load(tmp_path / "run")
     assert trained.recipe.labels.names == trained.recipe.train.data.labels.names

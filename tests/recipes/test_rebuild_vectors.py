@@ -20,7 +20,10 @@ LIMITS = "--train.warmup 10 --train.validate-every 200 --train.tensorboard false
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
-    model = "--data vectors --data.samples 600 --model.code-dim 1 --model.hidden 48 --train.steps 800 --train.lr 1e-2"
+    model = (
+        "--data vectors --data.samples 600 --model.code-dim 1 --model.hidden "
+        "48 --train.steps 800 --train.lr 1e-2"
+    )
     assert main(f"train rebuild --run {folder / 'run'} {model} {LIMITS}".split()) == 0
     return folder / "run"
 

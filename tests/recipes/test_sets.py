@@ -31,7 +31,10 @@ from tests.recipes.capture_checks import (
 )
 
 _BEST = SetPredictions.best
-LIMITS = "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
+LIMITS = (
+    "--train.warmup 10 --train.validate-every 100 --train.tensorboard false "
+    "--train.precision float32 --train.lr 3e-3"
+)
 SMALL = (
     "--model.nms-threshold 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 "
     "--model.core.feedforward 32 "
@@ -70,7 +73,10 @@ def boxes(tmp_path_factory):
         f"--data.{name} {folder / name}.csv --data.{name}-images {folder / name}"
         for name in ("train", "val", "test")
     )
-    size = "--data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 4 --batch 16 --train.steps 300"
+    size = (
+        "--data.width 32 --data.height 24 --downsampling-layers 2 "
+        "--model.num-queries 4 --batch 16 --train.steps 300"
+    )
     assert main(f"train boxes --run {folder / 'run'} {files} {size} {SMALL} {LIMITS}".split()) == 0
     return folder
 
@@ -430,7 +436,10 @@ def events(tmp_path_factory):
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("file", "onset", "duration", "label"), *rows])
     files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
-    size = "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels 16 --model.num-queries 4 --batch 16"
+    size = (
+        "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels "
+        "16 --model.num-queries 4 --batch 16"
+    )
     assert (
         main(
             f"train events --run {folder / 'run'} {files} {size} --train.steps 300 {SMALL} "

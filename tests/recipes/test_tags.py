@@ -181,8 +181,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines.append(sentence[i % 3] + "\n")
         (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16 --model.dropout 0"
-    limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 --train.tensorboard false"
+    small = (
+        "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 "
+        "--model.core.feedforward 16 --model.dropout 0"
+    )
+    limits = (
+        "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every "
+        "40 --train.tensorboard false"
+    )
     more = "--model.dropout 0 --train.batch-tokens 200"
     assert main(f"train tags --run {folder / 'run'} {files} {small} {limits} {more}".split()) == 0
     return folder

@@ -174,7 +174,10 @@ def label_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
-    options = "--data.target labels --data.separator | --word-dropout 0 --tokenizer.min-count 1 --train.steps 120"
+    options = (
+        "--data.target labels --data.separator | --word-dropout 0 "
+        "--tokenizer.min-count 1 --train.steps 120"
+    )
     assert main(f"train reviews --run {folder / 'run'} {files} {options} {SMALL}".split()) == 0
     return folder / "run"
 
@@ -227,7 +230,10 @@ def number_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f'pictures/{name}{i}.png,"{100 + position}, {length / 10}"\n')
         (folder / f"{name}.csv").write_text("".join(rows), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
-    options = "--data.target number --augment none --batch 20 --train.steps 160 --model.regression-loss absolute"
+    options = (
+        "--data.target number --augment none --batch 20 --train.steps "
+        "160 --model.regression-loss absolute"
+    )
     assert main(f"train images --run {folder / 'run'} {files} {options} {SMALL}".split()) == 0
     return folder
 
@@ -295,7 +301,10 @@ def test_synthetic_reviews_have_every_target(target, tmp_path):
     options = (
         "--train.steps 2 --train.validate-every 2 --train.tensorboard false --model.core.width 8"
     )
-    words = f"train reviews --run {tmp_path / 'run'} --data.target {target} --model.core.hidden 8 {options}".split()
+    words = (
+        f"train reviews --run {tmp_path / 'run'} --data.target "
+        f"{target} --model.core.hidden 8 {options}"
+    ).split()
     assert main(words) == 0
     test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]
     assert (
@@ -331,7 +340,10 @@ def test_balanced_classes_have_equal_weight_in_the_loss(kind: type[Any], tmp_pat
 def test_the_run_uses_the_class_weights_with_and_without_naive_bayes(tmp_path: Path) -> None:
     rows = ["fine\tgood\n", "grand\tgood\n", "nice\tgood\n", "dull\tbad\n"]
     (tmp_path / "a.tsv").write_text("".join(rows))
-    files = f"--data.train {tmp_path / 'a.tsv'} --data.val {tmp_path / 'a.tsv'} --data.class-weights balanced"
+    files = (
+        f"--data.train {tmp_path / 'a.tsv'} --data.val {tmp_path / 'a.tsv'} "
+        f"--data.class-weights balanced"
+    )
     limits = (
         "--train.steps 1 --train.validate-every 1 --train.tensorboard false --tokenizer.min-count 1"
     )

@@ -114,7 +114,7 @@ def test_dates_run_from_training_to_report(
         200 / 3
     )
     if attention == "none":
-        with pytest.raises(UserError, match="this model does not attend"):
+        with pytest.raises(UserError, match="the model has no attention layers"):
             run.look(["3 maart 2019"])
 
 

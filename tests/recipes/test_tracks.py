@@ -76,8 +76,14 @@ def run(tmp_path_factory):
                     lines.append(f"{1000 * pair + 10 * t}\t{2 * pair + person}\t{x:.4f}\t{y:.4f}\n")
         (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1 --model.dropout 0"
-    limits = "--train.steps 200 --train.lr 5e-3 --train.warmup 10 --train.validate-every 100 --train.tensorboard false"
+    small = (
+        "--data.observed 6 --data.predicted 4 --model.core.width 24 "
+        "--model.core.layers 1 --model.dropout 0"
+    )
+    limits = (
+        "--train.steps 200 --train.lr 5e-3 --train.warmup 10 "
+        "--train.validate-every 100 --train.tensorboard false"
+    )
     assert main(f"train tracks --run {folder / 'run'} {files} {small} {limits}".split()) == 0
     return folder
 
@@ -196,10 +202,13 @@ def test_a_window_of_the_test_data_is_an_input(run):
 
 def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(tmp_path):
     for core in ("recurrent", "self-attentive"):
-        small = f"--model.core {core} --model.core.width 8 --model.core.hidden 8 --train.tensorboard false"
+        small = (
+            f"--model.core {core} --model.core.width 8 --model.core.hidden "
+            f"8 --train.tensorboard false"
+        )
         assert main(f"train tracks --run {tmp_path / core} {small} --train.steps 1".split()) == 0
     tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
-    with pytest.raises(UserError, match="this model does not attend"):
+    with pytest.raises(UserError, match="the model has no attention layers"):
         load(tmp_path / "recurrent").look([tracks])
     for sample_maps in check_capture(load(tmp_path / "self-attentive"), [tracks]):
         assert {attention_map.kind for attention_map in sample_maps.maps} == {"chain"}

@@ -168,7 +168,10 @@ def test_few_examples_for_validation_are_reported_once(
     (tmp_path / "six.tsv").write_text(
         "".join(f"{a}{b}\t{a}\n" for a in "xy" for b in "abc"), encoding="utf-8"
     )
-    options = "--train.steps 1 --train.warmup 1 --train.tensorboard false --tokenizer.min-count 1 --tokenizer.kind char"
+    options = (
+        "--train.steps 1 --train.warmup 1 --train.tensorboard false "
+        "--tokenizer.min-count 1 --tokenizer.kind char"
+    )
     for name, data, count in (("a", ["--data.train", str(tmp_path / "six.tsv")], 1), ("b", [], 0)):
         words = [
             "--run",

@@ -56,32 +56,29 @@ _NAMES = {
 }
 
 
-_MOST_CONFUSION, _MOST_CLASSES = 12, 100
+MAX_CONFUSION, MAX_CLASSES = 12, 100
 """Largest number of classes in a printed confusion matrix, and of printed rows."""
 
 
 def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
-    columns = {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
-    for title, rows in (
-        ("classes", scores.get("classes", {})),
-        ("numbers", scores.get("numbers", {})),
-    ):
-        if rows:
-            names = [*next(iter(rows.values()))]
-            cells = [
-                [n, *(f"{row[m]:.4g}" for m in names)] for n, row in [*rows.items()][:_MOST_CLASSES]
-            ]
-            more = (
-                f"\n  ({len(rows) - _MOST_CLASSES} more: --json)"
-                if len(rows) > _MOST_CLASSES
-                else ""
-            )
-            yield f"\n\n{table([[title, *(columns.get(m) or _NAMES.get(m, m) for m in names)], *cells])}{more}"
+    columns = _NAMES | {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
+    for title in ("classes", "numbers"):
+        rows = scores.get(title)
+        if not rows:
+            continue
+        names = [*next(iter(rows.values()))]
+        cells = [[title, *(columns.get(name, name) for name in names)]]
+        for label in [*rows][:MAX_CLASSES]:
+            cells.append([label, *(f"{rows[label][name]:.4g}" for name in names)])
+        rest = len(rows) - MAX_CLASSES
+        yield f"\n\n{table(cells)}" + (f"\n  ({rest} more: --json)" if rest > 0 else "")
     confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
-    if 1 < len(confusion) <= _MOST_CONFUSION:
-        cells = [[name, *map(str, row)] for name, row in zip(classes, confusion, strict=True)]
-        yield f"\n\nconfusion matrix: rows are references, columns outputs\n{table([['', *classes], *cells])}"
+    if 1 < len(confusion) <= MAX_CONFUSION:
+        cells = [["", *classes]]
+        for name, row in zip(classes, confusion, strict=True):
+            cells.append([name, *map(str, row)])
+        yield f"\n\nconfusion matrix: rows are references, columns outputs\n{table(cells)}"
 
 
 def round_scores(scores: Any) -> Any:

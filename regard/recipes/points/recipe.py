@@ -216,7 +216,10 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
 
 def _to_points(given: Any, width: int, where: str) -> NDArray[np.float64]:
     """Return points from an array. Raises UserError naming the input."""
-    expected = f"{where}: points must be numbers (points, {width}): x, y, z{' and features' if width > 3 else ''}"
+    expected = (
+        f"{where}: points must be numbers (points, {width}): x, y, "
+        f"z{' and features' if width > 3 else ''}"
+    )
     try:
         points = np.asarray(given)
     except ValueError as error:

@@ -127,7 +127,7 @@ class LogCountRatios:
         """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or
         of other classes."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 numbers, kind, counts = (file[name] for name in ("numbers", "kind", "counts"))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
             raise UserError(f"{path}: {error}") from error

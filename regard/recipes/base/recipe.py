@@ -272,8 +272,9 @@ class Recipe(ABC, Generic[ConfigT]):
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the validation metrics of a model."""
         scores = self.metrics(self.inference(model), self.encoded_val)
-        names = self.monitored or scores
-        return {name: scores[name] for name in names if isinstance(scores[name], int | float)}
+        numbers = {name: value for name, value in scores.items() if isinstance(value, int | float)}
+        names = self.monitored or numbers
+        return {name: value for name, value in numbers.items() if name in names}
 
     def inference(self, model: nn.Module) -> ActiveModel:
         """Return the model for inference, and the engine that decodes with it."""

@@ -80,16 +80,14 @@ class Picture:
 def draw_mask(
     materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
 ) -> Picture:
-    """Draw a mask. `materialize` returns its boolean tensor at positions, which broadcasts to (...,
-    query, key)."""
+    """Draw a mask; `materialize` returns its boolean tensor, broadcasting to (..., query, key)."""
     return _draw(materialize, positions, title, is_mask=True)
 
 
 def draw_bias(
     materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
 ) -> Picture:
-    """Draw a bias. `materialize` returns its tensor at positions, which broadcasts to (..., query,
-    key)."""
+    """Draw a bias; `materialize` returns its tensor, broadcasting to (..., query, key)."""
     return _draw(materialize, positions, title, is_mask=False)
 
 
@@ -117,8 +115,7 @@ def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
 
 
 def shown_sizes(tensor: Tensor) -> tuple[int, int]:
-    """Return the sizes (query, key) of a tensor for a picture; 8 for those of size 1, which
-    broadcast."""
+    """Return the sizes (query, key) of a tensor for a picture; 8 for broadcast axes of size 1."""
     queries, keys = (SHOWN if size == 1 else size for size in tensor.shape[-2:])
     return queries, keys
 

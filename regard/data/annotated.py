@@ -20,8 +20,7 @@ class Annotated:
 
     file: str
     boxes: NDArray[np.float64]
-    """Images: (boxes, 4), x, y, width, height in pixels. Clouds: (boxes, 6), center and sizes in
-    meters."""
+    """Images: (boxes, 4), x, y, width, height in pixels; clouds: (boxes, 6), center, size in m."""
     labels: tuple[str, ...]
     where: str
     """Location of the annotation (file and line), for messages."""

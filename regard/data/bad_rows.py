@@ -1,5 +1,4 @@
-"""One policy for rows that cannot be used: stop at the first, or leave them out and count them
-(--data.on-bad)."""
+"""Policy for rows that cannot be used: stop at the first, or skip and count (--data.on-bad)."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager

@@ -49,8 +49,7 @@ class Batch(Generic[SourceT, TargetT]):
 
 
 PairBatch = Batch[Padded, Padded]
-"""Token ids of pairs, padded with 0: sources (rows, source) end in EOS; targets (rows, target) are
-BOS w1 .. wn EOS."""
+"""Token ids of pairs, padded with 0: sources (rows, source) with EOS; targets BOS w1 .. wn EOS."""
 
 
 def count_target_tokens(batch: PairBatch) -> int:
@@ -60,8 +59,7 @@ def count_target_tokens(batch: PairBatch) -> int:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids of different lengths, stored in one array: sequence i is ids[offsets[i] :
-    offsets[i + 1]]."""
+    """Sequences of ids in one array: sequence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -107,8 +105,7 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
-        """Lengths (source, target) as in a batch: with EOS on the source, BOS and EOS on the
-        target."""
+        """Lengths (source, target) in a batch, with EOS, and BOS on the target."""
         source, target = self.sources.lengths + 1, self.targets.lengths + 2
         return list(zip(source.tolist(), target.tolist(), strict=True))
 
@@ -154,8 +151,7 @@ class TokenBatches:
         return self._last[1]
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch of an epoch, a pure function of (seed, epoch); see
-        `plan_batches`."""
+        """Return the indices of each batch of an epoch, a pure function; see `plan_batches`."""
         return plan_batches(
             self.examples(epoch).lengths,
             batch_tokens=self.batch_tokens,
@@ -166,8 +162,7 @@ class TokenBatches:
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
-        """Return the padded tensors of pairs of an epoch, one row for each of `indices` (which may
-        be empty)."""
+        """Return the padded tensors of pairs of an epoch, one row for each of `indices`."""
         encoded = self.examples(epoch)
         index = np.asarray(indices, dtype=np.int64).reshape(-1)
         source = _pad(encoded.sources, index, before=(), after=(EOS,))
@@ -183,8 +178,7 @@ class BatchesByCount(ABC):
 
     @abstractmethod
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return the examples of an epoch in order, with random numbers that are drawn before the
-        shuffle's."""
+        """Return an epoch's examples in order, with random numbers drawn before the shuffle's."""
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (seed, epoch)."""
@@ -195,8 +189,7 @@ class BatchesByCount(ABC):
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """Return a generator of random numbers for a seed and other numbers, such as an epoch and an
-    example."""
+    """Return a random generator for a seed and other numbers, such as an epoch and an example."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))
 
 
@@ -237,8 +230,7 @@ def plan_batches(
 
 
 def pad(sequences: Iterable[Sequence[int]]) -> Padded:
-    """Pad sequences of ids with 0 to one tensor (rows, longest). Does not add EOS, which a source
-    must end in."""
+    """Pad sequences of ids with 0 to a tensor (rows, longest), without adding EOS."""
     ragged = Ragged.from_sequences(sequences)
     return _pad(ragged, np.arange(len(ragged)), before=(), after=())
 

@@ -22,8 +22,7 @@ class Splits:
     """Training data. Synthetic data if not given."""
 
     val: str | None = None
-    """Validation data, in any format that `train` takes. A fraction of the training data if not
-    given."""
+    """Validation data, in any format of `train`. A fraction of the training data if not given."""
 
     test: str | None = None
     """Test data, in any format that `train` takes."""
@@ -108,8 +107,7 @@ class PairsConfig(Tables):
     """Target side of the test pairs; only for two parallel text files."""
 
     references: tuple[str, ...] = ()
-    """More reference translations of the test pairs: text files with one line per pair, besides
-    the target side."""
+    """More reference translations of the test pairs: text files with one line per pair."""
 
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by the name."""
@@ -180,23 +178,19 @@ class ImagesConfig(Targets, Tables):
     given."""
 
     val_share: FractionWithin = 0.0833
-    """Fraction of the training images that is used for validation if `val` is not given: a random
-    sample."""
+    """Fraction of the training images used for validation if `val` is not given, at random."""
 
     size: Annotated[int, Range(1, 4_096)] | None = None
-    """Height and width to which all images are resized. If not given, all images must have the same
-    size."""
+    """Height and width to which images are resized; if not given, all must have the same size."""
 
     file_column: Count | str | None = None
-    """Column of the image file in a table: number (from 1) or name. Default: file, else the
-    first."""
+    """Column of the image file in a table: number from 1 or name. Default: file, else the first."""
 
     color: Literal["auto", "gray", "rgb"] = "auto"
     """Color mode: one channel (gray) or three (rgb). auto: that of the first image."""
 
     names: tuple[str, ...] = ()
-    """Names of the classes 0, 1, 2 ... of IDX files, for predictions; their numbers if not
-    given."""
+    """Names of the classes 0, 1, 2 ... of IDX files, for predictions; else their numbers."""
 
 
 @settings
@@ -265,12 +259,10 @@ class ScenesConfig(ImagesConfig):
 
 @settings
 class TextConfig:
-    """Text of a language model for training, validation and test: plain text files in UTF-8, also
-    with .gz."""
+    """Plain text of a language model for training, validation and test: UTF-8, also with .gz."""
 
     train: str | None = None
-    """Training text: a file in UTF-8, also with .gz. Dates in many languages with their ISO form if
-    not given."""
+    """Training text: a file in UTF-8, also with .gz. Dates in many languages if not given."""
 
     val: str | None = None
     """Validation text. The last part of the training text if not given."""
@@ -279,12 +271,10 @@ class TextConfig:
     """Test text."""
 
     val_share: FractionWithin = 0.1
-    """Fraction at the end of the training text that is used for validation if `val` is not
-    given."""
+    """Fraction at the end of the training text used for validation if `val` is not given."""
 
     line_ends: Literal["keep", "eos"] = "keep"
-    """Tokenization of line ends. keep: as a character; eos: as the word <eos>, usual for word-level
-    models."""
+    """Tokenization of line ends. keep: as a character; eos: as the word <eos> (for word models)."""
 
 
 @settings
@@ -297,8 +287,7 @@ class TracksConfig:
     """
 
     train: tuple[str, ...] = ()
-    """Training recordings: text files with a position (frame, id, x, y) per line. Synthetic crowds
-    if not given."""
+    """Training recordings: text files of lines frame, id, x, y. Synthetic crowds if not given."""
 
     val: tuple[str, ...] = ()
     """Validation recordings. The last part of each training recording if not given."""
@@ -307,8 +296,7 @@ class TracksConfig:
     """Test recordings."""
 
     val_share: FractionWithin = 0.1
-    """Fraction at the end of each training recording that is used for validation if `val` is not
-    given, at least one window."""
+    """Fraction at the end of each training recording for validation, at least one window."""
 
     observed: Annotated[int, Range(2, 1_000)] = 8
     """Number of observed positions of each agent."""
@@ -323,8 +311,7 @@ class TracksConfig:
     """Minimum number of agents in a window."""
 
     on_bad: OnBad = "error"
-    """Handling of lines that are not a position: error stops; skip leaves them out and counts
-    them."""
+    """Handling of lines without a position: error stops; skip leaves them out and counts them."""
 
     def __post_init__(self) -> None:
         _check_train(self.train, self.val)
@@ -335,27 +322,22 @@ class TokenizerConfig:
     """Settings of a tokenizer."""
 
     kind: Literal["bpe", "word", "char"] = "bpe"
-    """Kind of tokens. bpe: subwords, learned from the training texts; word: split at white space;
-    char: characters."""
+    """Kind of tokens. bpe: learned subwords; word: split at white space; char: characters."""
 
     vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
-    """Maximum size of a vocabulary, including the 4 special tokens; smaller if the texts have fewer
-    tokens."""
+    """Maximum size of a vocabulary, including the 4 special tokens."""
 
     joint: bool = True
-    """Learn one vocabulary from both sides (required for shared embeddings) instead of one for each
-    side."""
+    """Learn one vocabulary for both sides (required for shared embeddings) instead of two."""
 
     lowercase: bool = False
     """Lowercase all texts."""
 
     normalize: Literal["nfc", "nfkc", "none"] = "nfc"
-    """Unicode normalization of all texts; nfkc also folds compatibility characters such as
-    full-width letters."""
+    """Unicode normalization of all texts; nfkc also folds characters such as full-width letters."""
 
     min_count: Count = 1
-    """Minimum count in the training texts of a word (kind word) or character (char, bpe); rarer
-    ones become <unk>."""
+    """Minimum count in training of a word (word) or character (char, bpe); others become <unk>."""
 
 
 @settings
@@ -392,12 +374,10 @@ class BoxesConfig(ImageFiles):
     """
 
     train: str | None = None
-    """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv or FILE.jsonl. Synthetic images of
-    shapes if not given."""
+    """Training boxes: FILE.json (COCO), .csv, .tsv or .jsonl. Synthetic shapes if not given."""
 
     width: Annotated[int, Range(1, 4_096)] = 320
-    """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the
-    bottom."""
+    """Input width in pixels; images are scaled to fit, and padded with gray right or below."""
 
     height: Annotated[int, Range(1, 4_096)] = 240
     """Input height in pixels."""
@@ -421,8 +401,7 @@ class CaptionsConfig(ImageFiles):
     scenes of shapes, with sentences, if not given."""
 
     width: Annotated[int, Range(1, 4_096)] = 224
-    """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the
-    bottom."""
+    """Input width in pixels; images are scaled to fit, and padded with gray right or below."""
 
     height: Annotated[int, Range(1, 4_096)] = 224
     """Input height in pixels."""
@@ -476,8 +455,7 @@ class EventsConfig(Tables):
     `val`: a random sample of the sound files; the last part, if there is one file."""
 
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
-    """Input length in seconds; longer files are split into segments, shorter ones padded with
-    silence."""
+    """Input length in seconds; longer files are split into segments, shorter ones padded."""
 
     sample_rate: Annotated[int, Range(1, 768_000)] = 8000
     """Sample rate in Hz; files of another rate are resampled."""
@@ -486,8 +464,7 @@ class EventsConfig(Tables):
     """Number of mel bands of the spectrogram."""
 
     hop: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 0.01
-    """Hop length of the spectrogram in seconds; a shorter one resolves onsets more precisely, at a
-    higher cost."""
+    """Hop length of the spectrogram in seconds; shorter ones resolve onsets better, at a cost."""
 
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
     """Number of synthetic training scenes in an epoch."""
@@ -529,8 +506,7 @@ class PointsConfig(Tables):
     """Training boxes: FILE.csv, FILE.tsv or FILE.jsonl. Synthetic rooms if not given."""
 
     features: tuple[str, ...] = ()
-    """Numbers of each point besides x, y and z, such as intensity: names of columns, properties,
-    fields or arrays."""
+    """Numbers of each point besides x, y, z: names of columns, properties, fields or arrays."""
 
     points: Annotated[int, Range(16, 100_000)] = 2048
     """Maximum number of points of a cloud; in larger ones, the points in each cell of a grid are

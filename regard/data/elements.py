@@ -11,8 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabeledRegions:
-    """Padded sets of labeled regions: labels (rows, elements), padded with -1, and regions (rows,
-    elements, sides)."""
+    """Padded sets: labels (rows, elements), padded with -1; regions (rows, elements, sides)."""
 
     labels: Tensor
     regions: Tensor

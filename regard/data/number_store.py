@@ -1,5 +1,4 @@
-"""Storage of many numbers, such as samples of sounds or token ids: in memory, or in a temporary
-file above a limit."""
+"""Storage of many numbers (samples, token ids): in memory, or above a limit in a temporary file."""
 
 import tempfile
 from typing import IO, Any

@@ -165,8 +165,7 @@ def locate(path: str | Path, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    r"""Yield the lines of a file, split at "\n" only, without "\r" at their ends and a byte order
-    mark at the start."""
+    r"""Yield the lines of a file, split at "\n" only, without "\r" and a byte order mark."""
     with open_unpacked(path) as file:
         mark = _MARK
         for line in file:

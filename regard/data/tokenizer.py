@@ -76,8 +76,7 @@ class Tokenizer:
         pieces: Sequence[str],
         merges: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Create a tokenizer from its `pieces` by id, from 4 on, and, for BPE, its `merges` in
-        order."""
+        """Create a tokenizer from `pieces` by id, from 4 on, and for BPE its `merges` in order."""
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
@@ -177,8 +176,7 @@ class Tokenizer:
         return [part for _, part in self._parts(text)]
 
     def shorten(self, text: str, most: int) -> str:
-        """Return the longest beginning of a text that has at most `most` tokens, without white
-        space at its ends."""
+        """Return the longest beginning of a text with at most `most` tokens, stripped."""
         text = text.strip()
         if len(self.encode(text)) <= most:
             return text
@@ -238,8 +236,7 @@ class Tokenizer:
 def train_tokenizers(
     sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of the source and target side; a single one for both if
-    `config.joint`."""
+    """Train the tokenizers of source and target; a single one for both if `config.joint`."""
     if config.joint:
         both = Tokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
@@ -263,8 +260,7 @@ def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
 
 
 def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
-    """Split a normalized text into words or characters, which are the pieces (for BPE the initial
-    ones)."""
+    """Split a normalized text into words or characters, the (for BPE initial) pieces."""
     return (normal.split(" ") if normal else []) if config.kind == "word" else normal
 
 
@@ -284,8 +280,7 @@ def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenize
 def _learn_merges(
     normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the
-    merges."""
+    """Learn BPE from normalized texts; return all pieces (characters, then merges) and merges."""
     engine = tokenizers.Tokenizer(models.BPE())
     engine.pre_tokenizer = _bpe_splitter()
     trainer = trainers.BpeTrainer(
@@ -305,8 +300,7 @@ def _learn_merges(
 
 @contextmanager
 def _no_threads() -> Generator[None, None, None]:
-    """Prevent the library from starting threads, after which forked processes would warn or
-    hang."""
+    """Prevent the library's threads, after which forked processes would warn or hang."""
     before = os.environ.get(_PARALLEL)
     os.environ[_PARALLEL] = "false"
     try:

@@ -53,8 +53,7 @@ class TrackWindows:
 
 
 def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
-    """Extract the positions (agents, length, 2) of all agents that are present in `length`
-    consecutive frames."""
+    """Extract positions (agents, length, 2) of agents present in `length` consecutive frames."""
     names, windows = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
@@ -65,8 +64,7 @@ def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.
 
 
 def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWindows:
-    """Read the windows of several recordings. Raises UserError as `read_frames`, or if there is no
-    window."""
+    """Read the windows of several recordings. Raises UserError if there is none."""
     windows: list[NDArray[np.float64]] = []
     skipped: list[str] = []
     for path in paths:
@@ -113,8 +111,7 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
-    """Simulate crowds with a social-force model: agents cross a square, each toward a goal, and
-    avoid each other."""
+    """Simulate crowds by a social-force model: agents cross a square and avoid each other."""
     draw = generator(seed, sum(map(ord, split)))
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
@@ -159,20 +156,17 @@ def to_agent_frames(
 def to_scene_frame(
     scene: NDArray[np.float64], observed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the positions (agents, time, 2) of a scene from the mean of the last observed ones,
-    and that mean (2)."""
+    """Return positions (agents, time, 2) from the mean of the last observed, and that mean (2)."""
     origin = scene[:, observed - 1].mean(0)
     return scene - origin, origin
 
 
 TrackBatch = Batch[Padded, Tensor]
-"""Observed (rows, agents, observed, 2), the ego agent first, and future positions (rows, predicted,
-2), in meters."""
+"""Observed (rows, agents, observed, 2), ego first, and future (rows, predicted, 2), in meters."""
 
 
 class TrackBatches(BatchesByCount):
-    """Batches of agents, in order, or (augment) shuffled in each epoch, and mirrored and scaled at
-    random."""
+    """Batches of agents, in order, or (augment) shuffled, mirrored and scaled at random."""
 
     def __init__(
         self,
@@ -263,8 +257,7 @@ class SceneBatches(BatchesByCount):
 
 
 def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
-    """Return ranges of scenes with these numbers of agents that have at most `most` together, or of
-    a single scene."""
+    """Return ranges of scenes with at most `most` agents together, or of a single scene."""
     ranges, start, total = [], 0, 0
     for i, count in enumerate(counts):
         if i > start and total + count > most:

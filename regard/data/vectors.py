@@ -78,8 +78,7 @@ def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
 
 
 def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
-    """Return points on the curve of a config: as many as `samples` for train, and its val_share for
-    val and test."""
+    """Return points on a config's curve: `samples` for train, its val_share for val and test."""
     number = ("train", "val", "test").index(split)
     count = config.samples if split == "train" else max(1, round(config.samples * config.val_share))
     draw = generator(number)

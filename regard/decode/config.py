@@ -53,8 +53,7 @@ class SampleConfig:
     length: Length = 200
     """Number of tokens generated for each prompt."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.8
-    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest
-    other value is 0.001."""
+    """Values below 1 sharpen the distribution; 0: the most likely token; else at least 0.001."""
     top_k: Count | None = None
     """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
@@ -87,8 +86,7 @@ class DrawingConfig:
     """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) -
     log p(without text)); 1 is no guidance."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.3
-    """Values below 1 sharpen the distribution; 0 always takes the most likely token. The smallest
-    other value is 0.001."""
+    """Values below 1 sharpen the distribution; 0: the most likely token; else at least 0.001."""
     top_k: Count | None = None
     """Sample from the k most likely codes only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0

@@ -8,8 +8,7 @@ from regard.attention.inputs import AttentionInputs
 from regard.compat.torch import unwrap
 
 MASKED = -0.0
-"""Recorded weight of a masked pair: equal to 0, but pictures can tell it from a weight that a
-choice made 0."""
+"""Recorded weight of a masked pair: equal to 0, but pictures can tell it from a choice's 0."""
 
 
 def numbers_of(values: Tensor, dtype: torch.dtype) -> np.ndarray:

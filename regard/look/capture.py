@@ -36,8 +36,7 @@ _NOTEBOOK_HEIGHT = 640
 
 
 class Capture(Sequence[SampleMaps]):
-    """Sequence of samples, one for each input and output, with their attention maps. Created by
-    `record`."""
+    """Sequence of samples with attention maps, one per input and output, created by `record`."""
 
     def __init__(
         self,
@@ -65,8 +64,7 @@ class Capture(Sequence[SampleMaps]):
         model: str,
         graph_calls: list[GradientCall] | None = None,
     ) -> Self:
-        """Return the capture of a recording and its trace, None if unknown; maps are resolved on
-        first access."""
+        """Return the capture of a recording and its trace or None; maps resolve on access."""
         capture = cls(
             lambda: resolve(recording, trace), title=title, model=model, recording=recording
         )
@@ -98,8 +96,7 @@ class Capture(Sequence[SampleMaps]):
 
     @property
     def samples(self) -> tuple[SampleMaps, ...]:
-        """All samples so far. Raises ValueError if nothing was recorded because the model has not
-        run."""
+        """All samples so far. Raises ValueError if the model has not run while recording."""
         counts = {} if self._recording is None else self._recording.counts()
         if self._samples is None or counts != self._counts:
             self._samples, self._counts = tuple(self._make_samples()), counts

@@ -1,5 +1,4 @@
-"""Attention maps: the weights of one read for one sample, head by head, between two labeled
-axes."""
+"""Attention maps: weights of one read for one sample, head by head, between two labeled axes."""
 
 import textwrap
 from collections.abc import Callable
@@ -29,8 +28,7 @@ class AttentionMap:
     """Weights of one read for one sample."""
 
     key: str
-    """Maps with the same key have the same weights: the outputs of one source share its encoder
-    maps."""
+    """Key of the weights, which maps of equal weights share: a source's encoder maps."""
     name: str
     """Name of the read, such as core.decoder.0.cross.read."""
     kind: Kind
@@ -51,8 +49,7 @@ class AttentionMap:
     load: Callable[[int], Float[Tensor, "query key"]]
     """Loads the values of one head."""
     vectors: Callable[[], ReadVectors] | None = None
-    """Loads the vectors of the read, from its inputs to its outputs; None if they were not
-    recorded."""
+    """Loads the vectors of the read, from inputs to outputs; None if not recorded."""
 
     def __repr__(self) -> str:
         kind = " ".join(filter(None, (self.kind, self.direction)))

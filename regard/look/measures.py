@@ -26,14 +26,12 @@ _DECODER_PARTS = "parts of the decoder"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
-    """Return the mean entropy in nats over the queries that are not fully masked; None if all
-    are."""
+    """Return the mean entropy in nats over the queries not fully masked; None if all are."""
     return _mean(weights, lambda rows, _first: torch.special.entr(rows.clamp(min=0)))
 
 
 def distance(weights: Float[Tensor, "query key"]) -> float | None:
-    """Return the mean |i - j|, weighted, over the queries that are not fully masked; None if all
-    are."""
+    """Return the weighted mean |i - j| over the queries not fully masked; None if all are."""
     key = torch.arange(weights.shape[1])
 
     def weighted_distances(rows: Tensor, first: int) -> Tensor:
@@ -43,8 +41,7 @@ def distance(weights: Float[Tensor, "query key"]) -> float | None:
 
 
 def measures(attention_map: AttentionMap) -> dict[str, Callable[[Tensor], float | None]]:
-    """Return the functions that summarize a head of a map, by name; none if its values are not
-    weights."""
+    """Return the functions that summarize a head of a map, by name; none if not of weights."""
     if attention_map.measure != "weight":
         return {}
     queries, keys = attention_map.queries, attention_map.keys
@@ -84,8 +81,7 @@ def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
 
 
 def _layers(sample_maps: SampleMaps) -> list[AttentionMap]:
-    """Return the self-attention maps of all layers in order; empty if a layer is missing or their
-    axes differ."""
+    """Return the self-attention maps of all layers in order; empty if one is missing or differs."""
     layers = [own for own in sample_maps.find("encoder self") if own.queries == own.keys]
     if not layers and not sample_maps.find("cross"):
         for own in sample_maps.find("decoder self"):
@@ -110,8 +106,7 @@ def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:
 
 
 def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
-    """Return the mean over queries that are not fully masked of the sum of their terms, computed in
-    blocks of rows."""
+    """Return the mean, over queries not fully masked, of the sum of their terms."""
     step = max(1, _BLOCK // max(1, weights.shape[1]))
     total, count = 0.0, 0
     for first in range(0, len(weights), step):

@@ -24,8 +24,7 @@ Place = tuple[float, ...] | None
 
 
 def format_score(score: float) -> str:
-    """Return a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to
-    them."""
+    """Return a score within [0, 1] with two decimals; only 0 and 1 themselves print as such."""
     if 0 < score < 0.005:
         return "<.01"
     return ">.99" if 0.995 <= score < 1 else f"{score:.2f}"
@@ -81,8 +80,7 @@ class Axis:
     def grid(
         cls, rows: int, columns: int, *, picture: str, kind: str = "patch", count: int | None = None
     ) -> "Axis":
-        """Return the axis of an image in equal patches, row by row; count: use only the first
-        patches."""
+        """Return the axis of an image in equal patches, row by row; count: of the first only."""
         places: list[Place] = []
         labels = []
         for i in range(rows):
@@ -140,8 +138,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind
 
 
 class Sound(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind", tag="sound"):
-    """Spectrogram (bands, frames), lowest band first, its duration in seconds, and the detected
-    events."""
+    """Spectrogram (bands, frames), lowest band first, duration in seconds, detected events."""
 
     bands: NDArray[np.floating[Any]]
     seconds: float
@@ -149,11 +146,9 @@ class Sound(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind
     labels: tuple[str, ...] = ()
     """All labels of the model, as of `Image`."""
     begin: float = 0.0
-    """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive
-    samples."""
+    """Start of this chunk in a longer sound, in seconds; chunks are consecutive samples."""
     hertz: float = 0.0
-    """Highest frequency of the bands, which are evenly spaced on the mel scale from 0 on; 0 if it
-    is not known."""
+    """Highest frequency of the bands, evenly spaced in mel from 0 on; 0 if not known."""
 
 
 class Plane(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plane"):
@@ -200,8 +195,7 @@ class DecodingStep:
 
 @dataclass(kw_only=True)
 class Sample:
-    """One input and its output. The code that runs the model creates it, and completes it with the
-    output."""
+    """One input and its output, created and completed by the code that runs the model."""
 
     title: str = ""
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -214,8 +208,7 @@ class Sample:
     begin: str = ""
     """Label of the first token of the decoder input."""
     decoder_input: Sequence[str] = ()
-    """Labels of the first tokens of the decoder input, if better known than by ids: the spelling of
-    unknown words."""
+    """Labels of the first tokens of the decoder input where ids are not enough (unknown words)."""
     output_ids: Sequence[int] = ()
     """Ids of the output, EOS included."""
     output: Axis | None = None

@@ -1,5 +1,4 @@
-"""Decoding steps of a sample, from a trace: the tokens of an output, their alternatives, and the
-beams."""
+"""Decoding steps of a sample, from a trace: tokens of an output, their alternatives, the beams."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,8 +8,7 @@ from regard.trace import SearchOutput, SearchStep, Segment
 
 
 def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the labels of the output tokens and of the decoder input; empty if the sample has no
-    labels for tokens."""
+    """Return labels of the output tokens and the decoder input; empty if the sample has none."""
     if sample.tokens is None or not output.tokens:
         return (), ()
     labels = tuple(sample.tokens(output.tokens))
@@ -22,8 +20,7 @@ def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...],
 def decoding_steps(
     segment: Segment, row: int, output: SearchOutput, sample: Sample
 ) -> tuple[DecodingStep, ...]:
-    """Return the steps of the search that led to one output; empty if the sample has no labels for
-    tokens."""
+    """Return the steps of the search that led to one output; empty without labels for tokens."""
     if sample.tokens is None or not output.tokens:
         return ()
     prefixes: list[tuple[int, ...]] = [()] * (
@@ -73,8 +70,7 @@ def _likely_tokens(step: SearchStep, row: int) -> dict[int, float]:
 def _beams(
     segment: Segment, t: int, row: int, output: SearchOutput, text: Callable[[int], str]
 ) -> tuple[Beam, ...]:
-    """Return the hypotheses of a row of the source after step t; text: returns the text of a
-    hypothesis."""
+    """Return the hypotheses of a source's row after step t; text: returns that of a hypothesis."""
     beam = segment.steps[t].beam
     assert beam is not None
     next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []

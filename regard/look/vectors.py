@@ -68,14 +68,12 @@ class ReadFormula:
     beta: float | None = None
     """Inverse temperature of a softmax; None for other choices, or if it differs between rows."""
     mapped: str = ""
-    """Map of the projected queries and keys before they are compared, such as Rotary(8); empty if
-    there is none."""
+    """Map of projected queries and keys before they are compared, such as Rotary(8), or empty."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadVectors:
-    """Vectors of one read for one sample. Numbers that no call computed are NaN (of scores:
-    -inf)."""
+    """Vectors of one read for one sample; NaN (scores: -inf) for numbers that were not computed."""
 
     items: Float[Tensor, "query dim"] | None = None
     """X', the items of the queries; None if they are unknown: the read has no projections."""
@@ -83,8 +81,7 @@ class ReadVectors:
     """X, the items that are asked; None if they are unknown."""
     queries: Float[Tensor, "head query head_dim"]
     keys: Float[Tensor, "key_head key head_dim"]
-    """Keys of as many heads as the queries, or fewer (grouped queries: each serves adjacent
-    heads)."""
+    """Keys of as many heads as the queries, or fewer: each then serves adjacent query heads."""
     values: Float[Tensor, "key_head key value_dim"]
     scores: Float[Tensor, "head query key"]
     """With bias and soft cap; -inf: masked."""
@@ -93,8 +90,7 @@ class ReadVectors:
     result: Float[Tensor, "query output_dim"] | None = None
     """Output of the projection W_O; None without one."""
     projections: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights (out, in) "query", "key", "value", "output", and biases "query bias", ...; empty
-    without projections."""
+    """Weights (out, in) "query", "key", "value", "output", biases "query bias", ...; or empty."""
     formula: ReadFormula
 
     def key_head(self, head: int) -> int:
@@ -102,8 +98,7 @@ class ReadVectors:
         return head * len(self.keys) // len(self.queries)
 
     def projection(self, name: str, head: int) -> tuple[Tensor, Tensor | None] | None:
-        """Return weight and bias of "query", "key" or "value" for a head of queries; None without
-        projections."""
+        """Return weight and bias of "query", "key" or "value" for a head of queries, or None."""
         if name not in self.projections:
             return None
         weight, bias = self.projections[name], self.projections.get(f"{name} bias")

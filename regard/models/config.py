@@ -35,8 +35,7 @@ class ModelConfig(EmbeddingConfig):
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive: encoder and decoder."""
     tie: Literal["all", "target", "none"] = "all"
-    """Tied embeddings: all (source, target and output; needs a joint vocabulary), target (target
-    and output), none."""
+    """Tied embeddings: all (source, target, output: joint vocabulary), target (both), none."""
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, and inside the core."""
 

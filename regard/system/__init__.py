@@ -1,2 +1,1 @@
-"""The operating system: files, locks, memory, pipes, signals and the terminal. Without torch,
-except where noted."""
+"""The operating system: files, locks, memory, pipes, signals, terminal. Mostly without torch."""

@@ -19,8 +19,7 @@ from regard.training.tensors import distribute_like, is_sharded, read_tensors, t
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights in files, summed in float64; integer tensors (counters) are
-    the last file's."""
+    """Return the mean of weights in files, in float64; integer tensors are the last file's."""
     last = read_tensors(paths[-1])
     sums = {name: value.double() for name, value in last.items() if value.is_floating_point()}
     for path in paths[:-1]:

@@ -1,5 +1,4 @@
-"""Settings of the training loop. Imports no torch, so that the command line shows its help
-quickly."""
+"""Settings of the training loop. Imports no torch, so that the command line's help is fast."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -53,8 +52,7 @@ class TrainConfig:
     target tokens, as if they were one batch."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
-    """Optimizer. adamw: decoupled weight decay; adam: weight decay added to the gradient (L2
-    penalty)."""
+    """Optimizer. adamw: decoupled weight decay; adam: weight decay in the gradient (L2 penalty)."""
 
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
@@ -77,12 +75,10 @@ class TrainConfig:
     epochs, else minutes."""
 
     warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
-    """Number of warm-up steps, in which the learning rate increases linearly from zero to its
-    peak."""
+    """Number of warm-up steps: the learning rate increases linearly from zero to its peak."""
 
     label_smoothing: FractionBelowOne = 0.1
-    """Label smoothing: fraction of each target's probability that is spread over the whole
-    vocabulary."""
+    """Label smoothing: fraction of each target's probability spread over the vocabulary."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32;
@@ -91,8 +87,7 @@ class TrainConfig:
     native; elsewhere it is float32. A run records its precision and resumes with it."""
 
     compile: bool = False
-    """Compile the loss with torch.compile, which takes minutes at the start and makes steps faster
-    on some machines."""
+    """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""
 
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
     """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds
@@ -120,8 +115,7 @@ class TrainConfig:
     """Write curves for TensorBoard to the folder tb of the run."""
 
     checkpoint_every: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Steps between checkpoints, in addition to one after each validation; 0: no additional
-    ones."""
+    """Steps between checkpoints, besides one after each validation; 0: no additional ones."""
 
     checkpoint_minutes: Annotated[float, Range(0, 1e7)] = 5.0
     """Maximum minutes of training between two checkpoints; 0: no limit."""
@@ -145,7 +139,6 @@ class TrainConfig:
             raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
 
     def training_fingerprint(self) -> dict[str, Any]:
-        """Return the settings that determine the weights, as JSON; a resumed run must not change
-        them."""
+        """Return the settings that determine the weights, as JSON; resumed runs keep them."""
         values = {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
         return values | {"betas": list(self.betas)}

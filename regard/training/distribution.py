@@ -61,8 +61,7 @@ class World:
         return box[0]
 
     def run_on_main(self, work: Callable[[], Item]) -> Item:
-        """Run `work` on the main process and return its result, or raise its error, on every
-        process."""
+        """Run `work` on the main process; return its result or raise its error on every process."""
         if self.size == 1:
             return work()
         item, error = None, None
@@ -152,15 +151,13 @@ class Replica:
         return int(cast("Trainable", self.model).count(batch))
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return the context for the backward pass of one batch of a step; DDP synchronizes after
-        the last one only."""
+        """Return the context of a batch's backward pass; DDP synchronizes after the last only."""
         if isinstance(self._objective, DistributedDataParallel) and not last:
             return self._objective.no_sync()
         return nullcontext()
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole copies of tensors or shards, on the CPU of the main process; an empty dict
-        on the others."""
+        """Return whole copies of tensors or shards, on the CPU of the main process; else empty."""
         copies = {}
         for name, value in tensors.items():
             full = value.full_tensor() if is_sharded(value) else value

@@ -56,8 +56,7 @@ from regard.training.validation import Validation
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration
-    """Error for a loss, gradient or weight that is not finite; the message names the step and the
-    rows or weight."""
+    """Error for a loss, gradient or weight that is not finite, with its step and rows or name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +64,9 @@ class Result:
     """Result of a run."""
 
     stop_reason: str
-    """Limit that ended the run: steps, epochs, minutes or patience; or interrupted (by a signal,
-    can be resumed)."""
+    """Limit that ended the run: steps, epochs, minutes, patience; interrupted (by a signal)."""
     selected: str
-    """Weights in model.safetensors: best, ema (the best of the moving average), average (of the
-    last validations) or none."""
+    """Weights in model.safetensors: best, ema (the best EMA), average (of the last) or none."""
     metrics: dict[str, float]
     """Validation metrics of these weights."""
     progress: Progress
@@ -209,8 +206,7 @@ class _Run:
         return result or self.pause()
 
     def is_stopping(self) -> bool:
-        """Return True if a signal requested a stop; with several processes, after all have
-        agreed."""
+        """Return True if a signal requested a stop; of several processes, once all agree."""
         return self.stopping or (self.world.size == 1 and self.interruption.is_requested)
 
     def step(self) -> None:
@@ -283,8 +279,7 @@ class _Run:
     def stop_diverged(
         self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
     ) -> NoReturn:
-        """Raise Diverged for a step whose loss or gradient is not finite; the checkpoints stay as
-        they are."""
+        """Raise Diverged for a step whose loss or gradient is not finite; checkpoints stay."""
         bad = [
             group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)
         ] or rows
@@ -327,8 +322,7 @@ class _Run:
             )
 
     def validate(self) -> None:
-        """Validate the weights or their moving average, save them as a snapshot, and write a
-        checkpoint."""
+        """Validate the weights or their moving average, save a snapshot, write a checkpoint."""
         progress, log = self.progress, self.log
         log.show_status("validating")
         weights = self.replica.gather(

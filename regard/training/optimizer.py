@@ -16,8 +16,7 @@ _KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
-    """Return Adam or AdamW over the parameters of a model; weight decay applies to matrices other
-    than embeddings."""
+    """Return Adam or AdamW over a model's parameters; weight decay for non-embedding matrices."""
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
@@ -36,8 +35,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
 
 
 def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of the optimizer as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty
-    before a step."""
+    """Return the state as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty before a step."""
     return {
         f"{kind}/{name}": value
         for name, parameter in _trainable_parameters(model).items()
@@ -48,8 +46,7 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
 def load_optimizer_tensors(
     optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
 ) -> None:
-    """Load the state that `optimizer_tensors` returned, sharded like the parameters of the
-    model."""
+    """Load the state that `optimizer_tensors` returned, sharded like the parameters."""
     names = {id(parameter): name for name, parameter in _trainable_parameters(model).items()}
     loaded: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
     for key, value in tensors.items():

@@ -1,5 +1,4 @@
-"""Progress of a run: the part of a checkpoint that is not tensors, and the decisions that follow
-from it."""
+"""Progress of a run: the part of a checkpoint without tensors, and decisions that follow."""
 
 import math
 from dataclasses import dataclass, field
@@ -34,8 +33,7 @@ class Progress:
     validations_since_best: int = 0
     """Number of validations since the best one."""
     log_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the
-    log."""
+    """Sums of loss and negative log-likelihood, and number of tokens, since the log's last line."""
 
     def fractions(self, config: TrainConfig, *, batches: int) -> dict[str, float]:
         """Return the completed fraction of each limit that is set (steps, epochs, minutes).
@@ -102,8 +100,7 @@ class Progress:
         )
 
     def is_checkpoint_due(self, config: TrainConfig, *, saved: tuple[int, float]) -> bool:
-        """Return True if the steps or minutes between checkpoints have passed since `saved`, the
-        step and seconds of the last one."""
+        """Return True if a checkpoint is due by steps or minutes since `saved` (step, seconds)."""
         step, seconds = saved
         if step == self.step:
             return False

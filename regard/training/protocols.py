@@ -18,8 +18,7 @@ class TrainingLoss(Protocol):
 
     @property
     def nll(self) -> Tensor:
-        """Loss to report: sum of -log p over the target tokens, without label smoothing; 0-d,
-        detached."""
+        """Loss to report: sum of -log p over target tokens, without smoothing; 0-d, detached."""
         ...
 
 
@@ -55,8 +54,7 @@ class TrainingBatches(Protocol):
     """Training data in batches, in a reproducible order."""
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
-        """Return the row indices of each batch of an epoch, a pure function of the data's seed and
-        the epoch."""
+        """Return the row indices of each batch of an epoch, a pure function of seed and epoch."""
         ...
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> TrainingBatch:

@@ -80,8 +80,7 @@ def add_gradients(
 def _own_batch(
     batches: TrainingBatches, epoch: int, rows: tuple[int, ...], *, rank: int, size: int
 ) -> tuple[TrainingBatch, int]:
-    """Return the rows of a batch that a process computes, and their weight: 0 if it has no rows of
-    its own."""
+    """Return the rows of a batch that a process computes, and their weight (0: no own rows)."""
     own = rows[rank::size]
     return batches.collate(epoch, own or rows[:1]), int(bool(own))
 

@@ -53,8 +53,7 @@ class CaptionedShapes:
         return len(self.epoch(0))
 
     def epoch(self, number: int) -> range:
-        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else
-        always the same."""
+        """Return the scene indices of an epoch: new ones in each of training, else the same."""
         if self.split != "train":
             count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
@@ -142,8 +141,7 @@ def _center(place: tuple[int, int, int]) -> tuple[float, float]:
 
 
 def _region(center: tuple[float, float], width: int, height: int) -> str:
-    """Return the ninth of the canvas that a point is in: in the top left, at the top, ... in the
-    bottom right."""
+    """Return the ninth of the canvas that a point is in: in the top left, at the top, ..."""
     x, y = center
     row, column = _ROWS[min(2, int(3 * y / height))], _COLUMNS[min(2, int(3 * x / width))]
     if row and column:
@@ -152,8 +150,7 @@ def _region(center: tuple[float, float], width: int, height: int) -> str:
 
 
 def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bool:
-    """Return True if no two shapes overlap, and the sentences about their places are not
-    ambiguous."""
+    """Return True if no shapes overlap and sentences about their places are not ambiguous."""
     for i, (x, y, side) in enumerate(places):
         for left, top, other in places[:i]:
             if (

@@ -136,8 +136,7 @@ class LocaleSpellings(NamedTuple):
     """Mapping from ASCII to native digits, for `str.translate`; None if the locale uses 0-9."""
 
     def choose(self, spelling: Spelling, day: Day) -> Spelling:
-        """Return the spelling, or the long one of the CLDR (month by name) if the date would be
-        ambiguous."""
+        """Return the spelling; the long one of the CLDR (month by name) if ambiguous."""
         return spelling if spelling.is_unambiguous(day) else self.plain
 
 

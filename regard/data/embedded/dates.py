@@ -33,8 +33,7 @@ _RANGE = 1 << 32
 
 
 class DateExample(NamedTuple):
-    """A date as people write it (`text`) and in ISO form (`iso`), with its locale and CLDR
-    pattern."""
+    """Date as people write it (`text`) and in ISO form (`iso`), with locale and CLDR pattern."""
 
     text: str
     iso: str
@@ -114,8 +113,7 @@ class DatesDataset:
         return DateExample(text, day.iso, locale.locale, spelling.pattern)
 
     def examples(self, split: str, *, epoch: int = 0) -> list[DateExample]:
-        """Return all examples of a split: those of one training epoch, or the fixed ones of `val`
-        or `test`."""
+        """Return a split's examples: of one epoch of training, or fixed of `val` and `test`."""
         config = self.config
         size = {"train": config.epoch_size, "val": config.val_size, "test": config.test_size}[split]
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
@@ -163,8 +161,7 @@ class DatesDataset:
 
 
 def split_of(iso: str) -> str:
-    """Return the split of a date, the same for every config and machine: 90 % `train`, 5 % `val`, 5
-    % `test`."""
+    """Return the split of a date, always the same: 90 % `train`, 5 % `val`, 5 % `test`."""
     percent = int.from_bytes(blake2b(iso.encode(), digest_size=8).digest(), "little") % 100
     if percent < _TEST_PERCENT:
         return "test"
@@ -197,8 +194,7 @@ def _draw(key: str) -> tuple[int, ...]:
 
 
 def _change_case(text: str, *, kind: int) -> str:
-    """Return the text in another case, or unchanged if lower-casing would not restore it (Turkish
-    dotless i)."""
+    """Return the text in another case, unless lower-casing would not restore it (Turkish)."""
     if kind % 3 == 0:
         changed = text.lower()
     elif kind % 3 == 1:
@@ -209,8 +205,7 @@ def _change_case(text: str, *, kind: int) -> str:
 
 
 def _lower_forms(text: str) -> tuple[str, str]:
-    """Lowercase the text as a whole, and letter by letter (a final sigma differs; tokenizers do
-    either)."""
+    """Lowercase the text as a whole, and by letter (a final sigma differs)."""
     whole = unicodedata.normalize("NFKC", text)
     return whole.lower(), "".join(map(str.lower, whole))
 

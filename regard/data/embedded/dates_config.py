@@ -1,5 +1,4 @@
-"""Settings of the embedded data set `dates`: locales, years, sizes, probabilities. Imports neither
-torch nor Babel."""
+"""Settings of the data set `dates`: locales, years, sizes, probabilities. Imports no torch."""
 
 from typing import Annotated
 
@@ -26,8 +25,7 @@ class DatesConfig:
     """
 
     locales: tuple[str, ...] = LOCALES
-    """CLDR locales of the dates, such as `de` or `pt_BR`, all with the same probability. Not an
-    input of the model."""
+    """CLDR locales of the dates, such as `de` or `pt_BR`, equally probable; no model input."""
 
     first_year: Annotated[int, Range(1_000, 9_999)] = 1900
     """First year of the dates."""
@@ -51,8 +49,7 @@ class DatesConfig:
     """Fraction of the examples with superfluous spaces before, after or between words."""
 
     native_digits: Fraction = 0.5
-    """Fraction of the examples in native digits, in locales whose digits are not 0-9 (Arabic,
-    Bengali ...)."""
+    """Fraction of examples in native digits, in locales with others than 0-9 (Arabic, ...)."""
 
     def __post_init__(self):
         if not self.locales or len(set(self.locales)) < len(self.locales):

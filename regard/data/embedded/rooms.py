@@ -72,8 +72,7 @@ def make_rooms(
 def make_room(
     split: str, seed: int, number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
-    """Return the points (points, 3), the boxes (boxes, 6: center and sizes) and the labels of a
-    room, in meters."""
+    """Return points (points, 3), boxes (boxes, 6: center, size) and labels of a room, in meters."""
     draw = generator(seed, sum(map(ord, split)), number)
     width, depth, height = draw.uniform(3.5, 6), draw.uniform(3.5, 6), draw.uniform(2.4, 2.8)
     pieces = _furnish(draw, width, depth)
@@ -136,8 +135,7 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
 def _surfaces(
     draw: np.random.Generator, pieces: list[Piece], width: float, depth: float, height: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return rectangles (rectangles, 3, 3: corner and two sides) and the piece of each; -1 for
-    none."""
+    """Return rectangles (rectangles, 3, 3: corner, two sides) and the piece of each; -1: none."""
     x, y, z = np.diag((width, depth, height))
     zero = np.zeros(3)
     rectangles = [(zero, x, y), (zero, x, z), (zero, y, z), (y, x, z), (x, y, z)]
@@ -163,8 +161,7 @@ def _surfaces(
 def _turn(
     corner: NDArray[np.float64], size: NDArray[np.float64], direction: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a cuboid in the unit cube turned about z; its back is at 0 or 1 of the first or second
-    axis."""
+    """Return a cuboid in the unit cube turned about z; its back: 0 or 1 of the first two axes."""
     corner, size = corner.copy(), size.copy()
     if direction % 2:
         corner[[0, 1]], size[[0, 1]] = corner[[1, 0]], size[[1, 0]]
@@ -186,8 +183,7 @@ def _faces(
 def _sample(
     draw: np.random.Generator, rectangles: NDArray[np.float64], owners: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return points on rectangles in proportion to their area and density, and the piece of
-    each."""
+    """Return points on rectangles by area and density, and the piece of each."""
     area = np.linalg.norm(np.cross(rectangles[:, 1], rectangles[:, 2]), axis=-1)
     area = area * np.where(owners < 0, 1.0, _DENSITY)
     index = draw.choice(len(area), _RAW, p=area / area.sum())

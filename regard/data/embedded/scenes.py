@@ -83,8 +83,7 @@ class DrawnScene:
     images: tuple[int, ...]
     """Index of the image in each cell; NOTHING for an empty cell."""
     named: tuple[int, ...] = ()
-    """The two classes whose spatial relation the text states, in its order; empty if it states
-    none."""
+    """The two classes whose spatial relation the text states, in its order; empty if none."""
     columns: int = 1
     """Number of cells in a row."""
 

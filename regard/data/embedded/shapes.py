@@ -1,5 +1,4 @@
-"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the
-recipe `boxes`."""
+"""Synthetic circles, squares and triangles on a noisy background, for the recipe `boxes`."""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -13,8 +12,7 @@ _MOST = 6
 
 
 def make_shapes(split: str, seed: int, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
-    """Generate the images of a split, with up to six shapes each. A pure function of (split, seed,
-    number)."""
+    """Generate a split's images, of up to six shapes: a pure function of (split, seed, number)."""
     count = _COUNT[split]
     items = []
     for i in range(count):

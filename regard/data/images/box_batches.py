@@ -41,8 +41,7 @@ def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray
 
 
 BoxBatch = Batch[Tensor, LabeledRegions]
-"""Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the
-image."""
+"""Images (rows, 3, height, width) in [0, 1] and boxes: center and size relative to the image."""
 
 
 class BoxBatches(BatchesByCount):

@@ -151,8 +151,7 @@ class CaptionedImages:
 
 
 CaptionBatch = Batch[Tensor, Padded]
-"""Images (rows, 3, height, width) within [0, 1]; token ids of a caption of each, BOS w1 .. wn
-EOS."""
+"""Images (rows, 3, height, width) in [0, 1]; a caption's token ids of each, BOS w1 .. wn EOS."""
 
 
 class CaptionBatches(BatchesByCount):

@@ -192,8 +192,7 @@ def split_validation(
 
 
 def load_digits(split: str) -> ImageDataset:
-    """Load the embedded digits: 1,300 for training, 200 for validation, 297 (other writers) for
-    tests."""
+    """Load the embedded digits: 1,300 for training, 200 validation, 297 (other writers) test."""
     with np.load(_DIGITS, allow_pickle=False) as content:
         pixels, labels = content["pixels"], content["labels"]
     first, last = _DIGIT_SPLITS[split]

@@ -10,8 +10,7 @@ from torch import Tensor
 from regard.data.batches import Batch, BatchesByCount
 
 ImageBatch = Batch[Tensor, Tensor]
-"""Images (rows, channels, height, width) with values in [0, 1]; class indices, multi-hot rows or
-numbers."""
+"""Images (rows, channels, height, width) in [0, 1]; class indices, multi-hot rows or numbers."""
 
 
 class ImageBatches(BatchesByCount):

@@ -77,8 +77,7 @@ def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:
 
 
 def to_regions(boxes: NDArray[np.float64], scale: CloudScale) -> NDArray[np.float64]:
-    """Return center and size relative to the extent, of the part of each box (boxes, 6) inside
-    it."""
+    """Return center and size, relative to the extent, of each box's part (boxes, 6) inside it."""
     extent = np.array(scale.extent)
     first = ((boxes[:, :3] - boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)
     last = ((boxes[:, :3] + boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)

@@ -34,24 +34,20 @@ _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
 _COLUMNS = ("file", *_NUMBERS, "label")
 _LEAST_SIDE = 1e-3
 _MARGIN = 1.1
-"""Factor of the largest extent in training, so that other clouds fit, and scaled ones in
-training."""
+"""Factor of the largest training extent, for other clouds and scaled ones in training."""
 
 
 class CloudScale(Artifact):
-    """Extent of the clouds of a run, and scales of their features, computed from the training
-    data."""
+    """Extent of the clouds of a run, and scales of their features, from the training data."""
 
     extent: tuple[float, ...]
-    """Sides of the part of space around the middle of a cloud in which boxes are found, in
-    meters."""
+    """Sides in meters of the space around the middle of a cloud in which boxes are found."""
     means: tuple[float, ...] = ()
     deviations: tuple[float, ...] = ()
 
     @classmethod
     def measure(cls, data: AnnotatedDataset[NDArray[np.float64]]) -> Self:
-        """Return the extent within which all training points and boxes lie, and the scales of the
-        features."""
+        """Return the extent of all training points and boxes, and the scales of the features."""
         reach, count = np.zeros(3), 0
         total = squares = np.zeros(0)
         for i, item in enumerate(data.items):
@@ -79,8 +75,7 @@ class CloudScale(Artifact):
 
 
 def middle_of(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the middle (3) between the smallest and the largest coordinates of points (points, 3 +
-    features)."""
+    """Return the middle (3) of the range of coordinates of points (points, 3 + features)."""
     return (points[:, :3].min(0) + points[:, :3].max(0)) / 2
 
 

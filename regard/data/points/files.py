@@ -120,8 +120,7 @@ def _parse_pcd(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _stack(data: Any, columns: Sequence[str], stated: int, name: str) -> NDArray[np.float64]:
-    """Return the named columns of points. Raises UserError for another number of points than
-    stated."""
+    """Return the named columns of points. Raises UserError if there are not as many as stated."""
     if not stated:
         return np.zeros((0, len(columns)))
     try:

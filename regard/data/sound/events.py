@@ -223,8 +223,7 @@ def segment_starts(samples: int, length: int) -> list[int]:
 
 
 EventBatch = Batch[Tensor, LabeledRegions]
-"""Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the
-length."""
+"""Sounds (rows, samples) in [-1, 1] and events: center and duration relative to the length."""
 
 
 class EventBatches(BatchesByCount):
@@ -280,8 +279,7 @@ def augment_sound(
     *,
     seconds: float,
 ) -> tuple[NDArray[np.int16], list[SoundEvent]]:
-    """Stretch a segment by up to 15 % and shift it by up to a tenth of its length; the gap is
-    filled with noise."""
+    """Stretch a segment by up to 15 % and shift it by up to a tenth, the gap filled with noise."""
     rate, shift = draw.uniform(1 / _MAX_TEMPO, _MAX_TEMPO), draw.uniform(-_MAX_SHIFT, _MAX_SHIFT)
     length = len(samples)
     # The new sample n is the old one at (n - shift) / rate.
@@ -352,8 +350,7 @@ def _parse_event(
 def _assign(
     events: Sequence[SoundEvent], starts: NDArray[np.float64], seconds: float
 ) -> list[list[SoundEvent]]:
-    """Return the events of each segment, in their order. `starts` of the segments must be
-    sorted."""
+    """Return the events of each segment, in their order; the segments' `starts` are sorted."""
     assigned: list[list[SoundEvent]] = [[] for _ in starts]
     for event in events:
         first = np.searchsorted(starts, event.onset - seconds)
@@ -365,8 +362,7 @@ def _assign(
 
 
 def _clip(event: SoundEvent, start: float, seconds: float) -> SoundEvent | None:
-    """Return the part of an event inside a segment, or None if it is less than a third of the event
-    and the segment."""
+    """Return an event's part in a segment, None if under a third of the event and segment."""
     first, last = max(0.0, event.onset - start), min(seconds, event.offset - start)
     if last - first < _MIN_INSIDE * min(event.duration, seconds) or last <= first:
         return None

@@ -27,8 +27,7 @@ class Corpus:
     """
 
     def __init__(self, read: Callable[[], Iterable[bytes]], begin: int, end: int, origin: str):
-        """Create the text of the characters begin <= i < end of a text in UTF-8, which `read`
-        returns in pieces."""
+        """Create the text of characters begin <= i < end of UTF-8 that `read` returns in pieces."""
         self._read, self._begin, self._end, self.origin = read, begin, end, origin
         self._next, self._rest = 0, iter(())
 

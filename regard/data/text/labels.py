@@ -30,8 +30,7 @@ from regard.errors import UserError
 
 _SHOWN = 20
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
-"""Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point
-beside empty cells."""
+"""Cells of a label column, in lower case; pandas writes decimal points beside empty cells."""
 
 
 class Labels(Artifact, frozen=True):
@@ -99,8 +98,7 @@ class Labels(Artifact, frozen=True):
 
 
 LabeledBatch = Batch[Any, Tensor]
-"""Texts (token ids, padded with 0, or what `extend` returned) and their targets: class indices, or
-other targets."""
+"""Texts (padded token ids, or as `extend` returns) and targets: class indices or others."""
 
 
 class LabeledBatches:
@@ -153,8 +151,7 @@ class LabeledBatches:
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
-    """Read texts and their labels in the format given by the config. Raises UserError as
-    `regard.data.text.pairs.read_pairs`."""
+    """Read texts and labels in the config's format. Raises UserError as `pairs.read_pairs`."""
     bad_rows = BadRows(config.on_bad)
     source = ("text", config.text_column)
     rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)

@@ -52,8 +52,7 @@ class Pairs:
     def hold_out(
         self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
     ) -> tuple["Pairs", "Pairs", str]:
-        """Return training and validation pairs, and a notice; see
-        `regard.data.held_out.hold_out`."""
+        """Return training and validation pairs, and a notice; see `held_out.hold_out`."""
         parts = hold_out(
             len(self),
             share,
@@ -71,8 +70,7 @@ class Pairs:
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
-    """Read the pairs of a split of the config. Raises UserError if it has none, or as
-    `read_pairs`."""
+    """Read the pairs of a split of the config. Raises UserError if there is none."""
     path = getattr(config, split)
     if path is None:
         raise UserError(

@@ -67,8 +67,7 @@ class TaggedSentences:
         return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int], skipped: Sequence[str] = ()) -> "TaggedSentences":
-        """Return the data set of the given indices; `skipped` has the reasons for skipping
-        others."""
+        """Return the data set of the given indices; `skipped`: why others were skipped."""
         tokens, tags = (tuple(values[i] for i in index) for values in (self.tokens, self.tags))
         return TaggedSentences(
             tokens,
@@ -80,14 +79,12 @@ class TaggedSentences:
 
 
 def locate_words(text: str) -> list[tuple[int, int]]:
-    """Split a text to be tagged at white space. Returns the offsets of the start and end of each
-    word."""
+    """Return the offsets of start and end of each word of a text, split at white space."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
-    """Read the sentences of a file. Raises UserError naming the line, what was expected and what
-    was found."""
+    """Read the sentences of a file. Raises UserError with the line, and what was expected."""
     path, bad_rows = Path(path), BadRows(config.on_bad, "sentences")
     tokens, tags, lines = [], [], []
     for number, own_tokens, own_tags in _read_sentences(path, config, bad_rows, has_tags=True):
@@ -118,8 +115,7 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[Words]:
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Encode a sentence word by word. Returns the token ids, and the position of the first token of
-    each word."""
+    """Return the token ids of a sentence, encoded by word, and each word's first position."""
     ids: list[int] = []
     first = []
     for word in words:

@@ -26,8 +26,7 @@ class Panel(NamedTuple):
 
 
 def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query key"]:
-    """Return the mean over the heads; a pair that all of them mask has -0, which a sum would not
-    keep."""
+    """Return the mean over heads, -0 where all of them mask a pair."""
     return weights.mean(0).masked_fill(_is_masked(weights).all(0), MASKED)
 
 

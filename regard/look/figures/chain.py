@@ -22,11 +22,9 @@ MAX_WORDS = 100
 _RED, _PALE_RED = "#c01722", "#ffc4c0"
 _FONT, _SMALL_FONT, _MAX_WIDTH = 10.0, 6.0, 16.0 * 72
 _LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
-"""Height of a line, space between boxes, and horizontal padding of a box, in units of the font
-size."""
+"""Height of a line, space between boxes, horizontal padding of a box, in font sizes."""
 _HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
-"""Height of the header with and without the name of a direction, and width of the legend, in
-points."""
+"""Heights of the header with and without a direction, and width of the legend, in points."""
 _DARK = 0.45
 """Weight above which the text on a box is light."""
 

@@ -234,8 +234,7 @@ def _text_maps(maps: SampleMaps) -> list[AttentionMap]:
 
 
 def _heat(request: FigureRequest) -> None:
-    """Plot the heads, or each output token, over an image of keys; over an image of queries, plot
-    each key."""
+    """Plot the heads, or each output token, over an image of keys; each key over one of queries."""
     maps = (_text_maps(request.maps) if request.kind is None else ()) or request.reads()
     own = request.read(maps)
     queries, keys = request.maps.queries(own), request.maps.keys(own)
@@ -344,8 +343,7 @@ def _events(request: FigureRequest) -> None:
 
 
 def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, float, float]]:
-    """Return start, stop and weight of each span of a sound that a query attends to, averaged over
-    heads."""
+    """Return start, stop and weight (mean over heads) of each span that a query attends to."""
     maps = chunk.find("cross")
     if not maps or query >= len(chunk.queries(maps[-1])):
         return []
@@ -375,8 +373,7 @@ def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
 
 
 def _tracks(request: FigureRequest) -> None:
-    """Plot all tracks, that of the sample's agent first, and its weights of the others, averaged
-    over heads."""
+    """Plot all tracks, the agent's first, with its weights of the others, averaged over heads."""
     maps = request.maps
     plane = _picture(maps, Plane, "tracks", "tracks on a plane")
     # The agent of a sample is the first item of its source, wherever it is among the queries.

@@ -1,5 +1,4 @@
-"""Figures of predictions: boxes in an image, events over a sound, tracks on a plane, images side by
-side."""
+"""Figures of predictions: boxes in an image, events over a sound, tracks, images side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -199,8 +198,7 @@ def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]
 
 
 def _tag_style(color: str) -> dict[str, Any]:
-    """Return the style of a text on this color: black or white, whichever has the higher contrast
-    (WCAG 2)."""
+    """Return the color of a text on this color, by contrast (WCAG 2): black or white."""
     linear = []
     for part in to_rgb(color):
         linear.append(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
@@ -215,8 +213,7 @@ def _free_place(
     sides: tuple[int, int],
     placed: Sequence[_Frame],
 ) -> tuple[float, float] | None:
-    """Return left and top of a label at a corner of a frame where it overlaps no other; None if
-    there is none."""
+    """Return left and top of a label at a corner of a frame that overlaps no other, or None."""
     x, y, wide, high = frame
     width, height = size
     for top in (y - height, y, y + high - height, y + high):
@@ -237,8 +234,7 @@ def _draw_attention(
     labels: Sequence[str],
     seconds: float,
 ) -> None:
-    """Draw a row of spans for each event, darker for larger weights; each row has its own largest
-    weight."""
+    """Draw a row of spans for each event, darker for larger weights relative to its largest."""
     for row, spans in enumerate(attention):
         frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
         heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)

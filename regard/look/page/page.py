@@ -39,8 +39,7 @@ MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
 
 WALK_BUDGET = 12_000_000
-"""Largest size in bytes of the vectors of reads on a page, and as much again of their projections,
-in float32."""
+"""Maximum bytes of the vectors of reads on a page, and of their projections, in float32."""
 
 _MARK = "<!-- data -->"
 _FORMAT, _VERSION = "regard page", 4
@@ -154,8 +153,7 @@ class _Chunks:
 
 
 class _Walks:
-    """Vectors of maps as script elements of data, up to a limit; each map, and the projections of
-    each read, once."""
+    """Vectors of maps as script elements of data, up to a limit, each map and projection once."""
 
     def __init__(self) -> None:
         self.facts: dict[str, dict[str, Any] | None] = {}
@@ -165,8 +163,7 @@ class _Walks:
         self._left_out = 0
 
     def add(self, key: str, read: str, own: AttentionMap) -> Iterator[str]:
-        """Yield the scripts of a map's vectors; none if they are written, were not recorded, or do
-        not fit."""
+        """Yield the scripts of a map's vectors, unless written, not recorded, or too large."""
         if key in self.facts:
             return
         self.facts[key] = None
@@ -202,8 +199,7 @@ class _Walks:
     def _write(
         self, budget: str, name: str, tensors: Mapping[str, Tensor]
     ) -> Generator[str, None, dict[str, Any] | None]:
-        """Yield the script of tensors, and return their shapes and chunk; None without any, or if
-        they do not fit."""
+        """Yield the script of tensors; return their shapes and chunk, None if they do not fit."""
         size = sum(4 * tensor.numel() for tensor in tensors.values())
         if size > self._remaining[budget]:
             self._left_out += 1

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 
 BUDGET = 34_000_000
-"""Largest size of the weights of a page in bytes, before compression and base64 (which adds a
-third)."""
+"""Maximum bytes of a page's weights, before compression and base64 (which adds a third)."""
 SIDE = 128
 """Number of blocks per side in the overview of a reduced map."""
 
@@ -30,8 +29,7 @@ _MANY_KEYS = 0xFFFF
 
 @dataclass(frozen=True, kw_only=True)
 class PageCut:
-    """Dtype of complete maps, keys of the reduced ones, and the number of weights kept per query in
-    these."""
+    """Dtype of complete maps, keys of the reduced ones, and their weights kept per query."""
 
     dtype: torch.dtype
     count: int = 0
@@ -83,8 +81,7 @@ class PageCut:
 
 
 def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return the number of largest magnitude of each block; SIDE blocks per side, or one per cell
-    of a small map."""
+    """Return the number of largest magnitude of each block; SIDE blocks per side at most."""
     starts = [np.arange(min(SIDE, size)) * size // min(SIDE, size) for size in numbers.shape]
 
     def reduce_blocks(ufunc: np.ufunc) -> NDArray[np.float32]:
@@ -97,8 +94,7 @@ def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
 def top_k(
     numbers: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.float32], NDArray[np.unsignedinteger]]:
-    """Return the `count` numbers of largest magnitude of each query and their keys; zeros have the
-    key "none"."""
+    """Return each query's `count` largest numbers and their keys; zeros have the key "none"."""
     dtype = _key_dtype(numbers.shape[1])
     count = min(count, numbers.shape[1])
     tensor = torch.from_numpy(numbers)

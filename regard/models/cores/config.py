@@ -218,8 +218,7 @@ class StatesConfig(ChoiceConfig):
     width: Width = 128
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together) unless
-    encoder_hidden is given."""
+    """Size of the decoder's state, and the encoder's (both directions) without encoder_hidden."""
     encoder_hidden: Width | None = None
     """Size of the encoder's state, both directions together; hidden if not given."""
     attention: StateScoreName = "additive"
@@ -275,8 +274,7 @@ class RecurrentConfig(StatesConfig):
 
 @settings
 class SelfAttentiveConfig(StatesConfig):
-    """Recurrent encoder and decoder whose cells read all their past states. (cheng2016; rnn:
-    lectures, B.11)"""
+    """Recurrent network whose cells read all past states. (cheng2016; rnn: lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
 

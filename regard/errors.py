@@ -1,10 +1,7 @@
-"""Errors in what the user gave, suggestions for their messages, and the exit codes of the command
-line."""
+"""Errors in what the user gave, and the exit codes of the command line."""
 
-import difflib
 import sys
 import warnings
-from collections.abc import Iterable
 
 DONE = 0
 UNUSABLE = 2
@@ -36,19 +33,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     texts = ("can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc")
     is_torch = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     return isinstance(error, MemoryError) or is_torch
-
-
-def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that are similar to `name` in any case, the most similar
-    first."""
-    by_lower: dict[str, str] = {}
-    for one in known:
-        by_lower.setdefault(one.lower(), one)
-    return [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=3)]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known names most similar to `name` in any case, or an
-    empty text."""
-    similar = similar_names(name, known)
-    return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.errors import did_you_mean
 from regard.recipes.load import load
 from tests.recipes.toy import toy_arguments
 
@@ -206,11 +205,6 @@ def test_a_kernel_without_gradient_is_refused_before_data_is_read(
     err = capsys.readouterr().err
     assert "--model.core.kernel flex has no gradient on a CPU" in err
     assert "reading" not in err
-
-
-def test_names_are_suggested_in_any_case() -> None:
-    assert did_you_mean("rbc", ["RBC", "Platelets"]) == " Did you mean 'RBC'?"
-    assert did_you_mean("zzz", ["RBC"]) == ""
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(

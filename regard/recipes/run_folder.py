@@ -213,6 +213,11 @@ def _open(
 ) -> RunFolder:
     before = _find_run(folder, run)
     if before is None:
+        if (folder / _FILE).exists():  # stopped before its first checkpoint
+            earlier = read_run(folder, run.own)
+            same = _with_precision(run, earlier.config.train.precision)
+            if training_fingerprint(earlier) == training_fingerprint(same):
+                run = same
         return RunFolder(path=folder, run=_with_precision(run, resolve()), is_resumed=False)
     run = _with_precision(run, before.config.train.precision)
     _check_settings(folder, before, run)

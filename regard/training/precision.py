@@ -15,7 +15,7 @@ from regard.ops.linear import linear
 PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
 _ROWS, _IN, _OUT = 1024, 128, 512
 """Sizes of x and of the weight, which is that of the feed-forward layer of the recipe `dates`."""
-_REPEATS = 5
+_REPEATS = 10
 _MAX_RATIO = 0.8
 """Maximum ratio of the times for bfloat16: it costs time outside of products, too."""
 

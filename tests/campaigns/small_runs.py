@@ -52,7 +52,7 @@ _OWNER = os.getpid()
 _CORE = "--model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 --model.dropout 0.1"
 _TRAIN = (
     "--train.warmup 1 --train.log-every 1 --train.validate-every 1 --train.average 2 "
-    "--train.device cpu "
+    "--train.device cpu --train.precision float32 "
     "--train.keep-finished checkpoints --train.checkpoint-minutes 0"
 )
 _BATCH_TOKENS = {"translate": "60", "reviews": "60", "draw": "400"}

@@ -224,6 +224,17 @@ def test_read_run_reports_a_missing_run(tmp_path: Path) -> None:
             read_run(folder)
 
 
+def test_run_without_a_checkpoint_keeps_its_precision(tmp_path: Path) -> None:
+    run = make_run(train={"precision": "auto"})
+    for measured, expected in (("bfloat16", "bfloat16"), ("float32", "bfloat16")):
+        with open_run_folder(tmp_path, run, resolve=lambda m=measured: m, notify=print) as opened:
+            opened.start(fit_nothing)
+        assert read_run(tmp_path).config.train.precision == expected
+    other = make_run(train={"precision": "auto", "lr": 0.5})
+    with open_run_folder(tmp_path, other, resolve=lambda: "float32", notify=print) as opened:
+        assert opened.run.config.train.precision == "float32"
+
+
 def test_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
     claim(tmp_path, make_run())
     (tmp_path / "checkpoints" / "step-00000001.new").mkdir(parents=True)

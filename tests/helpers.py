@@ -1,5 +1,4 @@
-"""Comparison of tensors within the error bound of their dtype, and what tests skip or expect
-elsewhere."""
+"""Comparison of tensors within the bound of their dtype; what tests skip or expect elsewhere."""
 
 import pytest
 import torch

@@ -33,8 +33,7 @@ def check_types(function: Callable) -> Callable:
 
 
 def check_when_called(function: Any = None, *, typechecker: Callable) -> Any:
-    """Decorate a function as `jaxtyping.jaxtyped` does, with less work: see the docstring of this
-    module."""
+    """Decorate a function as `jaxtyping.jaxtyped` does, with less work (see the module)."""
     if function is None:
         return functools.partial(check_when_called, typechecker=typechecker)
     if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):

@@ -133,8 +133,7 @@ def test_search_adds_a_segment_for_each_batch():
 
 
 class Counter:
-    """Language model that gives the token after the last one a probability of 3/4, and the first
-    one 1/4."""
+    """Language model with probability 3/4 of the token after the last, 1/4 of the first."""
 
     def start(self, source=None, *, rows=1) -> int:
         return 0

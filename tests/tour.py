@@ -58,8 +58,7 @@ _PHASES = {
 
 
 def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
-    """Run a command of `regard` and return the functions of each phase, in the order of their first
-    calls."""
+    """Run a command of `regard`; return each phase's functions in order of their first calls."""
     from regard.cli.main import main  # noqa: PLC0415  # of the checkout
 
     phase: str | None = _FIRST[argv[0]]

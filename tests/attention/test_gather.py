@@ -176,8 +176,7 @@ def test_a_single_selected_value_is_read_bit_for_bit(choice):
 
 @pytest.mark.parametrize("choice", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
 def test_a_long_read_saves_little_for_backward(monkeypatch, choice):
-    """Autograd saves only the inputs of a read of many tiles, and no tensor near the size of the
-    scores."""
+    """Autograd saves only the inputs of a read of many tiles, no tensor of the scores' size."""
     monkeypatch.setattr(gather, "TILE", 1 << 12)
     query, keys, values = (torch.randn(n, 16, requires_grad=True) for n in (512, 1024, 1024))
     read = prepare_inputs(query, (keys, values), score=Dot(), choice=choice, mask=None, bias=None)

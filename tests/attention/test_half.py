@@ -19,16 +19,14 @@ HALVES = [torch.bfloat16, torch.float16]
 
 @pytest.fixture(params=[False, True], ids=["float32 products", "half-precision products"])
 def has_products(request, monkeypatch) -> bool:
-    """Simulate processors with and without half-precision products; torch supports these on all,
-    slowly on some."""
+    """Simulate processors with and without (fast) half-precision products; torch has both."""
     for module in (products, sdpa, selection):
         monkeypatch.setattr(module, "has_half_products", lambda dtype: request.param)
     return request.param
 
 
 def draw(dtype: torch.dtype, std: float, *, num: int = 96, dim: int = 48) -> list[Tensor]:
-    """Return queries and keys whose scores have this standard deviation, values, and an output
-    gradient."""
+    """Return queries and keys whose scores have this standard deviation, values, a gradient."""
     query, keys, values, gradient = (torch.randn(1, 2, num, dim) for _ in range(4))
     return [x.to(dtype) for x in (query * math.sqrt(std), keys * math.sqrt(std), values, gradient)]
 

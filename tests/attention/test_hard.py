@@ -144,8 +144,7 @@ def test_nan_scores_give_nan_weights():
 
 
 def enumerate_selections(uniform: list[Tensor], scores: Tensor, temperature: float):
-    """Enumerate all selections of one key per row, with the uniform numbers that produce each and
-    its probability."""
+    """Enumerate all selections of one key per row: uniform numbers that give it, probability."""
     probabilities = (scores / temperature).softmax(-1)
     ends = probabilities.detach().cumsum(-1)
     middles = ends - probabilities.detach() / 2
@@ -160,8 +159,7 @@ def enumerate_selections(uniform: list[Tensor], scores: Tensor, temperature: flo
     "mask", [None, dense(torch.tensor([[True, True, False, True], [False, True, True, True]]))]
 )
 def test_reinforce_is_unbiased(uniform, mask, baseline):
-    """Averaged over all selections, the estimator is the gradient of the mean cost, for query, keys
-    and values."""
+    """Averaged over all selections, the estimator is the gradient of the mean cost."""
     tensors = [torch.randn(n, d, dtype=D, requires_grad=True) for n, d in ((2, 3), (4, 3), (4, 2))]
     query, keys, values = tensors
     choice = Hard("reinforce", temperature=0.8)

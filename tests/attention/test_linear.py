@@ -1,5 +1,4 @@
-"""Linear attention: the kernel equals the reference, and the recurrent state equals the parallel
-read."""
+"""Linear attention: the kernel equals the reference, the recurrent state the parallel read."""
 
 import subprocess
 import sys

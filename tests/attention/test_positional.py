@@ -1,5 +1,4 @@
-"""ALiBi, T5 and Shaw biases: slopes and buckets by hand, the equations of the papers, gradients,
-refused inputs."""
+"""ALiBi, T5 and Shaw biases: slopes and buckets by hand, equations, gradients, refused inputs."""
 
 import math
 
@@ -55,8 +54,7 @@ def test_alibi_decreases_linearly_on_both_sides():
 
 
 def test_causal_alibi_equals_a_slope_times_the_key_position():
-    """The softmax is invariant to a constant per row, so reads with -slope (p - j) equal those with
-    slope j."""
+    """Softmax ignores a constant per row: reads with -slope (p - j) equal those with slope j."""
     query, keys, read = (torch.randn(1, 3, 5, 7, dtype=torch.float64) for _ in range(3))
     by_key = Alibi(3).slopes[:, None, None] * torch.arange(5)
     close(
@@ -97,8 +95,7 @@ PAST = {
     46: 13,
 }
 PAST |= {63: 13, 64: 14, 90: 14, 91: 15, 127: 15, 128: 15, 5000: 15}
-"""Two-sided, 32 buckets up to 128: 8 exact, then one per factor of sqrt 2: 8, 11.3, 16, 22.6, 32,
-45.3, 64, 90.5."""
+"""Two-sided, 32 buckets up to 128: 8 exact, then at 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5."""
 
 
 def test_buckets_by_hand():
@@ -159,8 +156,7 @@ def test_relative_bias_indexes_its_table_by_bucket_and_head():
 
 
 def test_relative_bias_supports_reads_without_heads():
-    """The result equals one head of a bias with heads: for one row, for all rows, and through a
-    kernel."""
+    """The result equals one head of a bias with heads: one row, all rows, and a kernel."""
     bias, single = (
         randomize(RelativeBias(None, 8, 5, two_sided=False)),
         RelativeBias(1, 8, 5, two_sided=False),

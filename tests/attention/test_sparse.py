@@ -129,8 +129,7 @@ def test_gradient_stays_in_the_support(alpha):
 
 
 def test_gradient_at_the_edge_of_the_support_is_finite():
-    """For alpha > 2 the slope of a weight near zero is nearly infinite: it must not affect the
-    others."""
+    """For alpha > 2 the slope of a weight near zero is nearly infinite: others are unaffected."""
     scores = torch.tensor(
         [[0.0, -0.1, -0.5 + 1e-7], [0.0, -1.0, -40.0], [1.0, 1.0, 1.0]], requires_grad=True
     )
@@ -205,8 +204,7 @@ def test_invalid_arguments_are_refused():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("choice", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
 def test_sparse_choices_are_correct_in_half_precision(choice, dtype):
-    """Fully masked rows are zero; others equal the float64 result of the same scores, rounded
-    once."""
+    """Fully masked rows are zero; others equal the float64 result, rounded once."""
     scores = torch.randn(5, 7).to(dtype)
     allowed = torch.rand(5, 7) > 0.3
     allowed[2] = False

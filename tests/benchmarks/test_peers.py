@@ -1,5 +1,4 @@
-"""Foundations of the comparisons with other libraries: turns, ratios, counted work, equal
-weights."""
+"""Basis of comparisons with other libraries: turns, ratios, counted work, equal weights."""
 
 from pathlib import Path
 from types import SimpleNamespace

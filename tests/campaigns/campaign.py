@@ -39,8 +39,7 @@ class Campaign:
     cases: int
     """Number of cases in a full run."""
     run: Callable[[int, int], Outcome]
-    """Run the case of a seed and a number. An exception becomes an outcome of the kind
-    `exception`."""
+    """Run the case of a seed and a number; an exception is an outcome of kind `exception`."""
     fine: frozenset[str]
     """Kinds of outcomes that are expected."""
     seconds: float = 120.0
@@ -89,8 +88,7 @@ class Tally:
 def gather(
     campaign: Campaign, *, seed: int, cases: int, processes: int
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield the outcomes of cases 0 .. cases - 1 in the order in which they end; shows progress on
-    a terminal."""
+    """Yield the outcomes of cases 0 .. cases - 1 as they end, with progress on a terminal."""
     workers = [
         _Worker(campaign, seed, range(first, cases, processes))
         for first in range(min(processes, cases))
@@ -146,8 +144,7 @@ class _Worker:
         os.close(child_end)
 
     def read(self) -> Iterator[tuple[int, Outcome]]:
-        """Yield the outcomes that have arrived; at the end of the pipe, the reason why the process
-        ended."""
+        """Yield the outcomes so far; at the end of the pipe, why the process ended."""
         part = os.read(self.pipe, 1 << 16)
         if not part:
             status = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])

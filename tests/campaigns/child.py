@@ -27,8 +27,7 @@ __all__ = ["ChildResult", "command", "judge", "run_forked"]
 MOST_BYTES = 2 << 30
 MOST_LINE = 1200
 ALLOWANCE = 24 << 30
-"""Addresses a child may take: torch maps far more than it touches, and 10^13 bytes must not be
-tried for real."""
+"""Addresses a child may take: torch maps more than it touches; 10^13 bytes must fail."""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ __all__ = ["CAMPAIGN"]
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
 POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
-"""Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each;
-relative above one."""
+"""Tolerance of scores, sums of dozens of float32 log-probabilities; relative above one."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +218,7 @@ def run(seed: int, number: int) -> Outcome:
 
 
 def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
-    """Check answers in lower precision: as many hypotheses, and the same errors. Return the
-    problem, or None."""
+    """Check lower-precision answers: number of hypotheses, errors. Return the problem, or None."""
     for compute_type in ("bfloat16", "int8"):
         answer = get_answer(prepare("compiled", case.model, compute_type=compute_type), case)
         if isinstance(answer, Exception) or isinstance(exact, Exception):
@@ -309,8 +307,7 @@ class PerturbedModel(torch.nn.Module):
 
 
 def _is_numerical_tie(case: EngineCase, source: list[int], outputs: list[Hypothesis]) -> bool:
-    """Return True if torch finds these outputs when scores are perturbed by the rounding of
-    float32."""
+    """Return True if torch finds these outputs of scores perturbed by float32 rounding."""
     expected = [hypothesis.tokens for hypothesis in outputs]
     for attempt in range(150):
         perturbed = TorchEngine(PerturbedModel(case.model, 3e-7 * 10 ** (attempt / 100)))

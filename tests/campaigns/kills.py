@@ -46,8 +46,7 @@ _OPERATIONS = (
 def _run_disturbed(
     words: list[str], folder: Path, act: Callable[[int], None], *, set_up: Callable[[], object]
 ) -> ChildResult:
-    """Run a command, and call `act` with the number of each operation on files in its folder before
-    it."""
+    """Run a command, and call `act` with the number of each file operation in its folder."""
 
     def work() -> int:
         from regard.cli.main import main  # noqa: PLC0415  # patched only in this process
@@ -202,8 +201,7 @@ def _find_problem(result: ChildResult, codes: tuple[int, ...]) -> tuple[str, str
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return a digest of each file of a run by name, without values in logs and reports that depend
-    on the clock."""
+    """Return digests of a run's files by name, without what depends on the clock."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

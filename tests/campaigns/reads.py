@@ -99,8 +99,7 @@ def _read(sample: Read, gradients: bool) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _judge_refusal(sample: Read, error: Exception) -> tuple[str, str]:
-    """Return the outcome of a refusal: expected or not, and whether the message is the package's
-    own."""
+    """Return the outcome of a refusal: expected or not, and the package's own message or not."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = re.sub(r"\d+", "N", str(error).splitlines()[0] if str(error) else "")[:160]
     detail = f"{type(error).__name__}: {text} at {'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"

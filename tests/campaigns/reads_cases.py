@@ -459,8 +459,7 @@ def make(seed: int, number: int) -> Read:
 
 
 def _tensors(generator: ReadGenerator, key_dim: int) -> tuple[Array, Array, Array]:
-    """Return queries, keys and values of which one has all leading axes of the read, unless they do
-    not fit."""
+    """Return queries, keys, values, one with all leading axes of the read if they fit."""
     heads = _count_heads(generator)
     while True:
         query, keys = generator.axes(), generator.axes(can_group=True)

@@ -46,8 +46,7 @@ def parameters(sample: Read) -> dict[str, Tensor]:
 def compare(
     sample: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result
 ) -> tuple[str, str] | None:
-    """Return the problem with the gradients; None if there is none, or if rounding decides which
-    keys are selected."""
+    """Return the problem with the gradients; None without one, or if rounding selects keys."""
     case, kind = sample.case, sample.case.choice["kind"]
     names = f"{case.score['kind']} {kind} {sample.kernel} {sample.dtype}"
     rng = np.random.default_rng(len(sample.text))
@@ -95,8 +94,7 @@ class WeightedOutput:
     exact: Result
 
     def derivative(self) -> tuple[float, float, bool]:
-        """Return the derivative, an error bound for the package, and whether finite differences
-        converge."""
+        """Return the derivative, an error bound, and whether finite differences converge."""
         if (
             self.case.choice["kind"] == "hard" and self.name != "values"
         ):  # that of the softmax stands in for its own
@@ -142,8 +140,7 @@ class WeightedOutput:
         return slopes
 
     def unbent(self) -> dict[tuple[int, ...], Array]:
-        """Return the slopes with tanh replaced by the identity, to bound the rounding error of its
-        derivative."""
+        """Return the slopes without tanh, to bound the rounding error of its derivative."""
         case, leading = self.case, self.exact.out.shape[:-2]
         inner = case.score.get("inner") or case.score
         if not (self.name in inner or self.name in ("both", "query", "keys")):
@@ -174,8 +171,7 @@ class WeightedOutput:
         return slopes
 
     def terms(self, slopes: dict[tuple[int, ...], Array], relative: float | None) -> float:
-        """Return the magnitudes of the terms times their relative rounding error, or times a given
-        number."""
+        """Return the terms' magnitudes times their relative rounding error or a number."""
         case, exact, leading = self.case, self.exact, self.exact.out.shape[:-2]
         values, total = np.abs(np.where(np.isfinite(case.values), case.values, 0.0)), 0.0
         for index, slope in slopes.items():
@@ -225,8 +221,7 @@ def _largest_product(case: ReadCase, weighting: Array) -> float:
 
 
 def _least_total(case: ReadCase, exact: Result) -> float:
-    """Return the smallest divisor in gradients of shares, the sum of a row's scores; 1 for other
-    choices."""
+    """Return the smallest divisor in gradients of shares, the sum of a row's scores; else 1."""
     if case.choice["kind"] != "shares":
         return 1.0
     leading = exact.out.shape[:-2]
@@ -269,8 +264,7 @@ def _with(case: ReadCase, name: str, x: Array) -> ReadCase:
 
 
 def _direction(case: ReadCase, name: str, rng: np.random.Generator) -> Array:
-    """Return a random direction as large as each vector; zero at infinities and where a cosine
-    treats it as zero."""
+    """Return a random direction of each vector's size; zero at infinities and zeros of cosine."""
     x = _get(case, name)
     direction = rng.standard_normal(x.shape)
     if name in ("query", "keys", "values"):

@@ -36,8 +36,7 @@ class ReadCase:
     mask: tuple | None
     """("causal",), ("padding", lengths), ("dense", array), ("and", left, right) ..."""
     biases: list[tuple]
-    """("given", array), ("alibi", heads), ("shaw", table), ("table", table, buckets of
-    distances)."""
+    """("given", array), ("alibi", heads), ("shaw", table), ("table", table, buckets)."""
     eps: float
     """e."""
     eps_sum: float
@@ -101,8 +100,7 @@ def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | 
 
 
 def entry(array: Array, index: tuple[int, ...], leading: tuple[int, ...]) -> Array:
-    """Return the part of an array at an index of the read's leading axes; a head serves several if
-    there are fewer."""
+    """Return an array's part at a leading index of the read; one head may serve several."""
     at = []
     for axis in range(array.ndim - 2):
         size = array.shape[axis]
@@ -111,8 +109,7 @@ def entry(array: Array, index: tuple[int, ...], leading: tuple[int, ...]) -> Arr
 
 
 def parameter(array: Array, index: tuple[int, ...], axes: int) -> Array:
-    """Return a parameter of `axes` axes, or that of the head at this index if there is one for each
-    head."""
+    """Return a parameter of `axes` axes, or that of the head at this index."""
     return array if array.ndim == axes else array[index[-1]]
 
 
@@ -223,8 +220,7 @@ def _features(case: ReadCase, x: Array) -> tuple[Array, Array, Array]:
 def score_of(
     case: ReadCase, q: Array, k: Array, index: tuple[int, ...]
 ) -> tuple[Array, Array, float]:
-    """Return the scores (query, key) at one leading index, their errors, and the largest
-    intermediate magnitude."""
+    """Return scores (query, key) at one leading index, errors, largest intermediate magnitude."""
     score, kind = case.score, case.score["kind"]
     if kind == "capped":
         inner, error, most = score_of(
@@ -315,8 +311,7 @@ def bias_of(
 def totals(
     case: ReadCase, index: tuple[int, ...], leading: tuple[int, ...]
 ) -> tuple[Array, Array, Array, float]:
-    """Return beta (score + bias) at one leading index, errors, the allowed pairs, and the largest
-    magnitude."""
+    """Return beta (score + bias) at one leading index, errors, allowed pairs, and magnitude."""
     q, k = entry(case.query, index, leading), entry(case.keys, index, leading)
     shape = len(q), len(k)
     allowed = visible_keys(case.mask, index, *shape)
@@ -344,8 +339,7 @@ def totals(
 
 
 def weights_of(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[Array, Array]:
-    """Return weights (query, key) and their errors; NaN where rounding may change which keys are
-    selected."""
+    """Return weights (query, key) and errors; NaN where rounding may select other keys."""
     choice, kind = case.choice, case.choice["kind"]
     error = np.where(allowed, error, 0.0)
     if kind == "shares":
@@ -396,8 +390,7 @@ def _soft(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[A
 
 
 def _sparse(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple[Array, Array]:
-    """Entmax, by bisection of its threshold; the change of a share is bounded by that of the
-    scores."""
+    """Entmax by bisection of its threshold; shares change no more than scores."""
     alpha, weights = case.choice["alpha"], np.zeros(total.shape)
     for i, row in enumerate(total):
         if not allowed[i].any():
@@ -425,8 +418,7 @@ def _sparse(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple
 
 
 def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Array]:
-    """Return the k best keys of each query, ties to the first, and whether they are certain despite
-    rounding."""
+    """Return the k best keys of each query (ties: the first), and whether rounding may change them."""
     selected, sure = np.zeros(total.shape, bool), np.ones(len(total), bool)
     for i, row in enumerate(total):
         order = sorted(np.flatnonzero(allowed[i]), key=lambda j: (-row[j], j))

@@ -103,8 +103,7 @@ def home() -> Path:
 
 
 def small_run(recipe: str, *, steps: int = 2) -> tuple[SmallRun, Path]:
-    """Return a run of this number of steps, trained if necessary; the folder must not be
-    changed."""
+    """Return a run of this number of steps, trained if necessary; do not change the folder."""
     folder = _HOME / f"{recipe}-{steps}"
     with (_HOME / f"{recipe}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -13,8 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"reads": 150}, {"engines": 16, "kills": 4}
-"""Number of cases of each campaign; two programs, as each takes seconds to start and campaigns
-share trained runs."""
+"""Number of cases of each campaign, in two programs: campaigns share trained runs."""
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a program waits for all its campaigns
 

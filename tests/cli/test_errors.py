@@ -1,5 +1,4 @@
-"""Errors: one line on standard error, an exit code, and no control characters sent to a
-terminal."""
+"""Errors: one line on standard error, an exit code, no control characters for a terminal."""
 
 import lzma
 import os

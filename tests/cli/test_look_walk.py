@@ -1,5 +1,4 @@
-"""`regard look --walk` and the views of a read's numbers: from the run, and from a saved capture
-without it."""
+"""`regard look --walk` and views of a read's numbers, from the run and from a saved capture."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""`regard new`: the file that it writes runs, supports every command, and is imported by nothing
-else."""
+"""`regard new`: the file runs, supports every command, and is imported by nothing else."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""`regard predict` and `look` on the files that a run was trained on, structured answers, and
-inputs that are bad."""
+"""`regard predict` and `look` on files of training, structured answers, and bad inputs."""
 
 import gzip
 import io

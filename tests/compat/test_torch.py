@@ -1,5 +1,4 @@
-"""Private APIs of torch: each wrapper does what its docstring says, so that a changed API fails
-here, by name."""
+"""Private APIs of torch: each wrapper does what its docstring says; a changed API fails here."""
 
 import pytest
 import torch

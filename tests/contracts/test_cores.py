@@ -1,5 +1,4 @@
-"""Contract of all cores: step by step = all at once, batched = one by one, padding has no
-effect."""
+"""Contract of all cores: step by step = all at once, batched = one by one, padding is inert."""
 
 from dataclasses import dataclass
 
@@ -237,8 +236,7 @@ def test_every_parameter_gets_a_gradient(config):
 
 
 def biases_that_cancel(model: Model, config) -> set[str]:
-    """Return the names of the key biases that add the same number to all scores of a query: softmax
-    ignores it."""
+    """Return the names of key biases that add one number to a query's scores (softmax ignores)."""
     if (
         not isinstance(config, TransformerConfig)
         or config.score not in ("scaled-dot", "dot", "general")

@@ -107,8 +107,7 @@ CELLS = [
 ]
 RULES = list(itertools.product(MASKS, BIASES))
 STEPS = {torch.float64: 1, torch.float32: 2, torch.bfloat16: 3, torch.float16: 3}
-"""Every how many rules each dtype is computed: all in float64, and every mask and every bias in
-each of the others."""
+"""Every how many rules each dtype is computed: float64 all; others every mask and bias."""
 
 
 @pytest.mark.parametrize(
@@ -172,8 +171,7 @@ def exact_read(names: tuple[str, str, str, str], dtype: torch.dtype) -> list[Ten
 
 
 def check_read(score: str, choice: str, kernel: str, rules: list[tuple[str, str]]) -> int:
-    """Fail if the read is neither correct nor refused in words, in each dtype; return how many
-    reads are computed."""
+    """Fail unless the read is correct or refused in words, by dtype; return the number computed."""
     count = 0
     for dtype in (*BOUNDS, *ROUNDING):
         with nullcontext() if dtype in SHAPES_CHECKED else without_checks():
@@ -189,8 +187,7 @@ def check_read(score: str, choice: str, kernel: str, rules: list[tuple[str, str]
 def _read_or_refuse(
     score: str, choice: str, kernel: str, rules: list[tuple[str, str]], dtype: torch.dtype
 ) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Return what the kernel computes, each with the exact result, and check the words in which it
-    refuses the rest."""
+    """Return what the kernel computes, with exact results; check the words of its refusals."""
     pairs = []
     for mask, bias in rules:
         names = score, choice, mask, bias
@@ -220,8 +217,7 @@ def check_largest_errors(pairs: list[tuple[list[Tensor], list[Tensor]]], bound: 
 def check_half_errors(
     pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float, *, is_selective: bool
 ) -> None:
-    """Fail if the relative error of the outputs of all rules together, or of a gradient, is larger
-    than the bound."""
+    """Fail if the relative error of all outputs together, or of a gradient, exceeds the bound."""
     for results in zip(
         *(zip(outputs, exact, strict=True) for outputs, exact in pairs), strict=True
     ):
@@ -239,8 +235,7 @@ def check_half_errors(
 
 
 def check_refusal(kernel: str, refusal: str) -> None:
-    """Check that the message names the requested kernel and, at the end, those that support the
-    read."""
+    """Check that the message names the requested kernel and, last, those that support the read."""
     assert f"kernel {kernel!r} does not support this read" in refusal
     assert kernel != "auto"
     able = refusal.rpartition(". Use ")[2].split(", ")
@@ -250,8 +245,7 @@ def check_refusal(kernel: str, refusal: str) -> None:
 
 @functools.lru_cache(4 * len(MASKS) * len(BIASES))
 def _make(names: tuple[str, str, str, str], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
-    """Return the parts of these names, and queries, keys and values: the same whenever it is
-    called."""
+    """Return the parts of these names, and queries, keys and values: always the same."""
     score, choice, mask, bias = names
     torch.default_generator.manual_seed(7)
     parts = {

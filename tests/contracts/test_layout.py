@@ -1,5 +1,4 @@
-"""Layout of the package: folders, names and exports. Docstrings and imports are checked by ruff and
-lint-imports."""
+"""Layout of the package: folders, names, exports. Ruff and lint-imports check the rest."""
 
 import ast
 import tomllib

@@ -190,8 +190,7 @@ def test_expanded_and_transposed_tensors_read_as_contiguous_ones(name, kernel):
 
 
 def test_memory_without_an_axis_of_heads_is_shared_by_all_heads():
-    """The smallest case that distinguishes both alignments: from the right, the rows of this memory
-    would be heads."""
+    """The smallest case that tells alignments apart: from the right, rows would be heads."""
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     score = Additive(4, 4, hidden=3)
     for kernel in (*ADDITIVE_KERNELS, "auto"):

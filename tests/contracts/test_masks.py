@@ -161,8 +161,7 @@ def materialize_mask(mask: Mask, positions: Positions) -> Tensor:
 
 
 def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]]:
-    """Return the mask at positions of every size: whole, as a tile, with a start, a tensor start,
-    and a ring."""
+    """Return the mask at positions of every size: whole, a tile, a start (or tensor), a ring."""
     cases = []
     for queries, keys in SIZES:
         full = Positions(queries, keys, device)

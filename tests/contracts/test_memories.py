@@ -1,5 +1,4 @@
-"""Contract of all key-value caches: reading step by step equals reading a fixed memory of all pairs
-at once."""
+"""Contract of all caches: reading step by step equals one read of a memory of all pairs."""
 
 from collections.abc import Callable
 
@@ -103,8 +102,7 @@ def stored_vectors(kind: str, vectors: Tensor) -> Tensor:
 
 
 def all_at_once(kind: str, query: Tensor, keys: Tensor, values: Tensor, **read) -> Tensor:
-    """Compute the reference over a fixed memory. Keys are mapped here: some kinds store mapped keys
-    differently."""
+    """Compute the reference over a fixed memory of mapped keys."""
     if kind in WINDOWED:
         read["mask"] = window(WINDOW) & read.get("mask", causal())
     score = read.pop("score", SCORES["scaled"])

@@ -1,5 +1,4 @@
-"""Replaced, adapted or hooked submodules take effect: fused paths only use the weights of
-unmodified modules."""
+"""Changed submodules take effect: fused paths only use the weights of unmodified modules."""
 
 import pytest
 import torch
@@ -21,8 +20,7 @@ SOURCE, TARGET = pad([[5, 6, 7, EOS] * 8] * 4), pad([[BOS, 8, 9, 4, EOS] * 6] * 
 
 
 class LoraLinear(nn.Module):
-    """Linear layer with a low-rank update (LoRA, hu2022), which exposes the base weights as
-    adapters do."""
+    """Linear layer with a low-rank update (LoRA, hu2022), which exposes the base weights."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()

@@ -33,8 +33,7 @@ MASKS = {
 }
 INNER = ("reference", "products", "sdpa")
 KERNELS = {"dot": INNER, "scaled": INNER, "general": INNER, "additive": ADDITIVE_KERNELS}
-"""Kernels that support these reads and need no compiler; test_grid tries every kernel on every
-read."""
+"""Kernels for these reads without a compiler; test_grid tries every kernel on every read."""
 GRID = [
     pytest.param(score, mask, kernel, id=f"{score}-{mask}-{kernel}")
     for score, mask in itertools.product(SCORES, MASKS)

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test waits for all files
 
 @pytest.fixture(scope="module")
 def result() -> subprocess.CompletedProcess[str]:
-    """Return the result of one process that runs all files, as each process first loads torch's
-    compiler."""
+    """Return the result of one process for all files, as torch's compiler loads slowly."""
     options = ["-v", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *(f"tests/{name}" for name in LEAST)],

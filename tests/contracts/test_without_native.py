@@ -1,5 +1,4 @@
-"""Without compiled code (REGARD_NATIVE=0) everything is computed by torch: contracts hold, runs
-train and answer."""
+"""Without compiled code (REGARD_NATIVE=0) torch computes everything, and runs train and answer."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""FlexAttention: the cells of the grid that it supports, and refused reads. Run by
-test_transforms.py."""
+"""FlexAttention: supported cells of the grid, and refused reads. Run by test_transforms.py."""
 
 import pytest
 import torch

@@ -1,5 +1,4 @@
-"""Plans are a pure function of their arguments and keep the budget; tensors hold exactly the ids of
-the pairs."""
+"""Plans are a pure function of arguments within the budget; tensors hold exactly the ids."""
 
 import numpy as np
 import pytest

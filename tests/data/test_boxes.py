@@ -1,5 +1,4 @@
-"""Images with boxes: all formats agree, unusable data is reported, and boxes follow the
-augmentation of images."""
+"""Images with boxes: formats agree, bad data is reported, boxes follow augmentation."""
 
 import csv
 import json

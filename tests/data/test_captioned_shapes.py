@@ -1,5 +1,4 @@
-"""Scenes of shapes: a pure function of (split, seed, index), and sentences that are true of the
-drawn pixels."""
+"""Scenes of shapes: a pure function of (split, seed, index), sentences true of the pixels."""
 
 import itertools
 

@@ -1,5 +1,4 @@
-"""Images with captions: formats agree, lines of one file are references of one image, bad data is
-named."""
+"""Images with captions: formats agree, one image has several references, bad data is named."""
 
 import json
 from dataclasses import replace

@@ -28,8 +28,7 @@ def npz(**arrays) -> bytes:
 def ply(
     encoding: str, points: np.ndarray, *, count: int | None = None, faces: bool = False
 ) -> bytes:
-    """Return a PLY of doubles x, y, z and bytes named intensity, as the format's own description
-    has it."""
+    """Return a PLY of doubles x, y, z and bytes named intensity, by the format's description."""
     count = len(points) if count is None else count
     header = f"ply\nformat {encoding} 1.0\ncomment made by hand\nelement vertex {count}\n"
     header += "".join(f"property double {name}\n" for name in "xyz") + "property uchar intensity\n"

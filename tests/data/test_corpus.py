@@ -1,5 +1,4 @@
-"""Texts in blocks have the characters, tokens and vocabulary of the whole; bad files are refused by
-line."""
+"""Texts in blocks have the characters, tokens and vocabulary of the whole; errors name lines."""
 
 import bz2
 import gzip

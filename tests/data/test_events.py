@@ -1,5 +1,4 @@
-"""Sounds with events: mixed scenes follow their rule, WAV files have any rate, and unusable data is
-reported."""
+"""Sounds with events: scenes follow their rule, any rate of WAV, bad data is reported."""
 
 import hashlib
 

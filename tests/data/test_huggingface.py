@@ -1,5 +1,4 @@
-"""Hugging Face data sets, with a mock of the optional package: calls of the package, and error
-messages."""
+"""Hugging Face data sets, with a mock of the optional package: its calls, error messages."""
 
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,5 +1,4 @@
-"""Image files: only supported formats are opened, 16 bits are scaled, and unreadable files are
-reported."""
+"""Image files: only supported formats, 16 bits scaled, unreadable files reported."""
 
 import io
 import os

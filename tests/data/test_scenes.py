@@ -1,5 +1,4 @@
-"""Scenes are pure functions of (seed, split, number) with correct texts; captions of the user's
-images."""
+"""Scenes are pure functions of (seed, split, number) with correct texts; users' captions."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""Decoding inverts encoding, unknown parts of texts are recognized, and damaged files are
-refused."""
+"""Decoding inverts encoding, unknown parts are recognized, and damaged files refused."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Trajectories: windows of recordings, and agent-centric frames, which are invariant to the pose of
-the scene."""
+"""Trajectories: windows of recordings, and agent-centric frames, invariant to the scene's pose."""
 
 import numpy as np
 import pytest

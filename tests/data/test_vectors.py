@@ -1,5 +1,4 @@
-"""Vectors of numbers: files of every format, synthetic curves, and errors that name file and
-row."""
+"""Vectors of numbers: files of every format, synthetic curves, errors with file and row."""
 
 import gzip
 

@@ -31,8 +31,7 @@ SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 def every_output(
     stepper: HashStepper, source: Padded, *, most: int, alpha: float
 ) -> list[Hypothesis]:
-    """Return all outputs of one sentence over the ids 1, 3 (EOS), 4, 5, best first, by
-    teacher-forced scores."""
+    """Return all outputs of one sentence over ids 1, 3 (EOS), 4, 5, best first, by scores."""
     outputs = [
         (*words, EOS) for n in range(most) for words in itertools.product((1, 4, 5), repeat=n)
     ]

@@ -27,8 +27,7 @@ class TableState:
 
 
 class Table:
-    """p(token | source) from the row of a table given by the first id of the source; earlier tokens
-    are ignored."""
+    """p(token | source) from the row of a table given by the first id of the source."""
 
     def __init__(self, probs):
         self.log_p = torch.tensor(probs).log()

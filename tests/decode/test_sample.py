@@ -1,5 +1,4 @@
-"""Sampling: temperature, top-k and top-p filtering by hand; frequencies of samples and
-reproducibility."""
+"""Sampling: temperature, top-k and top-p filters by hand; frequencies, reproducibility."""
 
 from collections import Counter
 from itertools import pairwise

@@ -40,8 +40,7 @@ class Prefixes:
 
 
 class HashStepper:
-    """Stepper with independent random logits for each (source, prefix); `rows` counts the rows of
-    every step."""
+    """Stepper with random logits of each (source, prefix); `rows` counts rows of every step."""
 
     def __init__(self, vocab: int, *, spread: float = 2.0, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -70,8 +69,7 @@ Chances = dict[int, float]
 
 @dataclass
 class TreeStepper:
-    """Stepper with given probabilities after each prefix of a tree; after other prefixes EOS has
-    probability 1."""
+    """Stepper with given probabilities after prefixes of a tree; elsewhere EOS has 1."""
 
     tree: dict[tuple[int, ...], Chances]
     vocab: int

@@ -1,5 +1,4 @@
-"""docs/answers.md: each recipe has a row. Its keys are compared with answers in
-tests/recipes/capture_checks.py."""
+"""docs/answers.md: each recipe has a row (its keys: see tests/recipes/capture_checks.py)."""
 
 import re
 from pathlib import Path

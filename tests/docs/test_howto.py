@@ -1,5 +1,4 @@
-"""How-to pages: their examples train, are saved, loaded and recorded; the files on them make parts
-of the package."""
+"""How-to pages: examples train, are saved, loaded, recorded; their files make parts."""
 
 import contextlib
 import io

@@ -1,5 +1,4 @@
-"""The examples of docs/howto/kernel.md: a kernel of attention and a fused operation, added as the
-page says."""
+"""Examples of docs/howto/kernel.md: a kernel and a fused operation, added as it says."""
 
 import importlib
 import importlib.util
@@ -26,8 +25,7 @@ BLOCKS = dict(
 
 @pytest.fixture
 def add(tmp_path, monkeypatch):
-    """Return a function that writes the file of a block and imports it as a module of the
-    package."""
+    """Return a function that writes the file of a block and imports it as a module."""
 
     def import_block(name: str):
         path = tmp_path / name

@@ -1,5 +1,4 @@
-"""The page "Write your own": its code runs, its parts have the properties that they state, and its
-recipe trains."""
+"""The page "Write your own": its code runs, its parts are as stated, its recipe trains."""
 
 import os
 import re

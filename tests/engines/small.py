@@ -37,8 +37,7 @@ def language_model(core: Any = SMALL, **options: Any) -> Any:
 
 
 def perturb(model: Any) -> Any:
-    """Change all weights so that none is 0 or 1, and make PAD and BOS unlikely, which CTranslate2
-    excludes."""
+    """Change all weights so that none is 0 or 1, and PAD and BOS unlikely, as in CTranslate2."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -87,8 +86,7 @@ def is_close(actual: Any, expected: Any) -> bool:
 
 
 def check(model: Any) -> str | None:
-    """Check that compiled code refuses the model or gives the outputs of torch; return the reason
-    if it refuses."""
+    """Check that compiled code refuses the model or equals torch; return the reason if any."""
     reason = unsupported_reason("compiled", model)
     if reason is None:
         assert is_close(outputs(prepare("compiled", model)), outputs(TorchEngine(model)))

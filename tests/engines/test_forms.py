@@ -1,5 +1,4 @@
-"""Settings and edits of models: each engine gives the outputs of torch, or refuses the model with
-the reason."""
+"""Settings and edits of models: each engine gives torch's outputs or refuses with a reason."""
 
 import dataclasses
 import os
@@ -51,8 +50,7 @@ pytestmark = [
 
 
 def literals() -> Iterator[tuple[str, Any]]:
-    """Yield every value of every field of a Transformer that is one of several: literals, booleans,
-    variants."""
+    """Yield every value of a Transformer's fields of choice: literals, booleans, variants."""
     for name, hint in get_type_hints(TransformerConfig).items():
         if hint == PositionsConfig:
             yield from ((name, variant()) for variant in get_args(hint))

@@ -1,5 +1,4 @@
-"""Attention layer of one head: C = Attn(X, X') and C = Attn(X, X) by their formulas, alone and
-stacked."""
+"""Attention layer of one head: C = Attn(X, X') and Attn(X, X) by formula, alone and stacked."""
 
 import pytest
 import torch

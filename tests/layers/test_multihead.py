@@ -191,8 +191,7 @@ UNEQUAL = {
 
 
 def score_by_formula(score, query, keys, h, g):
-    """Return score(query, keys) of query head h and key head g, from its parameters; shared if
-    there is one for all."""
+    """Return score(query, keys) of query head h, key head g, from own or shared parameters."""
     parameters = {name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
                   for name, p in score.named_parameters()}  # fmt: skip
     if isinstance(score, Concat):

@@ -1,5 +1,4 @@
-"""Pooling by the mean, the last item and a class token: formulas written anew in float64, rows of
-unequal length."""
+"""Pooling by mean, last item and class token: formulas in float64, rows of unequal length."""
 
 import torch
 from torch import nn

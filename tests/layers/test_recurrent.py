@@ -1,5 +1,4 @@
-"""Recurrent cells: equality with torch's cells for inputs [x; c], and with the lectures'
-formula."""
+"""Recurrent cells: equal torch's cells for inputs [x; c], and the lectures' formula."""
 
 import math
 

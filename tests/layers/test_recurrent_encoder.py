@@ -97,8 +97,7 @@ def test_padding_is_absent_in_value_and_gradient(cell, layers, directions):
 
 
 def _weights_and_sum(encoder: RecurrentEncoder, source: Padded) -> list[Tensor]:
-    """Return the sum of squares of all outputs, and its gradients for the weights (accumulated for
-    the items)."""
+    """Return the sum of squares of all outputs, and its gradients for weights and items."""
     encoded = encoder(source)
     total = encoded.states.square().sum() + sum(
         part.square().sum() for state in encoded.finals for part in state

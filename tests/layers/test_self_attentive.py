@@ -1,5 +1,4 @@
-"""Self-attentive cells: the formulas by plain loops, equality with plain cells, the initial
-past."""
+"""Self-attentive cells: formulas by plain loops, equal plain cells, the initial past."""
 
 import math
 
@@ -67,8 +66,7 @@ def read(
     states: list[list[float]],
     parts: list[list[float]],
 ):
-    """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or
-    c_i)."""
+    """Return the weights of the states h_i for a query, and the weighted sums of h_i or c_i."""
     by_distance = (
         cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS
     )  # one bias per distance

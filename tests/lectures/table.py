@@ -133,8 +133,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def use_problem(use: str) -> str | None:
-    """Return why a command or an expression cannot be run, as far as it can be told without running
-    it."""
+    """Return why a command or an expression cannot be run, as far as known without running."""
     if use.startswith("python "):
         file = use.split()[1]
         return None if (ROOT / file).is_file() else f"{file} does not exist"

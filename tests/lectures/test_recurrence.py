@@ -1,5 +1,4 @@
-"""Claims of the lectures on recurrence: steps in a row, cost, and what remains of the first
-item."""
+"""Claims of the lectures on recurrence: steps in a row, cost, what remains of the first item."""
 
 from collections.abc import Callable
 
@@ -39,8 +38,7 @@ def source_of(length: int, width: int, *, rows: int = 1, grad: bool = False) -> 
 
 
 def longest_chain(out: Tensor) -> int:
-    """Return the number of operations of the longest chain in which each needs the result of the
-    one before."""
+    """Return the length of the longest chain of operations that need each other's results."""
     assert out.grad_fn is not None
     lengths: dict[Node, int] = {}
     stack = [out.grad_fn]
@@ -136,8 +134,7 @@ def test_self_attention_of_a_cell_reads_every_earlier_state_without_one_between(
 def first_item_gradients(
     make: Callable[[], Callable[[Tensor], list[Tensor]]], length: int
 ) -> list[float]:
-    """Return the norm of the gradient of each output with respect to the first of `length` items,
-    over 5 models."""
+    """Return the gradient norm of each output for the first of `length` items, over 5 models."""
     norms = []
     for _ in range(5):
         outputs_of = make()
@@ -212,8 +209,7 @@ def test_rnn_with_self_attention_forgets_less_than_the_same_rnn_without():
 def accuracy_after_training(
     read_out: Callable[[Recurrent, Tensor], Tensor], core: Recurrent, length: int
 ) -> float:
-    """Train a core to name the class of the first of many items; the others are noise. Return the
-    accuracy."""
+    """Train a core to name the class of the first item among noise; return the accuracy."""
     classes = torch.eye(4, WIDTH, dtype=torch.float64) * 4
     out = nn.Linear(core.memory_dim, 4).double()
     optimizer = torch.optim.Adam([*core.parameters(), *out.parameters()], lr=0.02)

@@ -1,5 +1,4 @@
-"""Claims of the lectures on the Transformer: add & norm, blocks, dependence of outputs on inputs,
-and results."""
+"""Claims of the lectures on the Transformer: add & norm, blocks, dependences, results."""
 
 import json
 import re
@@ -49,8 +48,7 @@ def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
 
 
 def multi_head(queries: Tensor, items: Tensor, heads: MultiHead, *, masked: bool = False) -> Tensor:
-    """Return Concat(head_1 .. head_l) W^O, head by head; later items have the score -infinity if
-    masked."""
+    """Return Concat(head_1 .. head_l) W^O, head by head; masked: score -infinity of later items."""
     size = len(heads.query.weight) // heads.num_heads
     outputs = []
     for rows in torch.arange(heads.num_heads * size).split(size):
@@ -72,8 +70,7 @@ def feed_forward(x: Tensor, network: nn.Module) -> Tensor:
 
 
 def add_norm(x: Tensor, residual: Residual, part: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return add & norm in the order of the decks, LayerNorm(x + f(x)), or x + f(LayerNorm(x))
-    (pre)."""
+    """Return add & norm as in the lectures, LayerNorm(x + f(x)), or x + f(LayerNorm(x)) (pre)."""
     if residual.order == "pre":
         return x + part(layer_norm(x, residual.norm))
     return layer_norm(x + part(x), residual.norm)
@@ -146,8 +143,7 @@ def test_add_and_norm_does_not_depend_on_the_other_rows_as_batch_norm_does():
 
 
 def dependence(*, layers: int, norm_order: str, seed: int, gain: float = 1.0) -> Tensor:
-    """Return the norms of the Jacobians of all outputs u_i of an untrained encoder with respect to
-    all inputs x_j."""
+    """Return the Jacobian norms of all outputs u_i of an untrained encoder for all inputs x_j."""
     torch.manual_seed(seed)
     core = core_of(layers=layers, norm_order=norm_order)
     with torch.no_grad():

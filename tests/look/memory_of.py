@@ -9,8 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Watch(TorchDispatchMode):
-    """Bytes of the tensors created inside this context: of the largest, and the peak of all
-    alive."""
+    """Bytes of the tensors created inside: of the largest, and the peak of all alive."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,8 +25,7 @@ def padded(rows: list[list[int]]) -> Padded:
 
 
 def forced_weights(model, source: list[int], tokens: list[int], kind: str) -> list[torch.Tensor]:
-    """Return the cross-attention weights of one output with teacher forcing, one tensor per
-    layer."""
+    """Return cross-attention weights of an output with teacher forcing, a tensor per layer."""
     with record_weights(model) as maps, torch.no_grad():
         model(padded([source]), padded([[BOS, *tokens]]))
     if kind == "recurrent":  # the first read is before the first step
@@ -62,8 +61,7 @@ def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
 
 
 def test_outputs_with_different_paths_have_different_weights():
-    """With beams, some output must continue a hypothesis that is not the first, or the test above
-    is trivial."""
+    """Some output of beams must continue a hypothesis other than the first."""
     prefix_flags = []
     for seed in range(4):
         model = small(seed=seed)

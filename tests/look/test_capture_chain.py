@@ -1,5 +1,4 @@
-"""Captures of recurrent self-attention: one row per item, over the items before it, in the order of
-reading."""
+"""Captures of recurrent self-attention: one row per item, over the items before it."""
 
 from dataclasses import replace
 
@@ -248,8 +247,7 @@ def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_a_set_has_no_past(cell):
-    """Each query of a set is the first item of its own row: reads of a single state are left
-    out."""
+    """Each query of a set is the first item of its row: reads of one state are left out."""
     torch.manual_seed(1)
     core = SelfAttentiveConfig(
         width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell

@@ -1,5 +1,4 @@
-"""Captures of texts: each token has the weights of its step, independent of other hypotheses and
-rows."""
+"""Captures of texts: each token has the weights of its step, whatever other rows do."""
 
 import pytest
 import torch

@@ -21,8 +21,7 @@ class Heads(torch.nn.Module):
 
 
 def by_formula(module: Heads, items: torch.Tensor) -> torch.Tensor:
-    """Return weight times gradient (batch, head, query, key) of the read with its weights as leaves
-    of the graph."""
+    """Return weight times gradient (batch, head, query, key) of the read, weights as leaves."""
     leaves = {}
 
     def stand_in(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,4 @@
-"""Recording: weights equal those of the reads; outputs, gradients, random numbers and the model do
-not change."""
+"""Recording: weights equal those of the reads; nothing the model computes changes."""
 
 import pytest
 import torch
@@ -55,8 +54,7 @@ def hooks_of(model: nn.Module) -> int:
 
 
 def train_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:
-    """Return the output, the gradients and the generator state of a training step with a fixed
-    seed."""
+    """Return output, gradients and generator state of a training step with a fixed seed."""
     torch.manual_seed(3)
     model.zero_grad()
     out = model(items, memory)

@@ -87,8 +87,7 @@ def test_weights_are_those_of_autocast():
 
 
 def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
-    """A weight that is first cast without gradient would have no gradient when the model uses it
-    next."""
+    """A weight first cast without gradient would have none when the model uses it next."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
     monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
@@ -181,8 +180,7 @@ def test_recording_works_inside_torch_func_grad():
 
 
 def test_functions_that_are_compiled_inside_are_recorded():
-    """Run without shape checks, in another process: torch.compile cannot trace through the
-    checks."""
+    """Run in another process: torch.compile cannot trace through shape checks."""
     program = """
         import torch, torch._dynamo
         from regard.attention.masks import causal

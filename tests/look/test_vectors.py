@@ -1,5 +1,4 @@
-"""Vectors of a read: X, Q, K, V, scores, Z and the output, computed anew from the model's
-weights."""
+"""Vectors of a read: X, Q, K, V, scores, Z and output, computed anew from the weights."""
 
 import math
 
@@ -37,8 +36,7 @@ def check_walk(
     weights: Tensor,
     causal: bool,
 ):
-    """Compare every number with the lectures' formulas, written anew: C.6, one head after the
-    other."""
+    """Compare every number with the lectures' formulas, written anew: C.6, head by head."""
     allowed = torch.ones(len(x), len(source), dtype=torch.bool)
     if causal:
         allowed = allowed.tril()

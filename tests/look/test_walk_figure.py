@@ -1,5 +1,4 @@
-"""Walk, multihead and links figures: their numbers equal the formulas computed from the model's
-weights."""
+"""Walk, multihead and links figures: numbers equal formulas of the model's weights."""
 
 import math
 import re

@@ -78,8 +78,7 @@ def output_ids_of(sample_maps) -> list[int]:
 
 
 def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """Return the weights of all reads of one row with teacher forcing; reads of single queries are
-    stacked."""
+    """Return the weights of all reads of one row with teacher forcing; single queries stacked."""
     with record_weights(model, dtype=torch.float64) as maps, torch.no_grad():
         model(source_of(source), source_of([BOS, *target]))
     return {
@@ -89,8 +88,7 @@ def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[s
 
 
 def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """Return the weights of the reads of one row in the steps of a target, without the reads before
-    them."""
+    """Return the weights of the reads of one row in the steps of a target only."""
     with torch.no_grad():
         state = model.start(source_of(source))
         with record_weights(model, dtype=torch.float64) as maps:

@@ -1,5 +1,4 @@
-"""Choices of models: options, the read of each core, and the gradient of sampled keys
-(REINFORCE)."""
+"""Choices of models: options, reads of cores, gradient of sampled keys (REINFORCE)."""
 
 import itertools
 import math
@@ -267,16 +266,14 @@ def test_loss_is_a_function_of_the_seed_and_evaluation_of_nothing(name, estimato
 
 
 def exact_gradient(logits: Tensor, cost: Tensor) -> Tensor:
-    """Return the gradient of the expected cost of two rows: cost[row, key at step 1, key at step 2,
-    prediction]."""
+    """Return the gradient of the expected cost of two rows: cost[row, key 1, key 2, prediction]."""
     p = logits.softmax(-1)
     joint = p[:, 0, :, None] * p[:, 1, None, :]  # (row, key, key)
     return torch.autograd.grad((joint[..., None] * cost).sum(), logits)[0]
 
 
 def test_surrogate_has_the_exact_gradient_of_the_expected_cost():
-    """Over all 81 ways to sample a key of 3 for 2 steps of 2 rows; the cost of prediction 1 depends
-    on step 1 alone."""
+    """Over all 81 ways to sample a key of 3 in 2 steps of 2 rows; cost 1 depends on step 1."""
     logits = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True)  # (row, step, key)
     cost = torch.randn(2, 3, 3, 2, dtype=torch.float64) * 5 + 20
     cost[..., 0] = cost[:, :, :1, 0]
@@ -312,8 +309,7 @@ def test_advantage_is_the_cost_to_go_less_that_of_the_other_rows():
 
 @pytest.mark.parametrize("name", CORES)
 def test_reinforce_loss_has_the_gradient_written_out(name):
-    """log p of the keys of each read times the advantage of its step, in plain loops over rows,
-    reads and steps."""
+    """log p of the keys of each read times its step's advantage, in plain loops."""
     model, pair = (
         model_of(core_config(name, choice="hard", hard="reinforce"), label_smoothing=0.1).train(),
         batch(),

@@ -1,5 +1,4 @@
-"""Classifiers: padding has no effect, images and texts with every core, the loss is the nll of the
-target."""
+"""Classifiers: padding is inert, images and texts with every core, the loss is the nll."""
 
 import math
 
@@ -127,8 +126,7 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
 
 @pytest.mark.parametrize("pool", POOLS[1:])
 def test_predictions_are_those_of_the_formula(pool):
-    """Encode the items of a row alone, pool them by hand, and apply the output layer in plain
-    torch."""
+    """Encode a row's items alone, pool by hand, and apply the output layer in plain torch."""
     for core in ("transformer", "recurrent"):
         model, ids = pooled_by(core, pool), [4, 5, 6, 7]
         items = model.reader(pad([ids])).items[0]

@@ -1,5 +1,4 @@
-"""Contributions to the scores of models with a vector as output: they sum to the scores, and belong
-to their items."""
+"""Contributions to scores of models with a vector as output: their sum, and their items."""
 
 import pytest
 import torch
@@ -87,8 +86,7 @@ def test_rows_are_independent_of_their_batch(pool: str):
 
 @pytest.mark.parametrize("pool", ["four heads", "mean", "last of two directions", "class token"])
 def test_a_contribution_is_what_a_change_of_its_term_changes(pool: str):
-    """At fixed statistics of the norm: the derivative in the factor of one term of the vector is
-    its contribution."""
+    """At fixed statistics of the norm, the derivative in a term's factor is its contribution."""
     classifier = model(pool)
     writer, core = classifier.writer, classifier.core
     items = Padded(torch.randn(1, 5, writer.dim, dtype=torch.float64), torch.tensor([5]))

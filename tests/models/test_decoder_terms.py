@@ -1,5 +1,4 @@
-"""Contributions of the parts of a decoder: they sum to the logit, for every norm and order, with
-and without source."""
+"""Contributions of a decoder's parts: they sum to the logit, for every norm and order."""
 
 import pytest
 import torch
@@ -77,8 +76,7 @@ def normalized(x: torch.Tensor, norm: nn.Module, at: torch.Tensor) -> torch.Tens
 
 
 def test_last_parts_by_hand() -> None:
-    """Before the final norm, the stream is the output of the last block; its feed-forward adds one
-    term."""
+    """Before the final norm, the stream is the last block's output: feed-forward adds a term."""
     model, (source, target) = make(norm_order="pre"), inputs()
     core, outputs = model.core, {}
     block = core.decoder[-1]

@@ -1,5 +1,4 @@
-"""Embeddings of tokens: their scale, and a size other than the width, in every model that reads or
-writes tokens."""
+"""Embeddings of tokens: scale, and a size other than the width, in every model of tokens."""
 
 import math
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Language models: the formula of GPT, causality, steps equal to forward, the loss of next
-tokens."""
+"""Language models: formula of GPT, causality, steps equal forward, loss of next tokens."""
 
 import math
 from dataclasses import replace
@@ -69,8 +68,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 
 def logits_of(model: Model, tokens: Tensor) -> Tensor:
-    """Return the logits after each token: the targets are the tokens and one more, which is not
-    read."""
+    """Return the logits after each token: targets have one more token, which is not read."""
     return model(target=Unpadded.of(functional.pad(tokens, (0, 1))))
 
 
@@ -158,8 +156,7 @@ class Recorded:
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_the_last_context_is_that_of_the_lectures(order):
-    """Each token past k is drawn from P of the formula, of exactly the last k tokens at positions 0
-    to k - 1."""
+    """Each token past k is drawn from P of exactly the last k tokens, at positions 0 to k - 1."""
     positions, k = LearnedConfig(max_length=5), 5
     core = TransformerConfig(
         layers=2,

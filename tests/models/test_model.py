@@ -1,5 +1,4 @@
-"""Public names that build a model: cores from fields, parts of one's own, and what a model
-refuses."""
+"""Public names that build a model: cores from fields, own parts, and what is refused."""
 
 from typing import Any
 

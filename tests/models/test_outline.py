@@ -1,5 +1,4 @@
-"""Outlines of models: their shapes are those of the tensors, for every part and the model of every
-recipe."""
+"""Outlines of models: shapes equal those of tensors, for every part and recipe."""
 
 from typing import Any
 

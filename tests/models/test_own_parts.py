@@ -1,5 +1,4 @@
-"""Parts of a user's own in a Transformer: score, choice, norm, positions and feed-forward
-network."""
+"""A user's own parts in a Transformer: score, choice, norm, positions, feed-forward network."""
 
 from dataclasses import replace
 

@@ -1,5 +1,4 @@
-"""Reader of point clouds: sampling, groups, independence of the order, and proposals at places of
-their own."""
+"""Reader of point clouds: sampling, groups, any order of points, and proposals at places."""
 
 import math
 

@@ -1,5 +1,4 @@
-"""Codebook by hand: nearest entries, straight-through gradients, moving averages, reset of unused
-entries."""
+"""Codebook by hand: nearest entries, gradients, moving averages, reset of unused entries."""
 
 import math
 

@@ -1,5 +1,4 @@
-"""Regions by hand: overlaps in one and two axes, refinement within bounds, and matching against
-every assignment."""
+"""Regions by hand: overlaps in 1 and 2 axes, refinement in bounds, matching by brute force."""
 
 import itertools
 import math

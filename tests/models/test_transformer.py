@@ -252,8 +252,7 @@ def test_branches_of_post_norm_begin_small_in_each_stack():
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_deep_stacks_keep_the_items_apart(norm_order):
-    """The gradient of the targets' items hardly falls from 1 + 1 to 12 + 12 blocks; post: neither
-    do they get alike."""
+    """Gradients of targets' items hardly fall from 1 + 1 to 12 + 12 blocks, and do not equalize."""
     norms, likeness = [], []
     for layers in (1, 12):
         core = Transformer(layers=layers, width=32, heads=4, feedforward=64, norm_order=norm_order)

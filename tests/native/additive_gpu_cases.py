@@ -54,8 +54,7 @@ class Case:
     scale: float = 1.0
     """Scale of query and keys."""
     far: float = 0.0
-    """Offset added to all queries and subtracted from all keys: the sums stay the same, the terms
-    are far from 0."""
+    """Offset of all queries, minus that of all keys: equal sums, of terms far from 0."""
     v_scale: float = 1.0
     noncontiguous: bool = False
     tiles: dict[str, int] = field(default_factory=lambda: WHOLE_TILE)
@@ -233,8 +232,7 @@ def check(case: Case, device: torch.device) -> None:
 def check_kernel(
     case: Case, device: torch.device, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> None:
-    """Check that values and gradients equal those of the formula, within the tolerance of the dtype
-    of the case."""
+    """Check values and gradients against the formula, within the tolerance of the dtype."""
     read = tensors(case, device)
     names = "query", "keys", "values", "v", "bias", "diagonals"
     leaves = {

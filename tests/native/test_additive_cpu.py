@@ -1,5 +1,4 @@
-"""Fused additive attention on a CPU equals the formula, for every finite input and any number of
-threads."""
+"""Fused additive attention on a CPU equals the formula, for finite inputs and any threads."""
 
 import math
 import subprocess
@@ -71,8 +70,7 @@ def test_kernel_equals_the_formula(monkeypatch, name, workers):
 
 
 def make_inputs(*sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
-    """Return query, keys, values and v of these sizes: batch, head, key_head, query, key, dim,
-    value_dim."""
+    """Return query, keys, values, v: batch, head, key_head, query, key, dim, value_dim."""
     batch, heads, key_heads, num_queries, num_keys, dim, value_dim = sizes
     shapes = (
         (batch, heads, num_queries, dim),

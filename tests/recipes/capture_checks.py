@@ -1,5 +1,4 @@
-"""Checks for the captures of every recipe: axes match the weights, and recording changes no
-answer."""
+"""Checks of every recipe's captures: axes match weights, recording changes no answer."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,8 +31,7 @@ def is_equal(first: Any, second: Any) -> bool:
 
 
 def predict_each(run: Any, inputs: Sequence[Any], **settings: Any) -> list[Any]:
-    """Return the answer of each input in a batch of its own, as rows of one batch may be rounded
-    differently."""
+    """Return each input's answer in a batch of its own: rows of a batch round differently."""
     return [run.predict([item], **settings)[0] for item in inputs]
 
 
@@ -74,8 +72,7 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
 
 
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:
-    """Check that inputs answered together have the answers that each has alone, to 1e-5 and with
-    the same labels."""
+    """Check that inputs together have the answers that each has alone: to 1e-5, equal labels."""
     together = run.answer(inputs)
     documented = _documented_keys(run.run.recipe)
     for number, (given, first) in enumerate(zip(inputs, together, strict=True), start=1):
@@ -106,8 +103,7 @@ def _is_close(first: Any, second: Any) -> bool:
 
 
 def check_test_input(run: Any) -> Any:
-    """Check that predict and look take the first test input, and that indices out of range are
-    named; return it."""
+    """Check predict and look of the first test input, and of wrong indices; return the input."""
     test_input = run.test_input(0)
     assert is_equal(run.test_input(0), test_input)
     check_capture(run, [test_input])
@@ -147,8 +143,7 @@ def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
-    """Answer these inputs as a look does; return a function for each row that computes log p of its
-    answer."""
+    """Answer inputs as a look does; return a function per row that computes log p."""
     examples = run._prepare(run.recipe, inputs, 1)
     with record(run):
         run._forward(run.recipe, examples, run.recipe.follow)
@@ -160,8 +155,7 @@ def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch
 
 
 def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
-    """Capture gradients, check the gradient map of each read and that the run is unchanged; return
-    the capture."""
+    """Capture gradients and check each read's map, and the unchanged run; return the capture."""
     expected, plain = run.predict(inputs), run.look(inputs)
     capture = run.look(inputs, gradients=True)
     assert is_equal(run.predict(inputs), expected)
@@ -208,8 +202,7 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
 def _check_finite_difference(
     run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: AttentionMap
 ) -> None:
-    """Check the largest number of a map against the finite difference of log p when that weight is
-    scaled."""
+    """Check a map's largest number against finite differences of log p in that weight."""
     largest = int(gradient_map.weights.abs().argmax())
     index, size = np.unravel_index(largest, gradient_map.weights.shape), 1e-2
     index = index if gradient_map.heads != ("",) else index[1:]

@@ -1,5 +1,4 @@
-"""Runs of `caption`: own images and drawn scenes, several references, beams, looks word by word,
-bad input."""
+"""Runs of `caption`: own images and drawn scenes, references, beams, looks, bad input."""
 
 import json
 import math

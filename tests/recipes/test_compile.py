@@ -1,5 +1,4 @@
-"""`run.model` switches to the torch engine, and `compile` freezes the current state of the
-module."""
+"""`run.model` switches to torch; `compile` freezes the current state of the module."""
 
 import copy
 import pickle

@@ -117,8 +117,7 @@ def test_no_detections_or_no_boxes_score_zero():
 
 
 def score_clouds(answers, truths):
-    """Return the scores of boxes (score, class, first corner and sizes), in one list for each
-    cloud."""
+    """Return scores of boxes (score, class, first corner and sizes), in a list per cloud."""
     found = [
         Detections(
             np.array([row[0] for row in rows], np.float64),

@@ -227,8 +227,7 @@ def test_gradients_are_those_of_the_sampled_codes(run):
 def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(
     run, tmp_path
 ):
-    """Resume a run as if it was killed after step 30: with the first checkpoint and nothing
-    later."""
+    """Resume a run as if killed after step 30: with the first checkpoint and nothing later."""
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     (folder / "report.json").unlink()

@@ -1,5 +1,4 @@
-"""Every recipe holds out validation data of its training data if none is given, and says how
-much."""
+"""Every recipe holds out validation data if none is given, and says how much."""
 
 import dataclasses
 import json
@@ -19,8 +18,7 @@ COUNT = 20
 
 
 def write_data(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
-    """Write training data of each recipe; returns the noun of its items, and the settings that name
-    the data."""
+    """Write training data of each recipe; return the noun of its items and the settings."""
     for i in range(COUNT):
         Image.new("L", (4, 4), i).save(folder / f"{i}.png")
         soundfile.write(folder / f"{i}.wav", np.full(800, i, np.int16), 8000)

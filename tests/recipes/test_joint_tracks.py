@@ -1,5 +1,4 @@
-"""Trajectories of all people of a scene at once: formula, permutations, padding, and a run from
-files to answers."""
+"""Trajectories of all people of a scene: formula, permutations, padding, files to answers."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""Batches of rows that are answered together: every row once and in order, and no batch above the
-limit."""
+"""Batches of rows that are answered together: every row once, in order, within the limit."""
 
 from itertools import pairwise
 

@@ -60,8 +60,7 @@ def test_tags_of_entities_are_recognized_by_their_form():
 
 
 def conlleval(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Return the chunks of conlleval.pl, by its two tables of transitions, with L and U as E and
-    S."""
+    """Return the chunks of conlleval.pl by its two tables, with L and U as E and S."""
     parts = (
         [("O", "")]
         + [tuple(tag.split("-")) if "-" in tag else ("O", "") for tag in tags]

@@ -1,5 +1,4 @@
-"""Trajectory forecasting: initial constant velocity, neighbors as a set, a run from files to
-answers."""
+"""Trajectory forecasting: initial velocity, neighbors as a set, files to answers."""
 
 import json
 

@@ -52,8 +52,7 @@ _BASE = {
 
 @functools.cache
 def folder() -> Path:
-    """Return the folder of the data and runs, created by the process that imports this module and
-    removed with it."""
+    """Return the folder of data and runs, which is removed with the process that imports this."""
     path, owner = Path(tempfile.mkdtemp(prefix="regard-tiny-")), os.getpid()
     _write_texts(path)
     _write_images(path)

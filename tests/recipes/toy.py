@@ -33,8 +33,7 @@ def write_pairs(path: Path, sources: list[str]) -> Path:
 
 
 def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
-    """Return the arguments of `regard train` for a run in `folder`/run, and write its pairs to
-    `folder`."""
+    """Write pairs to `folder`; return the arguments of `regard train` for `folder`/run."""
     train = write_pairs(folder / "train.tsv", SOURCES)
     val = write_pairs(folder / "val.tsv", SOURCES[:7])
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])

@@ -1,5 +1,4 @@
-"""Small point clouds with boxes, as files of all formats, and options of a model that learns them
-in seconds."""
+"""Small point clouds with boxes, in files of all formats, and options of a small model."""
 
 import csv
 from pathlib import Path
@@ -26,8 +25,7 @@ FORMATS = {
 
 
 def scene(draw: np.random.Generator) -> tuple[np.ndarray, list[tuple]]:
-    """Return a floor with up to two cuboids, dark low ones and bright tall ones, and their
-    boxes."""
+    """Return a floor with up to two cuboids, dark low or bright tall ones, and their boxes."""
     floor = np.column_stack((draw.uniform(-1, 1, (60, 2)), np.zeros(60), np.full(60, 100.0)))
     parts, boxes = [floor], []
     for offset in (-0.5, 0.5):

@@ -1,5 +1,4 @@
-"""Values of settings are converted to the annotations of their fields, and refused where they do
-not fit."""
+"""Values of settings are converted to the annotations of fields, or refused."""
 
 import dataclasses
 import math

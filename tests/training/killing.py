@@ -32,8 +32,7 @@ CONFIG = settings(
 
 
 class Events:
-    """Counter of accesses to data and files, which sends a signal to its own process before one of
-    them."""
+    """Counter of accesses to data and files, which sends its own process a signal before one."""
 
     def __init__(self, fatal: int, number: signal.Signals):
         self.fatal, self.number, self.count = fatal, number, 0
@@ -78,8 +77,7 @@ def train_part(folder: Path, fatal: int, number: signal.Signals) -> int:
 
 
 def run_forked(work: Callable[[], int]) -> int:
-    """Run `work` in a child process; return its exit code, or minus the number of the signal that
-    killed it."""
+    """Run `work` in a child process; return its exit code, or minus the number of a signal."""
     child = os.fork()
     if child == 0:
         code = 99
@@ -93,8 +91,7 @@ def run_forked(work: Callable[[], int]) -> int:
 def train_until_done(
     folder: Path, fatal: int, number: signal.Signals, *, always: bool = False
 ) -> dict[str, Any]:
-    """Train until a part ends without a signal; the signal is sent in the first part only, or in
-    all parts."""
+    """Train until a part ends without a signal, which the first part or all parts get."""
     exit_codes: list[int] = []
     while not exit_codes or exit_codes[-1] != 0:
         assert len(exit_codes) < 200, "the run never ends"

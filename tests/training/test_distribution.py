@@ -47,8 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_equal(run: Path, other: Path) -> None:
-    """Check that two runs have the same selected weights, last weights, moving average and
-    optimizer state."""
+    """Check that two runs have equal selected, last and averaged weights, and optimizers."""
     names = [
         "model",
         *(f"checkpoints/step-{CONFIG.steps:08d}/{name}" for name in ("model", "ema", "optimizer")),

@@ -1,5 +1,4 @@
-"""Small model with two layers and tied weights, and sequences to learn, for tests of the training
-loop."""
+"""Small model of two layers with tied weights, and sequences, for tests of the training loop."""
 
 import math
 import random

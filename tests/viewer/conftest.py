@@ -61,8 +61,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Return a function that opens a page: open_page(path, "#view=links", width=..., height=...,
-    color_scheme=...)."""
+    """Return open_page(path, "#view=links", width=..., height=..., color_scheme=...)."""
     pages, errors = [], []
 
     def open_tab(

@@ -10,8 +10,7 @@ from regard.look.sample import Alternative, Axis, DecodingStep, Sample
 
 
 def capture_of(*outputs: str, layers: int = 2, heads: int = 2) -> Capture:
-    """Return a capture of one sample per output, a token per character, with random weights on five
-    source tokens."""
+    """Return a capture of one sample per output, random weights on five source tokens."""
 
     def sample_maps(output: str) -> SampleMaps:
         weights = torch.rand(

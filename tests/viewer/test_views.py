@@ -45,8 +45,7 @@ def fragment(attention_map: AttentionMap, view: str, head: int = 0) -> str:
 
 
 def three_digits(number: float) -> str:
-    """Format a number as the page does, without an exponent; the start of it for very small
-    ones."""
+    """Format a number as the page does, without exponent; the start of very small ones."""
     text = f"{number:.3g}"
     return text.split("e", maxsplit=1)[0] if "e" in text else text
 

@@ -239,8 +239,7 @@ def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, op
 
 
 def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
-    """The sides may have different steps: one draws Q, K and V side by side, the other one by
-    one."""
+    """Sides may have different steps: Q, K and V side by side, or one by one."""
     captures = []
     for width in (4, 32):
         layer = MultiHead(width, num_heads=1).eval()

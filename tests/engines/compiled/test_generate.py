@@ -101,8 +101,7 @@ def test_each_context_equals_torch(context, name):
 
 @pytest.mark.parametrize("window", [3, 9])
 def test_a_context_that_slides_keeps_the_window_of_the_model(window):
-    """A model with a window of its own, and the engine afterwards, which is not changed by the
-    context of a call."""
+    """A model with its own window, and the engine afterwards, which a call does not change."""
     model = make_model(dataclasses.replace(SMALL, window=5, positions=RotaryConfig()))
     engine, torch_engine = prepare("compiled", model), TorchEngine(model)
     for context in ("slide", "restart"):

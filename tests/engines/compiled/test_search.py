@@ -1,5 +1,4 @@
-"""Search by the compiled engine equals that of the torch engine, for every supported
-Transformer."""
+"""Search by the compiled engine equals the torch engine's, for every supported Transformer."""
 
 import dataclasses
 import itertools

@@ -27,16 +27,14 @@ class SearchOutput:
     tokens: Sequence[int]
     rows: Sequence[int]
     log_probs: Sequence[float] = ()
-    """Of each token, given those before it; optional if every token is among the likely tokens of
-    its step."""
+    """Of each token, given those before it; optional if each is among its step's likely tokens."""
     begin: int | None = None
     """First token of the decoder input, if it is not BOS."""
 
 
 @dataclass(frozen=True)
 class BeamStep:
-    """The hypotheses kept after a step: the row that each extends, its new token and its total
-    log-probability."""
+    """Hypotheses kept after a step: the row that each extends, its new token, total log p."""
 
     rows: Sequence[int]
     tokens: Sequence[int]
@@ -78,8 +76,7 @@ class Segment:
         return self.samples[index] if index < len(self.samples) else None
 
     def outputs_of(self, row: int) -> Sequence[SearchOutput]:
-        """Return the outputs of a row; if there are none, a path through its first row of each
-        step."""
+        """Return the outputs of a row; without any, a path through its first row of each step."""
         if row < len(self.outputs):
             return self.outputs[row]
         path = [step.source_rows.index(row) for step in self.steps if row in step.source_rows]
@@ -87,8 +84,7 @@ class Segment:
 
 
 class Trace:
-    """Segments of a running model, in order. samples: of the rows outside of any `segment`; None:
-    they have none."""
+    """Segments of a running model, in order. samples: of rows outside any `segment`, None: none."""
 
     def __init__(self, samples: Sequence[Any] | None = None):
         self.segments = [Segment(samples=samples)]
@@ -104,14 +100,12 @@ class Trace:
             self._begin(self._samples)
 
     def begin_segment(self, rows: Sequence[int] | None = None) -> None:
-        """Begin a segment of the same samples: row i belongs to sample rows[i]; None: to the same
-        one as before."""
+        """Begin a segment: row i belongs to sample rows[i]; None: to the same one as before."""
         last = self.segments[-1]
         self._begin(last.samples, last.rows if rows is None else list(rows))
 
     def begin_step(self, source_rows: Sequence[int]) -> None:
-        """Begin a step of a search; row i of its calls belongs to row source_rows[i] of the
-        source."""
+        """Begin a step of a search; row i of its calls belongs to source row source_rows[i]."""
         self.segments[-1].steps.append(SearchStep(source_rows=list(source_rows)))
 
     def add_likely_tokens(

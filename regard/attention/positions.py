@@ -1,8 +1,8 @@
 """Positions of the queries and keys of a read in one sequence, for masks and biases that depend on
 them.
 
-    position(query i of m) = start + i      by default start = n - m: the last query is at the last
-    key position(key j of n)   = j              by default (a ring buffer has another order)
+    position(query i of m) = start + i    default start = n - m: the last query is at the last key
+    position(key j of n)   = j            by default (a ring buffer has another order)
 
 Masks and biases are functions of positions, so that a decoding step, a tile of a long read, a
 memory of fixed size that is only partly filled and the whole read at once agree.

@@ -1,7 +1,7 @@
 """`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure.
 
     name of an existing file   its first lines, at most --limit; for a run that reads images or
-    sounds, the file itself
+                               sounds, the file itself
     anything else              the text itself
     --test 3 7                 inputs of the run's test data, by index
 

@@ -2,13 +2,11 @@
 
     text  --normalize-->  --split-->  chunks  --model-->  pieces (tokens)  --vocabulary-->  ids
 
-Kind   chunk                                            model                       decode
-char   a character, white space included                the chunk itself            pieces joined
-word   text between white space                         the chunk itself            pieces joined by
-one space
-bpe    a space (or the start) and the following         byte pair encoding:         pieces joined,
-       without the letters, digit or run of punctuation             learned merges of pairs
-       space before the first
+Kind   chunk                                     model                    decode
+char   a character, white space included         the chunk itself         pieces joined
+word   text between white space                  the chunk itself         joined by one space
+bpe    a space (or the start) and the following  byte pair encoding:      joined, without the space
+       letters, digit or run of punctuation      learned merges of pairs  before the first
 
 The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text,
 whether it was pre-tokenized or not; only runs of white space become one space. Escapes such as

@@ -81,8 +81,7 @@ def score(
 ) -> Float[Tensor, " batch"]:
     """Return the log-probability of given targets, computed with the same steps as a search.
 
-        log p(y | x) = sum_t log softmax(logits_t)[y_t]        logits_t follow BOS, y_1, ...,
-        y_{t-1}
+        log p(y | x) = sum_t log softmax(logits_t)[y_t]    logits_t follow BOS, y_1, ..., y_{t-1}
 
     A target holds exactly the generated tokens: EOS counts if the target holds it, BOS is not part
     of it. Softmax in float32. An empty target scores 0.

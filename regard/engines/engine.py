@@ -1,8 +1,7 @@
 """Interface of engines, which decode with a trained model.
 
-    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)          an
-    encoder-decoder tokens     = engine.generate(prompts, sampling, window=..., seeds=...,
-                               banned=...)    a language model
+    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)  # encoder-decoder
+    tokens     = engine.generate(prompts, sampling, window=..., seeds=..., banned=...)  # language
 
 `search` has the contract of `regard.decode.search.search`, and `generate` that of
 `regard.decode.sample.sample`, for several prompts at once. The torch engine calls these functions;

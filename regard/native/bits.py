@@ -2,8 +2,7 @@
 vectorizes.
 
     widen_bfloat16(b)                float32 of a bfloat16 given as 16 bits
-    round_to_bfloat16(x)             16 bits of the bfloat16 nearest to x, ties to even; NaN stays
-    NaN
+    round_to_bfloat16(x)             16 bits of the nearest bfloat16, ties to even; NaN stays NaN
     maximum(x, y)                    larger of x and y, neither of them NaN
     scale_by_power_of_two(y, n)      2^n y, n given as the last bits of a float32: 1.5 * 2^23 + n
 

@@ -5,8 +5,7 @@ each process, so that its cache would never hit; here they are keyed by their co
 closures. numba also runs whatever machine code a file holds; here a file begins with a digest of
 its key and content.
 
-    FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot
-                               be written
+    FUNCTION.STAMP.KEY.nbc    beside the package, or in the user's cache folder if it is read-only
 
 A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at
 level INFO. Of several processes that miss the same function, one compiles it, and the others wait

@@ -1,8 +1,7 @@
 """Linear maps by oneDNN, forward and backward, on processors where it multiplies float32 faster
 than torch's default.
 
-    y = f(x W^T + b)        dx = dz W        dW = dz^T x        db = sum over rows of dz        dz =
-    dy f'(y)
+    y = f(x W^T + b)    dz = dy f'(y)    dx = dz W    dW = dz^T x    db = sum over rows of dz
 
 torch multiplies float32 with MKL, which uses only half of the vector lanes of non-Intel processors.
 oneDNN, which torch ships for its compiler, uses all of them and is twice as fast at the same

@@ -1,8 +1,8 @@
 """Compiled CPU loops over rows: conversion from and to bfloat16, exponentials, and the softmax of
 short rows.
 
-    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,    exp(r) by its Taylor
-    polynomial of degree 6
+    exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,
+    exp(r) by its Taylor polynomial of degree 6
 
     p = exp(s - max s) / sum exp(s - max s)         ds = p (dp - sum dp p)
 

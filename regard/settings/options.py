@@ -1,8 +1,7 @@
 """Command-line options made from dataclasses: `--model.core.layers 3` sets the field layers of
 model.core.
 
-    --name value    --name=value    --names a b c    --switch    --no-switch    -- (no options after
-    this)
+    --name value    --name=value    --names a b c    --switch    --no-switch    -- (then no options)
 
 A command has its own options and may also set a configuration (regard.settings.tree). The variant
 of a union is selected first, so that only its fields are options. Dashes and underscores in names

@@ -418,7 +418,7 @@ def _sparse(case: ReadCase, total: Array, error: Array, allowed: Array) -> tuple
 
 
 def _best(total: Array, error: Array, allowed: Array, k: int) -> tuple[Array, Array]:
-    """Return the k best keys of each query (ties: the first), and whether rounding may change them."""
+    """Return the k best keys of each query (ties: the first), and whether they are certain."""
     selected, sure = np.zeros(total.shape, bool), np.ones(len(total), bool)
     for i, row in enumerate(total):
         order = sorted(np.flatnonzero(allowed[i]), key=lambda j: (-row[j], j))

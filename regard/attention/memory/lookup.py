@@ -1,10 +1,8 @@
 """Hard reads by equality: a memory as a key-value store (dictionary), for any number of queries at
 once.
 
-    get(q)     = v_j with k_j = q                                     equal in every number; the
-    first of equal keys
-    get(q)     = v_j with j = argmax_i score(q, k_i)                  with a score; missing below a
-    threshold
+    get(q)     = v_j with k_j = q                       equal in every number; the first such
+    get(q)     = v_j with j = argmax_i score(q, k_i)    with a score; missing below a threshold
     put(k, v)  = the pairs, where the value of an equal key is replaced and other pairs are added at
     the end
     delete(k)  = the pairs without those of equal keys

@@ -1,8 +1,7 @@
 """Key-value cache of the last pairs, for sliding-window attention: memory is bounded by the window,
 not the sequence.
 
-    a query at position i attends to pairs i - window < p <= i    (with a causal mask; without one,
-    also to later pairs)
+    a query at position i attends to pairs i - window < p <= i    (without a causal mask, to later)
 
 Reads equal those of a Memory of all pairs under a mask of the same window. For compiled loops, use
 RingMemory.

@@ -100,8 +100,8 @@ class RandomFeatures(Features):
     """<phi_q(q), phi_k(k)> is, up to a factor per query, an unbiased estimate of exp(<q, k> /
     sqrt(dim)). (FAVOR+)
 
-        phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g,
-        q'>)
+        phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)
+        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g, q'>)
 
     with x' = x / dim^(1/4), so that `choice=Proportional()` approximates Soft with ScaledDot: the
     error decreases as 1 / sqrt(num_features), and grows exponentially with the norms of queries and

@@ -2,8 +2,8 @@
 `caption`.
 
     one shape        "a red circle in the top left"               "in the top left is a red circle"
-    two shapes       "a red circle left of a blue square"         "a blue square right of a red
-    circle"
+    two shapes       "a red circle left of a blue square"
+                     "a blue square right of a red circle"
     three shapes     "a red circle and a blue square and a green triangle from left to right"
                      "a green triangle and a blue square and a red circle from right to left"
 

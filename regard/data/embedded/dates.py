@@ -1,8 +1,8 @@
 """Embedded data set `dates`: human-written dates in more than fifty languages, and their ISO 8601
 form.
 
-    "vendredi 1er mars 2019"  ->  "2019-03-01"        "  2019. MARCIUS 1., pentek "  ->
-    "2019-03-01"
+    "vendredi 1er mars 2019"        ->  "2019-03-01"
+    "  2019. MARCIUS 1., pentek "   ->  "2019-03-01"
 
 An example is a pure function of (seed, split, epoch, index): nothing is stored, and the order of
 calls does not matter. The splits are disjoint in their dates (a hash of the ISO form assigns each

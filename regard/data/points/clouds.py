@@ -1,9 +1,9 @@
 """Data sets of point clouds with boxes in three dimensions: a table of boxes, and a file for each
 cloud.
 
-    file,x,y,z,dx,dy,dz,label           a box per line: its center and its sizes along the axes, in
-    meters kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
-    empty.ply,,,,,,,                    a cloud without boxes
+    file,x,y,z,dx,dy,dz,label                      a box per line: center and sizes, in meters
+    kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
+    empty.ply,,,,,,,                               a cloud without boxes
 
 z points upward. Boxes are parallel to the axes. The origin of a cloud for the model is the middle
 of its points, so that their position in the world has no effect. Large clouds are thinned: the

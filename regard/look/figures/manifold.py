@@ -1,8 +1,7 @@
 """Picture of an autoencoder of two numbers: data, the manifold of its reconstructions, and its
 energy over the plane.
 
-    curve      y~(h) for codes h of one number, swept over the range of the codes of the data; dots
-    at 48 equal steps
+    curve      y~(h) for codes h of one number, swept over the range of the data's codes; 48 dots
     contours   F(y) of every point y of the plane
 
 Source: lectures, E.10 (trained manifold).

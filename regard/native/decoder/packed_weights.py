@@ -3,8 +3,7 @@
     float32    (panels, in, PANEL)          column c of panel p is output p * PANEL + c
     pairs      (panels, in / 2, PANEL, 2)   bfloat16, rounded to nearest even
     halves     (panels, in, LANES) words    bfloat16, columns c and c + LANES of a panel in a word
-    int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), by the largest weight of each
-               output
+    int8       (panels, in / 4, PANEL, 4)   round(127 w / max |w|), max over each output's weights
 
 Outputs are padded with zeros to whole panels, heads to whole registers. The scale of the scores is
 folded into the query weights, sqrt(width) into the embeddings.

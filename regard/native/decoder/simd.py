@@ -6,8 +6,7 @@
     exp_and_sum(a, top, n)  a_i <- e^{a_i - top};  returns their sum
     sum_exp(a, top, n)      returns sum_i e^{a_i - top}
     gelu(a, n)              a_i <- a_i (1 + erf(a_i / sqrt 2)) / 2
-    gelu_tanh(a, n)         a_i <- a_i sigmoid(2 sqrt(2 / pi) (a_i + 0.044715 a_i^3)), which is (1 +
-    tanh(.)) / 2
+    gelu_tanh(a, n)         a_i <- a_i sigmoid(2 sqrt(2 / pi) (a_i + 0.044715 a_i^3))
     silu(a, n)              a_i <- a_i sigmoid(a_i)
     to_bfloat16(a, o, n)    o_i <- a_i in bfloat16
 
@@ -15,7 +14,7 @@ Arguments are addresses of float32; n is the number of elements, a multiple of L
 unroll plain loops further, with a slow remainder for rows as short as those of a head.
 
     e^x = 2^k e^f       k = round(x / ln 2), f = x - k ln 2, e^f by eight terms of its series:
-    relative error below 3e-7
+                        relative error below 3e-7
 
 e^x below 2^-126 gives zero; NaN stays NaN.
 

@@ -1,8 +1,7 @@
 """Tiles: the innermost loop of every product, written in LLVM IR so that its sums stay in
 registers.
 
-    out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])        r < rows, c < 2 LANES (or four
-    times as many)
+    out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])    r < rows, c < 2 LANES (or 8 LANES)
 
 The weights are stored in panels (regard.native.decoder.packed_weights): those multiplied by x[:, k]
 are contiguous and read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24

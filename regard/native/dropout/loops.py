@@ -1,7 +1,7 @@
 """Compiled CPU loops of dropout, addition and layer norm in one pass over memory.
 
-    s = x + m f        y = w (s - mean s) / sqrt(var s + eps) + b        m_i = 0 with probability p,
-    else 1 / (1 - p)
+    s = x + m f        m_i = 0 with probability p, else 1 / (1 - p)
+    y = w (s - mean s) / sqrt(var s + eps) + b
 
 The random bits of m are a function of a seed and of the position of an element: SplitMix64, whose
 64 bits serve four elements. So m is not stored, backward draws the same bits again, and threads may

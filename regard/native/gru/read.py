@@ -1,13 +1,12 @@
 """Additive attention of decoder steps on a CPU: one query per row and step, forward and backward.
 
     a_j = v . tanh(q + k_j)         p = softmax(a_1 .. a_length)          c = sum_j p_j values_j
-    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j} is computed once
-    per sequence
+    tanh(q + k_j) = 1 - 2 r_j       r_j = 1 / (1 + e^{2 q} e^{2 k_j})     e^{2 k_j}: once a sequence
 
     g_j = p_j (dc . values_j - dc . c)             gradient of a_j
     dq  = 4 v sum_j g_j r_j (1 - r_j)              at every step, for the state of the query
-    dk_j = 4 v sum_t g_tj r_tj (1 - r_tj)          dvalues_j = sum_t p_tj dc_t          dv = sum_tj
-    g_tj (1 - 2 r_tj)
+    dk_j = 4 v sum_t g_tj r_tj (1 - r_tj)          dvalues_j = sum_t p_tj dc_t
+    dv  = sum_tj g_tj (1 - 2 r_tj)
 
 The last line is computed after the loop, row by row, so that sums over steps stay in the cache
 instead of being read and written at each step. |k| is at most `MAX_EXP_INPUT`, so that no product

@@ -1,7 +1,7 @@
 """Additive attention on a CPU: passes tensors and threads to the compiled loops.
 
-    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values
-    lse[i] = logsumexp_j
+    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]
+    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
 
 This module and numba are imported on the first use of the operator. The loops are compiled for
 float32 and float64 once per machine and cached on disk, beside the package or, if that is

@@ -3,9 +3,8 @@
 Masks and biases ("rules") are flat arrays with strides, so that one formula serves every broadcast
 and layout:
 
-    first, last, allowed, bias      at b s0 + h s1 + i s2 (+ j s3), where the stride of an axis of
-    size one is zero
-    diagonals                       at b s0 + h s1 + (j - i + M - 1) s2: a bias in O(M + N) memory
+    first, last, allowed, bias   at b s0 + h s1 + i s2 (+ j s3); stride zero for axes of size one
+    diagonals                    at b s0 + h s1 + (j - i + M - 1) s2: a bias in O(M + N) memory
 
 An array of size zero is an absent rule. A row reads only first <= j < last, so loops run over those
 keys alone; `allowed` is checked for every four rows and tile before any score is computed.

@@ -3,8 +3,9 @@ atomics.
 
     p[i,j] = e^(s[i,j] - lse[i])    ds[i,j] = p[i,j] (grad_out[i] . value[j] - out[i] . grad_out[i])
     grad_a[i,d] = 4 v[d] sum_j ds r (1 - r)     grad_b[j,d] = 4 v[d] sum_i ds r (1 - r)
-    grad_v[d] = -2 sum_ij ds r grad_value[j] = sum_i p[i,j] grad_out[i]    (r: see tiles.py; grad_v
-    needs no sum of ds, which is 0)
+    grad_v[d] = -2 sum_ij ds r                  grad_value[j] = sum_i p[i,j] grad_out[i]
+
+(r: see tiles.py; grad_v needs no sum of ds, which is 0.)
 
 Programs of the first kernel own queries and loop over keys; those of the second own keys and loop
 over queries. Each adds to its own rows, in float32 and in a fixed order, so only the gradients of

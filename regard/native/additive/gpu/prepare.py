@@ -1,8 +1,8 @@
 """Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile
 sizes.
 
-    A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] +
-    max_j b[j,d] <= LIMIT
+    A = exp(2 (a - top))     B = exp(2 (b + top))
+    top[d] = max_i a[i,d]    fits[d] = top[d] + max_j b[j,d] <= LIMIT
 
 so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see
 regard.native.additive.gpu.tiles.

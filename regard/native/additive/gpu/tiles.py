@@ -1,9 +1,9 @@
 """Shared parts of the GPU kernels of additive attention: one tile of scores, and the residuals of
 its gradient.
 
-    score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])        (bahdanau2015, appendix A.1.2; a, b: query
-    and key) tanh(a + b) = 1 - 2 r     r = 1 / (1 + A B)     A = exp(2 (a - top))   B = exp(2 (b +
-    top))     tanh' = 4 r (1 - r)
+    score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])    (bahdanau2015, A.1.2; a: query, b: key)
+    tanh(a + b) = 1 - 2 r    r = 1 / (1 + A B)    tanh' = 4 r (1 - r)
+    A = exp(2 (a - top))     B = exp(2 (b + top))
 
 A and B cost one exponential per number, not per pair; what remains per pair and unit is a
 multiply-add and a reciprocal. Reciprocals are slow on a GPU (special-function units: a sixteenth of

@@ -32,7 +32,7 @@ class Manifold(NamedTuple):
     data: NDArray[np.float32]
     """(rows, 2)"""
     curve: NDArray[np.float32] | None
-    """(STEPS * FINE + 1, 2), reconstructions of the swept codes; None for codes of several numbers."""
+    """(STEPS * FINE + 1, 2), reconstructions of swept codes; None for codes of several numbers."""
     rebuilt: NDArray[np.float32]
     """(rows, 2), reconstructions of the data."""
     energy: NDArray[np.float32] | None

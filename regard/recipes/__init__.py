@@ -1,2 +1,1 @@
-"""Recipes: the data, model, metric and predictions of a task, one folder each; and the training of
-runs."""
+"""Recipes: data, model, metric and predictions of a task, one folder each; training of runs."""

@@ -1,5 +1,4 @@
-"""Presets: models of papers by name, with the recipes that take them (`--preset`). Importing them
-needs no torch."""
+"""Presets: models of papers by name, with their recipes (`--preset`). Imports no torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

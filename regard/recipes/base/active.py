@@ -51,8 +51,7 @@ class ActiveModel:
         return self._model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which owns the module that computes and builds its own
-        engine."""
+        """Return the state of a copy, which owns the module and builds its own engine."""
         return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
 
     def hand_out(self) -> Any:

@@ -37,8 +37,7 @@ _LABELS = "labels.json"
 
 
 class DetectionRecipe(Recipe[ConfigT]):
-    """Recipe that detects labeled boxes. A row is an array, and the frame that relates its regions
-    to boxes."""
+    """Recipe that detects labeled boxes. A row is an array, and its frame of boxes."""
 
     noun: ClassVar[str]
     """What boxes are detected in, for messages: images or clouds."""
@@ -135,8 +134,7 @@ class DetectionRecipe(Recipe[ConfigT]):
 
     @abstractmethod
     def detect(self, model: nn.Module, source: Any, frames: Sequence[Any]) -> list[Detections]:
-        """Return the detections of all queries, by decreasing score, as boxes of the images or
-        clouds."""
+        """Return the detections of all queries, by decreasing score, as boxes of the inputs."""
 
     def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
         """Return the detections in all examples."""

@@ -101,8 +101,7 @@ class Entry:
         return apply_changes(config, changes, called=lambda path: path.removeprefix("data."))
 
     def check(self, config: Any) -> None:
-        """Raise UserError for a setting that the recipe does not use, but that was set, or without
-        training data."""
+        """Raise UserError for a setting that the recipe does not use, or without training data."""
         if self.needs_data and config.data.train is None:
             raise UserError(
                 "no training data: --data.train must be a file, a folder or a data set (hf:NAME)"

@@ -1,5 +1,4 @@
-"""Inputs of a trained run, and where they are from: texts, files, rows of a table, items of a
-folder."""
+"""Inputs of a trained run and their origin: texts, files, rows of a table, items of a folder."""
 
 import os
 from collections.abc import Callable, Sequence

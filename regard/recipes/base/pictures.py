@@ -1,5 +1,4 @@
-"""Images as data and inputs: splits, pixels, the patches that attention maps refer to, the shape of
-a run's images."""
+"""Images as data and inputs: splits, pixels, patches of attention maps, shape of a run's images."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -55,8 +54,7 @@ def patch_axis(reader: ImageReader) -> Axis:
 def read_pixels(
     given: Any, number: int, data: ImagesConfig, shape: Sequence[int]
 ) -> NDArray[np.uint8]:
-    """Return the pixels (channels, height, width) of an input (see `to_image`) of any size, for a
-    run that reads images of this shape."""
+    """Return the pixels (channels, height, width) of an input of any size (see `to_image`)."""
     channels, height, width = shape
     where = f"input {number}"
     image = to_image(given, where)

@@ -262,8 +262,7 @@ class Recipe(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """Return a model initialized from torch's random generator; see
-        regard.training.protocols.Trainable."""
+        """Return a model initialized from torch's random generator; see `Trainable`."""
 
     @abstractmethod
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
@@ -291,8 +290,7 @@ class Recipe(ABC, Generic[ConfigT]):
     # Answers
 
     def is_table(self, path: Path) -> bool:
-        """Return True if `read_inputs` reads this file; others are one input or have one in each
-        line."""
+        """Return True if `read_inputs` reads this file; others hold one input, or one per line."""
         data: Any = self.config.data  # type: ignore[attr-defined]
         return getattr(data, "format", "auto") != "auto" or plain_name(path).endswith(self.tables)
 

@@ -16,8 +16,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def loss_per_token(model: Model, pairs: EncodedPairs) -> float:
-    """Return the mean of -log p over the target tokens, EOS included, in nats. The model must be in
-    eval mode."""
+    """Return the mean of -log p over target tokens, EOS included, in nats; needs eval mode."""
     longest = max(max(pair) for pair in pairs.lengths)
     batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
     total, count = 0.0, 0

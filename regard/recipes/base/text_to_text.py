@@ -44,8 +44,7 @@ from regard.recipes.metrics.text import Bleu, Metric, further_scores
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
-"""An input with more characters than this times the token limit is too long, however it is
-tokenized."""
+"""An input with more characters than this times the token limit is always too long."""
 _SAMPLES = 5
 
 
@@ -240,8 +239,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return explain_tokens(model, source, target, sample)
 
     def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Padded, Padded]:
-        """Return the source and the best output of a row, with EOS if it is finished, as inputs of
-        the model."""
+        """Return a row's source and best output, with EOS if finished, as the model's inputs."""
         best, device = example.outputs[i][0], device_of(model)
         source = pad([[*example.rows[i].ids, EOS]]).to(device)
         return source, pad([teacher_tokens(best)]).to(device)

@@ -43,8 +43,7 @@ class TrainedRun:
         self._active = recipe.inference(model)
         self._own_test: Dataset[Any] | None = None
         self.trace: Trace | None = None
-        """Trace that receives what the run computes; None unless its attention is recorded
-        (regard.look.record)."""
+        """Trace of what the run computes; None unless its attention is recorded."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the trace, which belongs to this process."""
@@ -62,8 +61,7 @@ class TrainedRun:
 
     @property
     def model(self) -> Any:
-        """The module. The caller may change it, so torch computes with it from now on, until
-        `compile` is called. Predictions set it to eval mode."""
+        """The module, which the caller may change: torch computes with it until `compile`."""
         return self._active.hand_out()
 
     @property
@@ -78,8 +76,7 @@ class TrainedRun:
 
     @property
     def _model(self) -> Any:
-        """The module that computes answers. Only for this package: reading it does not end a
-        compiled engine."""
+        """The module that computes answers, for this package: a compiled engine remains."""
         return self._active.model
 
     def compile(
@@ -149,8 +146,7 @@ class TrainedRun:
         first: int = 1,
         on_bad: str = "error",
     ) -> list[Any]:
-        """Return the `Answer` to each input, or the UserError of one that is skipped; messages
-        number the inputs from `first`."""
+        """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
         recipe = recipe or self.recipe
         examples = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
         usable = [example for example in examples if isinstance(example, Example)]
@@ -321,8 +317,7 @@ class TrainedRun:
     def _forward(
         self, recipe: Recipe[Any], examples: Sequence[Example], step: Callable[..., Sequence[Any]]
     ) -> None:
-        """Compute the outputs of the rows, batch by batch, and a sample for each row if attention
-        is recorded."""
+        """Compute the outputs of the rows by batches, and samples if attention is recorded."""
         places = [(example, i) for example in examples for i in range(len(example.rows))]
         rows = [example.rows[i] for example, i in places]
         traced: list[tuple[list[Sample | None], range]] = []
@@ -401,8 +396,7 @@ class TrainedRun:
     def _differentiate(
         self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
-        """Run each output once more with teacher forcing and gradients, and add the gradient maps
-        to the capture."""
+        """Run each output again with teacher forcing, and add gradient maps to the capture."""
         if len(capture) != len(rows):
             size = f"{len(rows)} rows have {len(capture)} samples"
             raise UserError(f"gradients need one answer for each input, but {size}")

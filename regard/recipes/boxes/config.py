@@ -13,14 +13,12 @@ from regard.training.config import TrainConfig
 
 @settings
 class BoxesRunConfig:
-    """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is
-    given."""
+    """Object detection (DETR), from COCO JSON, CSV or JSONL; drawn shapes if no data is given."""
 
     data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
     """Images with boxes, and the input size of the model."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 3
-    """Number of stride-2 convolutions before attention: a position covers 2^downsampling_layers
-    pixels on each side."""
+    """Number of stride-2 convolutions: a position covers 2^downsampling_layers pixels per side."""
     model: DetectorConfig = field(default_factory=DetectorConfig)
     """The model. Positions on the image have learned embeddings, so core.positions is none."""
     augment: bool = True
@@ -44,8 +42,7 @@ class BoxesRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
-    images per step."""
+    """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
 
 
 ENTRY = Entry(

@@ -16,12 +16,10 @@ from regard.training.config import TrainConfig
 
 @settings
 class CaptionRunConfig:
-    """Image captioning, from your own images with sentences or COCO captions; drawn scenes if no
-    data is given."""
+    """Image captioning, from images with sentences or COCO captions; drawn scenes if not given."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Number of validation images that are described (greedily) at each validation; the loss is
-    that of all of them."""
+    """Number of validation images described (greedily) at each validation; the loss is of all."""
     data: CaptionsConfig = field(default_factory=lambda: CaptionsConfig(width=48, height=48))
     """Images with captions, and the input size of the model."""
     tokenizer: TokenizerConfig = field(
@@ -59,11 +57,9 @@ class CaptionRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
-    images per step."""
+    """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
     decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(max_ratio=0.0, max_extra=64))
-    """Search for captions, in `evaluate`, `predict` and `look`; the length of an input is its
-    number of positions."""
+    """Search in `evaluate`, `predict`, `look`; an input's length is its number of positions."""
     bleu: BleuConfig = field(default_factory=lambda: BleuConfig(lowercase=True))
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 

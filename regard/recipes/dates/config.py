@@ -25,12 +25,10 @@ class DatesData(DatesConfig):
 
 @settings
 class DatesRunConfig:
-    """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built
-    in."""
+    """Dates in many languages to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
-    """Number of validation examples that are decoded (greedily) at each validation; the loss is
-    that of all of them."""
+    """Number of validation examples decoded (greedily) at each validation; the loss is of all."""
     max_length: Length = 128
     """Maximum input length in tokens."""
     data: DatesData = field(default_factory=DatesData)

@@ -1,5 +1,4 @@
-"""Recipe `dates`: normalization of written dates to ISO 8601, on synthetic examples generated anew
-in every epoch."""
+"""Recipe `dates`: written dates to ISO 8601, on synthetic examples, new in every epoch."""
 
 from collections.abc import Callable
 from typing import Any

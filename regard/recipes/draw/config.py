@@ -17,8 +17,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class DrawRunConfig:
-    """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are
-    given."""
+    """Text-to-image generation: "a sandal", "two ankle boots"; digits if no images are given."""
 
     data: ScenesConfig = field(default_factory=ScenesConfig)
     """Labeled images and how they are placed on canvases, or your own images with captions."""
@@ -33,8 +32,7 @@ class DrawRunConfig:
             kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
         )
     )
-    """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be
-    quantized."""
+    """Autoencoder of images by grids of codes (image tokenizer); kind must be quantized."""
     autoencoder_steps: Count = 800
     """Training steps of the autoencoder, which is trained first."""
     autoencoder_batch: Batch = 64
@@ -42,8 +40,7 @@ class DrawRunConfig:
     autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
     """Peak learning rate of the autoencoder."""
     classifier_steps: Count = 500
-    """Training steps of the classifier that scores drawings (for images with classes), which is
-    trained second."""
+    """Training steps of the classifier that scores drawings (for images with classes)."""
     caption_dropout: FractionBelowOne = 0.1
     """Fraction of the training canvases whose text is dropped, for classifier-free guidance."""
     position_embeddings: Literal["grid", "sequence"] = "grid"
@@ -82,8 +79,7 @@ class DrawRunConfig:
     decode: DrawingConfig = field(default_factory=DrawingConfig)
     """Sampling of images, in `evaluate`, `predict` and `look`."""
     n_best: NBest = 1
-    """Number of images that `predict` draws for each text; their scores are mean log-probabilities
-    per code."""
+    """Number of images that `predict` draws per text, scored by mean log-probability per code."""
 
     def __post_init__(self) -> None:
         if self.autoencoder.kind != "quantized":

@@ -22,8 +22,7 @@ class EventsRunConfig:
     channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2
-    """Number n of stride-2 convolutions in time and frequency: a position covers data.hop * 2^n
-    seconds."""
+    """Number n of stride-2 convolutions: a position covers data.hop * 2^n seconds."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
@@ -59,8 +58,7 @@ class EventsRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
-    sounds per step."""
+    """Training until the first limit (steps, epochs, minutes, patience), `batch` sounds a step."""
 
 
 ENTRY = Entry(

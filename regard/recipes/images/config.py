@@ -1,5 +1,4 @@
-"""Settings of the recipe `images`: image classification and regression. Importing them needs no
-torch."""
+"""Settings of the recipe `images`: image classification and regression. Imports no torch."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -17,8 +16,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class ImagesRunConfig:
-    """Image classification: a folder of images per class, or IDX files; handwritten digits if not
-    given."""
+    """Image classification: a folder of images per class, IDX files; digits if not given."""
 
     data: ImagesConfig = field(default_factory=ImagesConfig)
     """The images."""
@@ -58,8 +56,7 @@ class ImagesRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
-    images per step."""
+    """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
 
     @property
     def used_augment(self) -> str:

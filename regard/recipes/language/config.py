@@ -15,8 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class LanguageRunConfig:
-    """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text
-    generation."""
+    """Causal language model (GPT, or recurrent) of your own text: prediction and generation."""
 
     data: TextConfig = field(default_factory=TextConfig)
     """The text."""

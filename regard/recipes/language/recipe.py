@@ -118,8 +118,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     @torch.no_grad()
     def metrics(self, inference: ActiveModel, dataset: Dataset[Corpus]) -> dict[str, Any]:
-        """Return nll, perplexity and bits per token of a text, and the percentage of unknown
-        tokens."""
+        """Return nll, perplexity, bits per token, and percentage of unknown tokens of a text."""
         model, ids, context = cast("Model", inference.model), dataset.targets, self.config.context
         batches = WindowBatches(
             ids, origin=dataset.origin, context=context, rows=64, seed=0, is_fixed=True
@@ -167,8 +166,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[Ranked]:
-        """Return a continuation of each text, and the mean log-probability of its tokens (before
-        top-k and top-p)."""
+        """Return a continuation of each text, and its tokens' mean log-probability (unfiltered)."""
         prompts, sampling = [row.ids for row in rows], self.config.sample
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window
@@ -192,8 +190,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def follow(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[None]:
-        """Read each text, without continuing it; only the most likely token after the last one is
-        shown."""
+        """Read each text without continuing it; show the most likely token after the last."""
         for row, (_, ids, number) in enumerate(rows):
             if len(ids) < 2:
                 raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
@@ -215,8 +212,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        """Return log p of the text's tokens after the first; the token predicted after the last is
-        not included."""
+        """Return log p of the text's tokens after the first, with nothing after the last."""
         # Of the last token of a target only the prediction counts: with one more, every token of
         # the text is read.
         target = pad([[*example.rows[i].ids, 0]]).to(device_of(model))
@@ -226,8 +222,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def explain(
         self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
-        """Return the contributions of the parts of a Transformer to the logits of the tokens after
-        the first."""
+        """Return contributions of a Transformer's parts to the logits after the first token."""
         model, row = inference.model, example.rows[i]
         if not isinstance(model.core, Transformer) or example.outputs[i] is not None:
             return None
@@ -243,8 +238,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     @property
     def _window(self) -> int | None:
-        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a
-        fixed size."""
+        """Maximum number of tokens of the core; None for recurrent cores (state of fixed size)."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
     @torch.no_grad()

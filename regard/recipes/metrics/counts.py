@@ -1,7 +1,7 @@
 """Precision, recall and F1 of each class from counts.
 
-precision = 100 * hits / found        recall = 100 * hits / present        F1 = 200 * hits / (found
-+ present)
+precision = 100 * hits / found        recall = 100 * hits / present
+F1        = 200 * hits / (found + present)
 
 A quotient whose denominator is 0 is 0. Source: manning2008, section 8.3.
 """

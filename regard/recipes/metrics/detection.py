@@ -1,8 +1,7 @@
 """Average precision of detected boxes in images (COCO) and in point clouds.
 
     AP    mean over classes and IoU 0.50, 0.55 .. 0.95 of the area under precision over recall
-    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25          at most 100 boxes per image or
-    cloud
+    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25; of at most 100 boxes per image or cloud
     AR    mean over classes and IoU 0.50, 0.55 .. 0.95 of the recall of these boxes
     IoU   area or volume of the intersection over that of the union
 
@@ -40,8 +39,7 @@ class Detections(NamedTuple):
     scores: NDArray[np.float64]
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
-    """(boxes, 4): x, y, width, height in pixels; in a cloud (boxes, 6): first corner and sizes in
-    meters"""
+    """(boxes, 4): x, y, width, height in pixels; clouds (boxes, 6): first corner, size in meters"""
     queries: NDArray[np.int64] | None = None
     """Index of the decoder query that predicted each box."""
 
@@ -152,8 +150,7 @@ def threshold_scores(
 
 
 def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the IoU of boxes (a, 2 axes) and (b, 2 axes), each first corner and sizes, as (a,
-    b)."""
+    """Return the IoU (a, b) of boxes (a, 2 axes) and (b, 2 axes), by first corner and sizes."""
     axes = a.shape[1] // 2
     first = np.maximum(a[:, None, :axes], b[None, :, :axes])
     last = np.minimum(a[:, None, :axes] + a[:, None, axes:], b[None, :, :axes] + b[None, :, axes:])
@@ -170,8 +167,7 @@ class _CloudEvaluation(COCOeval_faster):
         self.params.iouThrs = np.array(_CLOUD_IOU)
 
     def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the names of the base class
-        """Return the IoU (detections, boxes) of a cloud and a class, detections by decreasing
-        score."""
+        """Return the IoU (detections, boxes) of a cloud and a class, by decreasing score."""
         truth, found = (
             data.get_instances([imgId], [catId], True)[0][0]
             for data in (self.gt_dataset, self.dt_dataset)

@@ -71,8 +71,7 @@ def match_events(
     onset: float,
     with_offset: bool = False,
 ) -> list[tuple[int, int]]:
-    """Return index pairs (predicted, reference) of a maximal one-to-one matching with the nearest
-    onsets."""
+    """Return index pairs (predicted, reference) of a maximal matching with nearest onsets."""
     if not predicted or not reference:
         return []
     cost = np.array([[_distance(a, b, onset, with_offset) for b in reference] for a in predicted])

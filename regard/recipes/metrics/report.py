@@ -82,8 +82,7 @@ def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
 
 
 def round_scores(scores: Any) -> Any:
-    """Return scores with floats rounded to 12 significant digits, without the errors of their
-    computation."""
+    """Return scores with floats rounded to 12 significant digits."""
     if isinstance(scores, float):
         return float(f"{scores:.12g}")
     if isinstance(scores, Mapping):

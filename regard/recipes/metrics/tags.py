@@ -1,8 +1,8 @@
 """Metrics of tags: token accuracy, and precision, recall and F1 of entities.
 
     tags       B-DAY O B-PLACE I-PLACE        entities  (0, 1, DAY), (2, 4, PLACE)
-    precision  = 100 * correct entities / predicted entities       recall = 100 * correct entities /
-    reference entities
+    precision  = 100 * correct entities / predicted entities
+    recall     = 100 * correct entities / reference entities
     F1         = 2 * correct / (predicted + reference)
 
 A tag of an entity is a mark and a kind, such as B-PLACE; other tags, such as O, are outside. The

@@ -46,8 +46,7 @@ class ExactMatch:
 
 
 def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return chrF and TER, computed by sacrebleu with its default settings. Source: popovic2015;
-    snover2006."""
+    """Return chrF and TER by sacrebleu's default settings. Source: popovic2015; snover2006."""
     streams = _streams(references)
     return {
         "chrf": float(CHRF().corpus_score(list(outputs), streams).score),

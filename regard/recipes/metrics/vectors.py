@@ -2,11 +2,11 @@
 
 accuracy   = 100 * inputs whose most likely class is correct / all
 nll        = mean of -log p(target), nats
-F1         = 2 TP / (2 TP + FP + FN), percent; macro: mean over the classes or labels; micro: of all
-counts together
+F1         = 2 TP / (2 TP + FP + FN), percent; macro: mean over classes or labels; micro: of sums
 exact      = 100 * inputs with all labels correct / all
-AP         = sum over thresholds of (recall - previous recall) * precision; mean over the labels
-that occur, percent R^2        = 1 - sum (y - y')^2 / sum (y' - mean of y')^2
+AP         = sum over thresholds of (recall - previous recall) * precision, percent; mean over
+             the labels that occur
+R^2        = 1 - sum (y - y')^2 / sum (y' - mean of y')^2
 
 A label is predicted if its probability is at least 0.5.
 
@@ -32,8 +32,7 @@ _TINY = 1e-38
 
 @torch.no_grad()
 def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """Return answers (rows, ...) and targets (rows, ...) of all batches, in the order of their
-    indices."""
+    """Return answers (rows, ...) and targets (rows, ...) of all batches, by index."""
     assert isinstance(model, Model)
     device = next(model.parameters()).device
     answers, targets, order = [], [], []
@@ -47,8 +46,7 @@ def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tenso
 
 
 def class_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
-    """Return accuracy, macro F1 and nll of probabilities (rows, classes) and target classes
-    (rows,)."""
+    """Return accuracy, macro F1, nll of probabilities (rows, classes) and targets (rows,)."""
     predicted, classes = probabilities.argmax(-1), probabilities.shape[1]
     hits, *sizes = (
         part.bincount(minlength=classes)

@@ -1,5 +1,4 @@
-"""Settings of the recipe `points`: object detection in point clouds. Importing them needs no
-torch."""
+"""Settings of the recipe `points`: object detection in point clouds. Imports no torch."""
 
 from dataclasses import field
 from typing import Annotated
@@ -14,8 +13,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class PointsRunConfig:
-    """Object detection in point clouds (3DETR), from tables of boxes and clouds; synthetic rooms if
-    none are given."""
+    """Object detection in point clouds (3DETR), from tables; synthetic rooms if none are given."""
 
     data: PointsConfig = field(default_factory=PointsConfig)
     """Clouds with boxes."""
@@ -51,8 +49,7 @@ class PointsRunConfig:
             patience=0,
         )
     )
-    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch`
-    clouds per step."""
+    """Training until the first limit (steps, epochs, minutes, patience), `batch` clouds a step."""
 
 
 ENTRY = Entry(

@@ -64,8 +64,7 @@ class PreparedCloud(NamedTuple):
 
 
 class PointsRecipe(DetectionRecipe[PointsRunConfig]):
-    """Recipe of object detection in point clouds. A row is a cloud from its middle, and that
-    middle."""
+    """Recipe of object detection in point clouds. A row: a cloud from its middle, that middle."""
 
     metric = "ap25"
     unit = "clouds"

@@ -12,8 +12,7 @@ _LIGHT, _DARK = np.array([205.0, 214.0, 224.0]), np.array([20.0, 40.0, 80.0])
 
 
 def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.uint8]:
-    """Return an image (height, width, 3) of points (points, 3) around their middle, its longer side
-    400 pixels."""
+    """Return an image (height, width, 3) of points (points, 3), its longer side 400 pixels."""
     longest = max(extent[:2])
     width, height = (max(1, round(_SIDE * side / longest)) for side in extent[:2])
     image = np.full((height, width, 3), 255, np.uint8)

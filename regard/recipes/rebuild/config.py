@@ -21,8 +21,7 @@ class RebuildRunConfig:
     batch: Batch = 128
     """Images or vectors per batch."""
     energy: bool = False
-    """Print the energy F(y) = C + R of each input in place of its code in `predict`; with --json,
-    beside it."""
+    """Print the energy F(y) = C + R of each input instead of its code (--json: besides it)."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,

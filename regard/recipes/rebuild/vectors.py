@@ -1,5 +1,4 @@
-"""Vectors of numbers as data and inputs: splits, batches, rows of inputs, the size of a run's
-vectors."""
+"""Vectors of numbers as data and inputs: splits, batches, rows, the size of a run's vectors."""
 
 from collections.abc import Sequence
 from dataclasses import replace

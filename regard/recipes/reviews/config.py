@@ -1,5 +1,4 @@
-"""Settings of the recipe `reviews`: text classification and regression. Importing them needs no
-torch."""
+"""Settings of the recipe `reviews`: text classification and regression. Imports no torch."""
 
 from dataclasses import field
 from typing import Literal

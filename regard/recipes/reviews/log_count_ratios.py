@@ -1,12 +1,11 @@
 """Naive-Bayes features of texts: log-count ratios of tokens, prefixes and bigrams, for each class.
 
-    r_w(c) = log p(w | c) - mean over classes of the same       p(w | c) = (n(w, c) + 1) / (N(c) +
-    V)
+    r_w(c)   = log p(w | c) - mean over classes of the same
+    p(w | c) = (n(w, c) + 1) / (N(c) + V)
 
 n(w, c): number of training texts of class c that contain the feature w; N(c): sum of n(w, c) over
-all w of its kind;
-V: number of different features of the kind. The sum of r over the features of one kind in a text is
-the score of multinomial naive Bayes with a uniform prior. Kinds:
+all w of its kind; V: number of different features of the kind. The sum of r over the features of
+one kind in a text is the score of multinomial naive Bayes with a uniform prior. Kinds:
 
     words          tokens
     bigrams        tokens, and pairs of adjacent tokens
@@ -46,8 +45,7 @@ _LETTERS, _NO_FEATURE = 5, 0
 
 @dataclass(frozen=True)
 class LogCountRatios:
-    """Extractor of log-count ratios, from counts of training texts. Create one with `from_texts` or
-    `load`."""
+    """Extractor of log-count ratios, created by `from_texts` (counts of training) or `load`."""
 
     kinds: FeatureKinds
     numbers: NDArray[np.int64]
@@ -124,8 +122,7 @@ class LogCountRatios:
 
     @classmethod
     def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
-        """Read a file written by `save`. Raises UserError naming it if it is missing, damaged, or
-        of other classes."""
+        """Read a file of `save`. Raises UserError if it is missing, damaged, of other classes."""
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 numbers, kind, counts = (file[name] for name in ("numbers", "kind", "counts"))
@@ -137,8 +134,7 @@ class LogCountRatios:
 
 
 def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
-    """Return the digests of the features that end at each token, at their first occurrence only:
-    (tokens, kinds)."""
+    """Return digests of features at the token of their first occurrence's end: (tokens, kinds)."""
     prefixes = [token[:_LETTERS] for token in tokens]
     columns: dict[str, Iterable[str]] = {
         "word": tokens,

@@ -16,15 +16,13 @@ class TagsRunConfig:
     """Token tagging (NER, parts of speech), from your own sentences: set data.train."""
 
     data: TaggedConfig = field(default_factory=TaggedConfig)
-    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not
-    given."""
+    """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""
     tokenizer: TokenizerConfig = field(
         default_factory=lambda: TokenizerConfig(
             kind="bpe", vocab_size=4000, joint=False, lowercase=False
         )
     )
-    """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the
-    first subword."""
+    """Tokenizer of single words into subwords; the tag is predicted at the first subword."""
     model: TaggerConfig = field(
         default_factory=lambda: TaggerConfig(
             core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),

@@ -171,8 +171,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def predict_tags(
         self, model: nn.Module, sentences: TaggedSentences
     ) -> tuple[list[list[str]], list[float]]:
-        """Return the most likely tag of each token, and log p of the reference tags in the same
-        order."""
+        """Return the most likely tag of each token, and log p of the reference tags."""
         rows, device = self.encode_tags(sentences), next(model.parameters()).device
         longest = max(len(ids) for ids, _ in rows)
         batches = TaggedBatches(rows, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)

@@ -51,8 +51,7 @@ class ScoreWeights(NamedTuple):
 
 
 class Target(ABC):
-    """Kind of targets of a run: encodes them, builds the output layer, scores and formats
-    answers."""
+    """Kind of targets of a run: encoding, output layer, scores, format of answers."""
 
     metric: str
     higher_is_better: bool = True

@@ -64,8 +64,7 @@ class NamedTarget(Target):
         return [Ranked(self.names[i], value) for i, value in pairs]
 
     def probabilities(self, output: Tensor, n_best: int) -> dict[str, float]:
-        """Return probabilities by name, largest first: of the best names if there are several, else
-        of all."""
+        """Return probabilities by name, largest first: of the best names, or of all."""
         if n_best > 1:
             return dict(self.rank(output, n_best))
         pairs = zip(self.names, output.tolist(), strict=True)
@@ -148,8 +147,7 @@ class ClassTarget(NamedTarget):
         return self.names[int(target)]
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the score of each class minus the mean of the others: for two classes, the
-        log-odds."""
+        """Return each class's score minus the mean of the others (two classes: the log-odds)."""
         count = len(self.names)
         chosen = output.topk(min(most, count)).indices
         rows = torch.full((len(chosen), count), -1.0 / max(count - 1, 1))
@@ -203,8 +201,7 @@ class LabelsTarget(NamedTarget):
         return label_scores(outputs, targets) | table
 
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
-        """Return the predicted set of labels with its probability; with n_best > 1, the most likely
-        labels."""
+        """Return the predicted set of labels and its probability; n_best > 1: the most likely."""
         predicted = output >= LABEL_THRESHOLD
         labels = self._to_names(predicted)
         ranked = self.rank(output, n_best)

@@ -22,8 +22,7 @@ from regard.recipes.metrics.vectors import number_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, parse_rows
 
 MAX_VALUE, MIN_DEVIATION, MIN_RELATIVE = 1e15, 1e-15, 1e-6
-"""Limits of numeric targets: largest magnitude; smallest deviation, absolute and relative to the
-mean (float32)."""
+"""Limits of targets: largest magnitude; smallest deviation, absolute and relative (float32)."""
 _FILE = "numbers.json"
 
 
@@ -55,8 +54,7 @@ class NumberTarget(Target):
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Compute mean and standard deviation; the first target determines how many numbers there
-        are."""
+        """Compute mean and standard deviation, of as many numbers as the first target has."""
         count: int | None = None
 
         def parse(text: str) -> list[float]:

@@ -1,5 +1,4 @@
-"""Recipes that map an input to one vector (`images`, `reviews`): a class, several labels, or
-numbers."""
+"""Recipes from inputs to one vector (`images`, `reviews`): a class, several labels, or numbers."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence

@@ -15,8 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class TracksRunConfig:
-    """Trajectory forecasting of interacting pedestrians; synthetic crowds if no recordings are
-    given."""
+    """Trajectory forecasting of pedestrians; synthetic crowds if no recordings are given."""
 
     data: TracksConfig = field(default_factory=TracksConfig)
     """Recordings: text files of frame, id, x, y."""

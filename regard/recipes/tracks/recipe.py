@@ -1,7 +1,7 @@
 """Recipe `tracks`: trajectory forecasting of pedestrians, scored by ADE and FDE, in meters.
 
-    ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last
-    step alone
+    ADE = mean over people and predicted steps of |y_t - target_t|
+    FDE = the same of the last step alone
 
 Both are also reported for the constant-velocity baseline. One trajectory is predicted per person
 (deterministic): of one person at a time, in a frame of its own, or with model.joint of all people
@@ -82,8 +82,7 @@ class Person(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Histories (people, observed, 2) of all people of a scene, and the position from which they
-    are measured."""
+    """Histories (people, observed, 2) of a scene, and the position from which they are measured."""
 
     group: TrackGroup
     history: NDArray[np.float64]
@@ -208,8 +207,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of
-        each scene."""
+        """Return the path (predicted, 2) of each person, or (people, predicted, 2) by scene."""
         model = inference.model
         if self.config.model.joint:
             source = pad_scenes([scene.history for scene in rows])
@@ -268,8 +266,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         raise UserError("this run predicts positions, which have no probability to differentiate")
 
     def _to_group(self, given: Any, where: str) -> TrackGroup:
-        """Return ids, positions and frames of the tracks; ids and frames of arrays are their
-        indices."""
+        """Return ids, positions and frames of the tracks; ids and frames of arrays: indices."""
         observed = self.config.data.observed
         if isinstance(given, File):
             return self._last_frames(given, where)
@@ -292,8 +289,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         )
 
     def _last_frames(self, file: File, where: str) -> TrackGroup:
-        """Return the people present in all of the last frames. Raises UserError if there is
-        none."""
+        """Return the people present in all last frames. Raises UserError if there is none."""
         frames, skipped = parse_frames(
             file.content.split(b"\n"), file.name, self.config.data.on_bad
         )

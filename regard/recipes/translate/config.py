@@ -19,8 +19,7 @@ class TranslateRunConfig:
     """Text to text (translation, summarization), from your own pairs: set data.train."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Number of validation pairs that are decoded (greedily) at each validation; the loss is that
-    of all of them."""
+    """Number of validation pairs decoded (greedily) at each validation; the loss is of all."""
     data: PairsConfig = field(default_factory=PairsConfig)
     """Text pairs: FILE.tsv, FILE.jsonl, one side of two parallel text files (the other is in
     `train_target`), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""

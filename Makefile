@@ -78,6 +78,7 @@ test: install-test install-browser test-viewer
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(TESTING) $(BIN)/python -m tests.warm_up
 	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
 
 # Without npm the built page is tested all the same, by the tests in a browser.

@@ -24,7 +24,6 @@ LONGEST = (
     "tests/engines/test_forms.py",
     "tests/campaigns/test_samples.py",
     "tests/native/test_other_processors.py",
-    "tests/engines/test_ctranslate2.py",
 )
 """Files that begin first, so that no process ends with a long one while the others have nothing
 left to do.

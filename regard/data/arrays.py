@@ -12,10 +12,7 @@ from regard.errors import UserError
 
 
 def load_arrays(content: bytes, name: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of these names in the content of an .npz file; that of a .npy has any name.
-
-    Raises: UserError naming the file if it is damaged, holds objects (pickle), or lacks an array.
-    """
+    """Return the arrays of these names in the content of an .npz (or .npy, of any name) file."""
     try:
         loaded = np.load(io.BytesIO(content), allow_pickle=False)
         if isinstance(loaded, np.ndarray):

@@ -9,9 +9,6 @@ from regard.errors import UserError
 
 RowT = TypeVar("RowT")
 
-SKIP_HINT = "With --data.on-bad skip"
-"""Begin of the sentence that names the option of training and evaluation."""
-
 
 class Skipped(list[str]):
     """Messages about the rows that were left out, each naming its file and line."""
@@ -22,10 +19,7 @@ class Skipped(list[str]):
 
 
 class BadRows:
-    """Policy for the bad rows of one data set, and collector of those that are left out.
-
-    noun: what is left out, in messages: lines, sentences, images ...
-    """
+    """Policy for the bad rows (lines, images ...) of a data set, and those that are left out."""
 
     def __init__(self, on_bad: OnBad, noun: str = "rows", *, before: Iterable[str] = ()) -> None:
         self.on_bad, self.noun, self.skipped = on_bad, noun, Skipped(before)
@@ -53,13 +47,13 @@ class BadRows:
         try:
             yield
         except UserError as error:
-            message = str(error)
+            problem = str(error)
         else:
             return
-        self.add(message if not where or where in message else f"{where}: {message}")
+        self.add(problem if where in problem else f"{where}: {problem}")
 
 
 def with_hint(message: str, noun: str) -> str:
     """Return the message about a bad row, with the option that leaves such rows out."""
     end = "" if message.endswith((".", "?")) else "."
-    return f"{message}{end} {SKIP_HINT}, such {noun} are left out and counted."
+    return f"{message}{end} With --data.on-bad skip, such {noun} are left out and counted."

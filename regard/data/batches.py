@@ -33,11 +33,8 @@ TargetT = TypeVar("TargetT")
 
 @dataclass(frozen=True)
 class Batch(Generic[SourceT, TargetT]):
-    """Batch of examples: inputs, targets, and the example of each row, if the batch comes from a
-    data set.
-
-    Inputs and targets are a tensor, `Padded`, another value with a method `to`, or None.
-    """
+    """Batch of examples: inputs, targets (tensors, values with a method `to`, or None), and the
+    example of each row."""
 
     source: SourceT
     target: TargetT
@@ -59,7 +56,7 @@ def count_target_tokens(batch: PairBatch) -> int:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids in one array: sequence i is ids[offsets[i] : offsets[i + 1]]."""
+    """Sequences of ids of different lengths in one array: ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -76,8 +73,6 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> NDArray[np.int32]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"`index` must be from 0 to {len(self) - 1}, got {index}")
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     @property
@@ -105,7 +100,7 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
-        """Lengths (source, target) in a batch, with EOS, and BOS on the target."""
+        """Lengths (source, target) as in a batch, with EOS, and BOS and EOS."""
         source, target = self.sources.lengths + 1, self.targets.lengths + 2
         return list(zip(source.tolist(), target.tolist(), strict=True))
 
@@ -114,16 +109,10 @@ class TokenBatches:
     """Batches of pairs by number of tokens. The pairs are fixed, or generated for each epoch.
 
     Args:
-        examples: the pairs; or a function from the epoch to its pairs, the same at every call. The
-            pairs of the last epoch are cached.
-        batch_tokens: maximum number of tokens of the longer side of a batch, special tokens and
-            padding included.
+        examples: the pairs; or a function from the epoch to its pairs, the same at every call.
+        batch_tokens: maximum number of tokens of the longer side of a batch, padding included.
         seed: seed and epoch determine which pairs share a batch, and the order of the batches.
-        max_rows: maximum number of pairs in a batch; None for no limit.
         origin: files that the pairs are from, for messages.
-
-    Raises:  ValueError by `plan` and `collate` if there are no pairs; UserError by `plan` if one
-             pair alone exceeds the budget.
     """
 
     def __init__(
@@ -132,42 +121,36 @@ class TokenBatches:
         *,
         batch_tokens: int,
         seed: int,
-        max_rows: int | None = None,
         origin: str = "",
     ) -> None:
-        self.batch_tokens, self.seed = batch_tokens, seed
-        self.max_rows, self.origin = max_rows, origin
+        self.batch_tokens, self.seed, self.origin = batch_tokens, seed, origin
         self._examples = examples
         self._last: tuple[int, EncodedPairs] | None = None
 
     def examples(self, epoch: int) -> EncodedPairs:
-        """Return the pairs of an epoch."""
+        """Return the pairs of an epoch. Those of the last epoch are cached."""
+        if isinstance(self._examples, EncodedPairs):
+            return self._examples
         if self._last is None or self._last[0] != epoch:
-            given = self._examples
-            encoded = given if isinstance(given, EncodedPairs) else given(epoch)
-            if not len(encoded):
-                raise ValueError(f"an epoch must have at least one pair, got none in epoch {epoch}")
-            self._last = (epoch, encoded)
+            self._last = (epoch, self._examples(epoch))
         return self._last[1]
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch of an epoch, a pure function; see `plan_batches`."""
+        """Return the indices of each batch of an epoch, a pure function of (seed, epoch)."""
         return plan_batches(
             self.examples(epoch).lengths,
             batch_tokens=self.batch_tokens,
             seed=self.seed,
             epoch=epoch,
-            max_rows=self.max_rows,
             origin=self.origin,
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
         """Return the padded tensors of pairs of an epoch, one row for each of `indices`."""
         encoded = self.examples(epoch)
-        index = np.asarray(indices, dtype=np.int64).reshape(-1)
-        source = _pad(encoded.sources, index, before=(), after=(EOS,))
-        target = _pad(encoded.targets, index, before=(BOS,), after=(EOS,))
-        return Batch(source, target, tuple(index.tolist()))
+        source = pad([encoded.sources[i] for i in indices], after=(EOS,))
+        target = pad([encoded.targets[i] for i in indices], before=(BOS,), after=(EOS,))
+        return Batch(source, target, tuple(indices))
 
 
 class BatchesByCount(ABC):
@@ -178,7 +161,7 @@ class BatchesByCount(ABC):
 
     @abstractmethod
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        """Return an epoch's examples in order, with random numbers drawn before the shuffle's."""
+        """Return the examples of an epoch in order; `draw` is then used to shuffle them."""
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (seed, epoch)."""
@@ -189,7 +172,7 @@ class BatchesByCount(ABC):
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """Return a random generator for a seed and other numbers, such as an epoch and an example."""
+    """Return a generator of random numbers for a seed and other numbers, such as an epoch."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))
 
 
@@ -199,86 +182,64 @@ def plan_batches(
     batch_tokens: int,
     seed: int,
     epoch: int,
-    max_rows: int | None = None,
     origin: str = "",
 ) -> list[tuple[int, ...]]:
-    """Partition pairs into batches: every index is in exactly one batch. A pure function of the
-    arguments.
+    """Partition pairs into batches in random order, a pure function of the arguments.
 
     Pairs are sorted by the length of their longer side, then by target - source, in alternating
-    directions so that neighbors differ little; pairs of equal lengths are shuffled. The sorted list
-    is split into batches with
+    directions so that neighbors differ little; pairs of equal lengths are shuffled. `lengths` are
+    (source, target) numbers of tokens as in the tensors.
 
-        rows * max(longest source, longest target) <= batch_tokens    and    rows <= max_rows
-
-    in random order. `lengths` are (source, target) numbers of tokens as in the tensors.
-
-    Cost:    O(n log n); about 0.05 s for 30,000 pairs.
     Raises:  UserError naming a pair that is longer than `batch_tokens`.
     """
     if not lengths:
         return []
     table = np.asarray(lengths, dtype=np.int64)
     longer = table.max(axis=1)
-    _check_budget(table, longer, batch_tokens, origin)
+    worst = int(longer.argmax())
+    if longer[worst] > batch_tokens:
+        source, target = table[worst].tolist()
+        problem = (
+            f"pair {worst} has {source} source and {target} target tokens, more than a batch "
+            f"(--train.batch-tokens {batch_tokens})."
+        )
+        raise UserError(f"{origin}: {problem}" if origin else problem)
     stream = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     slant = (table[:, 1] - table[:, 0]) * np.where(longer % 2, 1, -1)
     order = np.lexsort((stream.random_raw(len(table)), slant, longer))
-    cuts = _split_points(longer[order].tolist(), batch_tokens, max_rows or len(table))
+    cuts = _split_points(longer[order].tolist(), batch_tokens)
     batches = [tuple(part.tolist()) for part in np.split(order, cuts)]
     return [batches[index] for index in np.argsort(stream.random_raw(len(batches)), kind="stable")]
 
 
-def pad(sequences: Iterable[Sequence[int]]) -> Padded:
-    """Pad sequences of ids with 0 to a tensor (rows, longest), without adding EOS."""
-    ragged = Ragged.from_sequences(sequences)
-    return _pad(ragged, np.arange(len(ragged)), before=(), after=())
+def pad(
+    sequences: Iterable[Sequence[int] | NDArray[Any]],
+    *,
+    before: tuple[int, ...] = (),
+    after: tuple[int, ...] = (),
+) -> Padded:
+    """Pad sequences of ids, each with `before` prepended and `after` appended, with 0 to one tensor
+    (rows, longest)."""
+    rows, first = list(sequences), len(before)
+    lengths = np.array([first + len(row) + len(after) for row in rows], np.int64)
+    items = np.full((len(rows), int(lengths.max(initial=first + len(after)))), PAD, np.int64)
+    items[:, :first] = before
+    for number, row in enumerate(rows):
+        end = first + len(row)
+        items[number, first:end] = row
+        items[number, end : end + len(after)] = after
+    return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
 
 
-def _check_budget(
-    table: NDArray[np.int64], longer: NDArray[np.int64], batch_tokens: int, origin: str
-) -> None:
-    worst = int(longer.argmax())
-    if longer[worst] > batch_tokens:
-        source, target = table[worst].tolist()
-        before = f"{origin}: " if origin else ""
-        raise UserError(
-            f"{before}pair {worst} has {source} source and {target} target tokens (special tokens "
-            f"included), more than the budget of a batch: batch_tokens = {batch_tokens}. Raise "
-            "--train.batch-tokens, or lower the maximum length."
-        )
-
-
-def _split_points(longer: Sequence[int], batch_tokens: int, max_rows: int) -> list[int]:
+def _split_points(longer: Sequence[int], batch_tokens: int) -> list[int]:
     """Return the indices at which to split the sorted pairs so that no batch exceeds its budget."""
     cuts, start, longest = [], 0, 0
     for index, length in enumerate(longer):
-        rows = index - start + 1
         longest = max(longest, length)
-        if rows > max_rows or rows * longest > batch_tokens:
+        if (index - start + 1) * longest > batch_tokens:
             cuts.append(index)
             start, longest = index, length
     return cuts
-
-
-def _pad(
-    ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], after: tuple[int, ...]
-) -> Padded:
-    """Pad the sequences `index`, each with `before` prepended and `after` appended."""
-    starts = ragged.offsets[index]
-    counts = ragged.offsets[index + 1] - starts
-    lengths = counts + len(before) + len(after)
-    width = int(lengths.max(initial=len(before) + len(after)))
-    items = np.full((len(index), width), PAD, dtype=np.int64)
-    items[:, : len(before)] = before
-    column = np.arange(width - len(before) - len(after))
-    inside = column < counts[:, None]  # (rows, longest)
-    items[:, len(before) : width - len(after)][inside] = ragged.ids[
-        (starts[:, None] + column)[inside]
-    ]
-    for i, token in enumerate(after):
-        items[np.arange(len(index)), counts + len(before) + i] = token
-    return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
 
 
 def _move(part: Any, device: torch.device | str) -> Any:

@@ -26,9 +26,8 @@ class LabeledRegions:
         padded_regions = torch.zeros(len(labels), longest, 2 * axes)
         for row, (classes, sides) in enumerate(zip(labels, regions, strict=True)):
             padded_labels[row, : len(classes)] = torch.from_numpy(np.asarray(classes, np.int64))
-            padded_regions[row, : len(classes)] = torch.from_numpy(
-                np.asarray(sides, np.float32).reshape(-1, 2 * axes)
-            )
+            values = np.asarray(sides, np.float32).reshape(-1, 2 * axes)
+            padded_regions[row, : len(classes)] = torch.from_numpy(values)
         return cls(padded_labels, padded_regions)
 
     @property

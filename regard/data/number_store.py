@@ -1,4 +1,4 @@
-"""Storage of many numbers (samples, token ids): in memory, or above a limit in a temporary file."""
+"""Storage of many numbers, such as samples of sounds or token ids."""
 
 import tempfile
 from typing import IO, Any
@@ -12,16 +12,11 @@ _MOST_IN_MEMORY = 256 << 20
 
 
 class NumberStore:
-    """Growing array of numbers.
+    """Growing array of numbers. Above 256 MiB, they are moved to an unnamed temporary file (in the
+    folder TMPDIR), from which the array is memory-mapped."""
 
-    Above 256 MiB, the numbers are moved to an unnamed temporary file (in the folder TMPDIR), from
-    which the array is memory-mapped; the system removes the file with the process.
-
-    noun:  of the numbers, in the plural, for messages.
-    """
-
-    def __init__(self, dtype: DTypeLike, noun: str) -> None:
-        self.dtype, self.noun = np.dtype(dtype), noun
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
         self._memory = bytearray()
         self._file: IO[bytes] | None = None
         self._count = 0
@@ -30,7 +25,7 @@ class NumberStore:
         return self._count
 
     def append(self, block: NDArray[Any]) -> None:
-        """Append numbers of this data type. Raises UserError if the file cannot be written."""
+        """Append numbers of this data type."""
         self._count += len(block)
         size = self.dtype.itemsize * self._count
         if self._file is None and size <= _MOST_IN_MEMORY:

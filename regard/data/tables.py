@@ -71,64 +71,50 @@ def read_table(
     format: TableFormat = "auto",
     bad_rows: BadRows,
 ) -> Table:
-    """Read columns, by name or by number from 1.
+    """Read columns, by name (with dots for nested objects) or by number from 1.
 
-    Args:
-        path: the file.
-        columns: names in the header or of fields (with dots for nested objects), or numbers.
-        optional: names of further columns that the file, or a row, may lack.
-        header: auto: CSV has one, and TSV if columns are chosen by name. no: the columns have
-            numbers, or are in this order.
-        by_position: `columns` are the usual names; without them the first columns are read, in
-            files without a header, or of at most two columns.
-        format: auto: by the suffix.
-        bad_rows: policy for rows that cannot be read.
-
-    Raises:  UserError naming the file if it cannot be read, or lacks a column.
+    optional: names of further columns that the file, or a row, may lack.
+    header: auto: CSV has one, and TSV if columns are chosen by name.
+    by_position: `columns` are the usual names; without them the first columns are read, in files
+        without a header, or of at most two columns.
     """
     path = Path(path)
     kind = table_format(path) if format == "auto" else format
     if kind == "jsonl":
-        fields = [str(column) for column in columns]
-        records = _read_json(path, bad_rows)
-        return Table(path, fields, select_fields(path, records, fields, optional, bad_rows))
+        names = [str(column) for column in columns]
+        rows = select_fields(path, _read_json(path, bad_rows), names, optional, bad_rows)
+        return Table(path, names, rows)
     # On the command line, "2" is a text.
     columns = [int(column) if str(column).isdecimal() else column for column in columns]
     if kind == "parquet":
-        names, records = _read_parquet(path)
-        fields = _find_columns(path, names, columns, by_position=by_position)
-        return Table(path, fields, select_fields(path, records, fields, optional, bad_rows))
+        header_row, records = _read_parquet(path)
+        names = _find_columns(path, header_row, columns, by_position=by_position)
+        return Table(path, names, select_fields(path, records, names, optional, bad_rows))
     rows = _read_csv(path) if kind == "csv" else _read_tsv(path, bad_rows)
     is_named = any(isinstance(column, str) for column in columns)
-    if header == "auto":
-        header = "yes" if kind == "csv" or (is_named and not by_position) else "no"
-    if header == "yes":
-        names = [cell.strip() for cell in next(rows, (0, []))[1]]
-        fields = _find_columns(path, names, columns, by_position=by_position)
-        indices = [names.index(name) for name in fields]
+    width = None
+    if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
+        header_row = [cell.strip() for cell in next(rows, (0, []))[1]]
+        width = len(header_row)
+        names = _find_columns(path, header_row, columns, by_position=by_position)
+        indices = [header_row.index(name) for name in names]
         for name in optional:
-            indices.append(names.index(name) if name in names else _MISSING)
-        return Table(path, fields, _select_cells(path, rows, indices, len(names), bad_rows))
-    if not is_named:
-        indices = [int(column) - 1 for column in columns]
-    elif all(isinstance(column, str) for column in columns):
-        indices = list(range(len(columns)))
+            indices.append(header_row.index(name) if name in header_row else _MISSING)
     else:
-        shown = ", ".join(map(str, columns))
-        raise UserError(f"{path}: columns of a file without a header need numbers, got {shown}.")
-    fields = [str(index + 1) for index in indices]
-    indices += [_MISSING] * len(optional)
-    return Table(path, fields, _select_cells(path, rows, indices, None, bad_rows))
+        if by_position:
+            columns = range(1, len(columns) + 1)
+        elif is_named:
+            raise UserError(f"{path}: columns need numbers without a header, got {columns}.")
+        names = [str(column) for column in columns]
+        indices = [int(column) - 1 for column in columns] + [_MISSING] * len(optional)
+    return Table(path, names, _select_cells(path, rows, indices, width, bad_rows))
 
 
 def read_column(
     path: Path, name: str, column: int | str | None, *, header: Header, format: PairFormat = "auto"
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the number and the text of each cell of a column; or 0, no text, and the problem of a
-    row.
-
-    column: the one chosen; None: that of this name, else the first.
-    """
+    row. The column is that of `name`, else the first, if `column` is None."""
     bad_rows = BadRows("skip")
     table = read_table(
         path,
@@ -151,10 +137,7 @@ def table_format(path: Path) -> TableFormat:
     """Return the format of a file by its suffix. Raises UserError for another suffix."""
     found = FORMATS.get(Path(plain_name(path)).suffix)
     if found is None:
-        raise UserError(
-            f"{path}: expected a file of the type {', '.join(FORMATS)}, also compressed (.gz, "
-            ".bz2, .xz, .zst)."
-        )
+        raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     return found
 
 
@@ -165,7 +148,7 @@ def locate(path: str | Path, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    r"""Yield the lines of a file, split at "\n" only, without "\r" and a byte order mark."""
+    r"""Yield the lines of a file, without line ends and a byte order mark; split at "\n" only."""
     with open_unpacked(path) as file:
         mark = _MARK
         for line in file:
@@ -173,23 +156,24 @@ def read_lines(path: Path) -> Iterator[bytes]:
             mark = b""
 
 
+def read_texts(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line that is not blank."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            with bad_rows.catch():
+                yield number, decode_line(line, locate(path, number))
+
+
 def decode_line(line: bytes, where: str) -> str:
     """Return the text of a line. Raises UserError naming `where` if it is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise UserError(
-            f"{where}: not UTF-8: byte 0x{byte:02x} at position {error.start + 1} of the line "
-            f"({error.reason}); save the file as UTF-8."
-        ) from None
+        raise UserError(f"{where}: not UTF-8: {error}.") from None
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as text: truth values, numbers and lists as in JSON; empty for None.
-
-    Raises: UserError for an object with fields.
-    """
+    """Return a cell as text: truth values, numbers and lists as in JSON; empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool | int | float | list):
@@ -219,10 +203,10 @@ def _find_columns(
     path: Path, header: Sequence[str], columns: Sequence[str | int], *, by_position: bool
 ) -> list[str]:
     """Return the names of columns in a header. Raises UserError if one is missing."""
-    first = range(1, len(columns) + 1)
+    count = len(columns)
     has_usual = any(column in header for column in columns)
-    if by_position and not has_usual and len(first) <= len(header) <= max(2, len(first)):
-        columns = first
+    if by_position and not has_usual and count <= len(header) <= max(2, count):
+        columns = range(1, count + 1)
     found = []
     for column in columns:
         if isinstance(column, int) and 1 <= column <= len(header):
@@ -233,8 +217,9 @@ def _find_columns(
         if header.count(outer) != 1:
             problem = "several columns" if outer in header else "no column"
             known = ", ".join(map(repr, header)) if header else "missing: the file is empty"
-            is_option = by_position and name in _OPTIONS
-            hint = f" --data.{name}-column chooses another." if is_option else ""
+            hint = ""
+            if by_position and name in _OPTIONS:
+                hint = f" --data.{name}-column chooses another."
             raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.{hint}")
         found.append(name)
     return found
@@ -248,15 +233,12 @@ def _select_cells(
     bad_rows: BadRows,
 ) -> Iterator[tuple[int, list[Any]]]:
     for number, row in rows:
-        if width is None:
-            width = max(len(row), 1 + max(indices))
-        if len(row) != width:
-            shown = excerpt(" | ".join(row))
-            bad_rows.add(
-                f"{locate(path, number)}: expected {width} cells, got {len(row)} ({shown})"
-            )
+        width = width or max(len(row), 1 + max(indices))
+        if len(row) == width:
+            yield number, [row[index] if index >= 0 else None for index in indices]
             continue
-        yield number, [row[index] if index >= 0 else None for index in indices]
+        where, shown = locate(path, number), excerpt(" | ".join(row))
+        bad_rows.add(f"{where}: expected {width} cells, got {len(row)} ({shown})")
 
 
 def select_fields(
@@ -270,13 +252,11 @@ def select_fields(
     for number, record in records:
         try:
             cells = [_get_field(record, name) for name in names]
+            yield number, [*cells, *(record.get(name) for name in optional)]
         except KeyError as error:
             known = ", ".join(map(repr, record)) if isinstance(record, dict) else "missing"
-            bad_rows.add(
-                f"{locate(path, number)}: no field {error.args[0]!r}; the fields are {known}"
-            )
-            continue
-        yield number, [*cells, *(record.get(name) for name in optional)]
+            where = locate(path, number)
+            bad_rows.add(f"{where}: no field {error.args[0]!r}; the fields are {known}")
 
 
 def _get_field(record: Any, name: str) -> Any:
@@ -292,15 +272,8 @@ def _get_field(record: Any, name: str) -> Any:
 
 
 def _read_tsv(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = decode_line(line, locate(path, number))
-        except UserError as error:
-            bad_rows.add(str(error))
-            continue
-        yield number, text.split("\t")
+    for number, text in read_texts(path, bad_rows):
+        yield number, text.split("	")
 
 
 def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -324,21 +297,14 @@ def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
     if plain_name(path).endswith(".json"):
         content = read_unpacked(path).removeprefix(_MARK).lstrip()
         if content.startswith(b"["):
-            yield from enumerate(_parse(content, str(path)), start=1)
+            yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)
             return
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = _parse(line, locate(path, number))
-        except UserError as error:
-            bad_rows.add(str(error))
-            continue
-        yield number, value
+    for number, text in read_texts(path, bad_rows):
+        with bad_rows.catch():
+            yield number, _parse(text, locate(path, number))
 
 
-def _parse(content: bytes, where: str) -> Any:
-    text = decode_line(content, where)
+def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

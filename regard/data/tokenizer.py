@@ -1,12 +1,9 @@
 """Tokenizers: characters, words or subwords (BPE), learned from the training texts.
 
-    text  --normalize-->  --split-->  chunks  --model-->  pieces (tokens)  --vocabulary-->  ids
-
-Kind   chunk                                     model                    decode
-char   a character, white space included         the chunk itself         pieces joined
-word   text between white space                  the chunk itself         joined by one space
-bpe    a space (or the start) and the following  byte pair encoding:      joined, without the space
-       letters, digit or run of punctuation      learned merges of pairs  before the first
+    char    a character, white space included
+    word    the text between white space
+    bpe     merged characters of a chunk: a space (or the start) and the following letters, digit
+            or run of punctuation
 
 The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text,
 whether it was pre-tokenized or not; only runs of white space become one space. Escapes such as
@@ -21,8 +18,7 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -61,11 +57,7 @@ class _TokenizerFile(msgspec.Struct):
 
 
 class Tokenizer:
-    """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`.
-
-    `len(tokenizer)` is the size of the vocabulary including special tokens, at most
-    `config.vocab_size`.
-    """
+    """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`."""
 
     def __init__(
         self,
@@ -74,27 +66,27 @@ class Tokenizer:
         pieces: Sequence[str],
         merges: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Create a tokenizer from `pieces` by id, from 4 on, and for BPE its `merges` in order."""
+        """Create a tokenizer from its `pieces`, from id 4 on, and, for BPE, its `merges`."""
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
         self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
         self._normalizer = _normalizer(config)
-        self._bpe = _bpe(self._numbers, self.merges) if config.kind == "bpe" else None
+        self._bpe = None
+        if config.kind == "bpe":
+            unknown, pairs = _INNER_SPECIALS[UNK], list(self.merges)
+            model = models.BPE(vocab=self._numbers, merges=pairs, unk_token=unknown, fuse_unk=False)
+            self._bpe = _bpe(model)
 
     @classmethod
     def train(
         cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = ""
     ) -> "Tokenizer":
-        """Learn a vocabulary from texts. The same texts always give the same vocabulary.
+        """Learn a vocabulary from texts, which are iterated twice for BPE.
 
         Words and characters are selected by frequency, with ties in the order of their code points.
         BPE starts with the characters, and merges the most frequent pair of pieces until the
         vocabulary is full or no pair occurs twice.
-
-        texts:   for BPE, they are iterated twice.
-        origin:  files that the texts are from, for messages.
-        Raises:  UserError if no vocabulary can be learned, or as `encode`.
         """
         if config.kind == "bpe" and iter(texts) is texts:
             raise TypeError("`texts` must be iterable more than once for BPE, got an iterator")
@@ -102,16 +94,11 @@ class Tokenizer:
         for text in texts:
             counts.update(_simple_chunks(_normalize(text, normalizer, config, origin), config))
         frequent = [piece for piece, count in counts.items() if count >= config.min_count]
-        pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[
-            : config.vocab_size - len(SPECIALS)
-        ]
+        by_frequency = sorted(frequent, key=lambda piece: (-counts[piece], piece))
+        pieces = by_frequency[: config.vocab_size - len(SPECIALS)]
         if not pieces:
-            before = f"{origin}: " if origin else ""
-            raise UserError(
-                f"{before}no {config.kind} vocabulary can be learned: the training texts have no "
-                f"token that "
-                f"occurs at least {config.min_count} times (min-count of the tokenizer)."
-            )
+            problem = f"no token occurs at least {config.min_count} times (tokenizer.min-count)."
+            raise UserError(f"{origin}: {problem}" if origin else problem)
         if config.kind != "bpe":
             return cls(config, pieces=pieces)
         normal = (_normalize(text, normalizer, config, origin) for text in texts)
@@ -122,11 +109,7 @@ class Tokenizer:
         return len(self._pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the
-        vocabulary.
-
-        Raises:  UserError if the text is not Unicode.
-        """
+        """Convert a text to token ids, without BOS and EOS; UNK for unknown parts."""
         normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
@@ -138,10 +121,7 @@ class Tokenizer:
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>.
-
-        Raises:  ValueError if an id is not in the vocabulary.
-        """
+        """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>."""
         shown = []
         for number in ids:
             self._check(number)
@@ -153,16 +133,14 @@ class Tokenizer:
         return text.removeprefix(" ") if self.config.kind == "bpe" else text
 
     def tokens(self, content: str | Iterable[int]) -> list[str]:
-        r"""Return a display label for each token, with its space shown as "\u2581".
-
-        Unknown parts of a text are shown as <unk:part>; UNK in ids as <unk>.
-        """
+        r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
+        as <unk:part>."""
         if not isinstance(content, str):
             return [self._label(number) for number in content]
-        return [
-            f"<unk:{part}>" if number == UNK else self._label(number)
-            for number, part in self._parts(content)
-        ]
+        labels = []
+        for number, part in self._parts(content):
+            labels.append(f"<unk:{part}>" if number == UNK else self._label(number))
+        return labels
 
     @property
     def noun(self) -> str:
@@ -208,23 +186,17 @@ class Tokenizer:
         """Return each token id of a text, with its part of the normalized text."""
         normal = _normalize(text, self._normalizer, self.config)
         if not self._bpe:
-            return [
-                (self._numbers.get(chunk, UNK), chunk)
-                for chunk in _simple_chunks(normal, self.config)
-            ]
+            chunks = _simple_chunks(normal, self.config)
+            return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
-        return [
-            (number, normal[a:b])
-            for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)
-        ]
+        parts = [normal[first:last] for first, last in encoding.offsets]
+        return list(zip(encoding.ids, parts, strict=True))
 
     def _label(self, number: int) -> str:
         self._check(number)
-        return (
-            SPECIALS[number]
-            if number < len(SPECIALS)
-            else self._pieces[number].replace(" ", _SHOWN_SPACE)
-        )
+        if number < len(SPECIALS):
+            return SPECIALS[number]
+        return self._pieces[number].replace(" ", _SHOWN_SPACE)
 
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self):
@@ -234,7 +206,7 @@ class Tokenizer:
 def train_tokenizers(
     sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of source and target; a single one for both if `config.joint`."""
+    """Train the tokenizers of the source and target side; one for both if `config.joint`."""
     if config.joint:
         both = Tokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
@@ -251,36 +223,29 @@ def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     if config.kind != "char":
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     if config.kind == "bpe":
-        steps.append(
-            normalizers.Prepend(" ")
-        )  # so that a word is the same piece at the start as elsewhere
+        # A word is the same piece at the start as elsewhere.
+        steps.append(normalizers.Prepend(" "))
     return normalizers.Sequence(steps)
 
 
 def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
-    """Split a normalized text into words or characters, the (for BPE initial) pieces."""
-    return (normal.split(" ") if normal else []) if config.kind == "word" else normal
+    """Split a normalized text into words or characters, the pieces (for BPE the initial ones)."""
+    if config.kind != "word":
+        return normal
+    return normal.split(" ") if normal else []
 
 
-def _bpe_splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
-
-
-def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
-    model = models.BPE(
-        vocab=numbers, merges=list(merges), unk_token=_INNER_SPECIALS[UNK], fuse_unk=False
-    )
+def _bpe(model: models.BPE) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer(model)
-    engine.pre_tokenizer = _bpe_splitter()
+    engine.pre_tokenizer = pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
     return engine
 
 
 def _learn_merges(
     normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Learn BPE from normalized texts; return all pieces (characters, then merges) and merges."""
-    engine = tokenizers.Tokenizer(models.BPE())
-    engine.pre_tokenizer = _bpe_splitter()
+    """Return the pieces of BPE (characters, then merged ones) from normalized texts, and merges."""
+    engine = _bpe(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - len(SPECIALS),
         min_frequency=2,
@@ -289,25 +254,17 @@ def _learn_merges(
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    with _no_threads():
-        engine.train_from_iterator(normal, trainer)
+    # The library would start threads, after which forked processes warn or hang.
+    before = os.environ.get(_PARALLEL)
+    os.environ[_PARALLEL] = "false"
+    engine.train_from_iterator(normal, trainer)
+    if before is None:
+        del os.environ[_PARALLEL]
+    else:
+        os.environ[_PARALLEL] = before
     model = json.loads(engine.to_str())["model"]
     vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return vocabulary, [(left, right) for left, right in model["merges"]]
-
-
-@contextmanager
-def _no_threads() -> Generator[None, None, None]:
-    """Prevent the library's threads, after which forked processes would warn or hang."""
-    before = os.environ.get(_PARALLEL)
-    os.environ[_PARALLEL] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_PARALLEL]
-        else:
-            os.environ[_PARALLEL] = before
 
 
 def _normalize(
@@ -317,7 +274,5 @@ def _normalize(
     try:
         return normalizer.normalize_str(text)
     except UnicodeEncodeError as error:
-        before = f"{origin}: " if origin else ""
-        raise UserError(
-            f"{before}the text is not valid Unicode: {text[:60]!r} ({error.reason})."
-        ) from None
+        problem = f"the text is not valid Unicode: {text[:60]!r} ({error.reason})."
+        raise UserError(f"{origin}: {problem}" if origin else problem) from None

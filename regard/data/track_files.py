@@ -23,11 +23,7 @@ _COLUMNS = ("frame", "id", "x", "y")
 
 
 def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, Skipped]:
-    """Read the positions of all agents in each frame, and the reasons for skipped lines.
-
-    on_bad:  error raises at the first line that is not a position; skip skips such lines.
-    Raises:  UserError naming the file, the line, what was expected and what was found.
-    """
+    """Read the positions of all agents in each frame, and the reasons for skipped lines."""
     return parse_frames(read_lines(Path(path)), str(path), on_bad)
 
 
@@ -38,7 +34,7 @@ def parse_frames(
     frames: Frames = {}
     bad_rows = BadRows(on_bad, "lines")
     columns: Sequence[int] = ()
-    width = len(_COLUMNS)
+    width = 4
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
         with bad_rows.catch(where):

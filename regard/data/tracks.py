@@ -36,24 +36,18 @@ class TrackWindows:
     """Windows of recordings: the trajectories of all agents, window by window."""
 
     positions: NDArray[np.float64]
-    """(agents, time, 2), window by window."""
+    """(agents, time, 2)"""
     offsets: NDArray[np.int64]
     """Window i has the agents offsets[i] to offsets[i + 1]."""
     origin: str
     skipped: Sequence[str] = ()
-    """Reason for each line that was skipped (on_bad = skip)."""
-
-    @property
-    def window_of(self) -> NDArray[np.int64]:
-        """Window of each agent."""
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
 def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.float64]]:
-    """Extract positions (agents, length, 2) of agents present in `length` consecutive frames."""
+    """Return the positions (agents, length, 2) of all agents in `length` consecutive frames."""
     names, windows = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
@@ -76,13 +70,9 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
 
 def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows, str]:
     """Read the training recordings, and hold out the last part of each for validation, at least one
-    window.
-
-    A recording that is shorter than two windows is used for training. No window has frames of both
-    parts.
+    window; a recording that is shorter than two windows is used for training.
 
     Returns: training windows, validation windows, and a notice.
-    Raises:  UserError as `read_windows`, or if there is no validation window.
     """
     train: list[NDArray[np.float64]] = []
     val: list[NDArray[np.float64]] = []
@@ -101,9 +91,8 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
     windows = _concatenate(train, origin, config, skipped)
     if not val:
         raise UserError(
-            f"{origin}: the recordings are too short to hold out a window of {length} frames with "
-            f"at least {config.min_agents} agents for validation: give validation data with "
-            "--data.val."
+            f"{origin}: too short to hold out a window of {length} frames with {config.min_agents} "
+            "agents: give validation data with --data.val."
         )
     count = len(train) + len(val)
     notice = describe_held_out(len(val), count, config.val_share, origin=origin, noun="windows")
@@ -111,7 +100,7 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
-    """Simulate crowds by a social-force model: agents cross a square and avoid each other."""
+    """Simulate crowds by social forces: agents cross a square, and avoid each other."""
     draw = generator(seed, sum(map(ord, split)))
     count = {"train": 400, "val": 60, "test": 100}[split]
     length = config.observed + config.predicted
@@ -131,7 +120,8 @@ def to_agent_frames(
         rotations (agents, 2, 2) back to the scene: x = origin + position @ rotation, with the last
         observed position of the ego agent as the origin
     """
-    window_of, size = windows.window_of, 1 + neighbors
+    size = 1 + neighbors
+    window_of = np.repeat(np.arange(len(windows.offsets) - 1), np.diff(windows.offsets))
     history = np.zeros((len(agents), size, observed, 2))
     counts, future, rotations = np.ones(len(agents), np.int64), [], []
     for row, ego in enumerate(agents):
@@ -156,21 +146,21 @@ def to_agent_frames(
 def to_scene_frame(
     scene: NDArray[np.float64], observed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return positions (agents, time, 2) from the mean of the last observed, and that mean (2)."""
+    """Return a scene (agents, time, 2) from the mean of its last observed positions, and that."""
     origin = scene[:, observed - 1].mean(0)
     return scene - origin, origin
 
 
 TrackBatch = Batch[Padded, Tensor]
-"""Observed (rows, agents, observed, 2), ego first, and future (rows, predicted, 2), in meters."""
+"""Observed (rows, agents, observed, 2), ego agent first; future (rows, predicted, 2), in meters."""
 
 
 class TrackBatches(BatchesByCount):
-    """Batches of agents, in order, or (augment) shuffled, mirrored and scaled at random."""
+    """Batches of agents, in order, or (augment) shuffled, mirrored and scaled in each epoch."""
 
     def __init__(
         self,
-        windows: TrackWindows,
+        data: TrackWindows,
         config: TracksConfig,
         *,
         rows: int,
@@ -178,26 +168,21 @@ class TrackBatches(BatchesByCount):
         augment: bool = False,
     ):
         super().__init__(rows=rows, seed=seed, is_fixed=not augment)
-        self.config, self.augment = config, augment
-        agents = range(len(windows))
-        frames = to_agent_frames(
-            windows, agents, observed=config.observed, neighbors=config.neighbors
-        )
+        self.augment = augment
+        sizes = {"observed": config.observed, "neighbors": config.neighbors}
+        frames = to_agent_frames(data, range(len(data)), **sizes)
         self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.counts))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
-        """Return the tensors of the given agents."""
         index = torch.tensor(indices)
         history, counts = self.history[index].float(), self.counts[index]
         future = self.future[index].float()
         if self.augment:
-            draws = [
-                np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))).random_raw(2)
-                for i in indices
-            ]
+            seeds = [np.random.SeedSequence((self.seed, epoch, i)) for i in indices]
+            draws = [np.random.PCG64(seed).random_raw(2) for seed in seeds]
             sign = torch.tensor([[1.0, 1.0 if draw[0] % 2 else -1.0] for draw in draws])
             scale = torch.tensor([0.8 + 0.5 * float(draw[1] % 1024) / 1024 for draw in draws])
             factor = sign * scale[:, None]
@@ -211,14 +196,12 @@ in meters from the mean of the last observed positions."""
 
 
 class SceneBatches(BatchesByCount):
-    """Batches of scenes with up to `rows` agents together, or one scene.
-
-    In order, or (augment) shuffled in each epoch, and turned, mirrored and scaled at random.
-    """
+    """Batches of scenes with up to `rows` agents together, or one scene: in order, or (augment)
+    shuffled, turned, mirrored and scaled in each epoch."""
 
     def __init__(
         self,
-        windows: TrackWindows,
+        data: TrackWindows,
         config: TracksConfig,
         *,
         rows: int,
@@ -226,38 +209,30 @@ class SceneBatches(BatchesByCount):
         augment: bool = False,
     ):
         super().__init__(rows=rows, seed=seed, is_fixed=not augment)
-        self.config, self.augment = config, augment
-        bounds = zip(windows.offsets[:-1], windows.offsets[1:], strict=True)
-        self.scenes = [
-            to_scene_frame(windows.positions[a:b], config.observed)[0] for a, b in bounds
-        ]
+        self.observed, self.augment = config.observed, augment
+        bounds = zip(data.offsets[:-1], data.offsets[1:], strict=True)
+        self.scenes = [to_scene_frame(data.positions[a:b], self.observed)[0] for a, b in bounds]
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.scenes))
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         order = [i for batch in super().plan(epoch) for i in batch]
-        return [
-            tuple(order[i] for i in part)
-            for part in plan_scenes([len(self.scenes[i]) for i in order], self.rows)
-        ]
+        parts = plan_scenes([len(self.scenes[i]) for i in order], self.rows)
+        return [tuple(order[i] for i in part) for part in parts]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> SceneBatch:
-        """Return the tensors of the given scenes."""
-        scenes, observed = [self.scenes[i] for i in indices], self.config.observed
+        scenes = [self.scenes[i] for i in indices]
         if self.augment:
             turns = [_draw_turn(generator(self.seed, epoch, i)) for i in indices]
             scenes = [scene @ turn for scene, turn in zip(scenes, turns, strict=True)]
         items, lengths = pad_scenes(scenes)
-        return Batch(
-            Padded(items[:, :, :observed], lengths),
-            Padded(items[:, :, observed:], lengths),
-            tuple(indices),
-        )
+        source = Padded(items[:, :, : self.observed], lengths)
+        return Batch(source, Padded(items[:, :, self.observed :], lengths), tuple(indices))
 
 
 def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
-    """Return ranges of scenes with at most `most` agents together, or of a single scene."""
+    """Return ranges of scenes with at most `most` agents together, or of one scene."""
     ranges, start, total = [], 0, 0
     for i, count in enumerate(counts):
         if i > start and total + count > most:
@@ -285,23 +260,18 @@ def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
     angle = draw.uniform(0, 2 * np.pi, num_agents)
-    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(
-        0, 0.5, (num_agents, 2)
-    )
+    circle = 4 * np.stack((np.cos(angle), np.sin(angle)), -1)
+    position = circle + draw.normal(0, 0.5, (num_agents, 2))
     goal = -position + draw.normal(0, 1.0, (num_agents, 2))
     speed = draw.uniform(0.8, 1.5, (num_agents, 1))
     velocity, tracks, dt = np.zeros((num_agents, 2)), [], 0.1
+    not_self = np.eye(num_agents)[..., None] * 1e9
     for step in range(4 * length):
         away = position[:, None] - position[None]
-        distance = (
-            np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
-        )
+        distance = np.linalg.norm(away, axis=-1, keepdims=True) + not_self
         repulsion = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
-        desired = (
-            (goal - position)
-            / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3)
-            * speed
-        )
+        way = goal - position
+        desired = way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 0.3) * speed
         velocity = velocity + dt * ((desired - velocity) / 0.5 + repulsion)
         position = position + dt * velocity
         if step % 4 == 0:
@@ -318,8 +288,7 @@ def _concatenate(
     if not windows:
         raise UserError(
             f"{origin}: there is no window of {config.observed + config.predicted} consecutive "
-            f"frames with at least {config.min_agents} agents: lower --data.observed, "
-            "--data.predicted or --data.min-agents."
+            f"frames with at least {config.min_agents} agents (--data.min-agents)."
         )
     offsets = np.cumsum([0, *(len(window) for window in windows)])
     return TrackWindows(np.concatenate(windows), offsets, origin, skipped)

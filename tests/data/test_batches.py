@@ -38,14 +38,12 @@ def some_pairs(num_pairs: int) -> EncodedPairs:
     return EncodedPairs.from_sequences(*sides)
 
 
-@given(LENGTHS, st.integers(23, 200), SEEDS, st.integers(0, 1000), st.none() | st.integers(1, 9))
-def test_plan_has_each_index_once_within_the_budget(lengths, batch_tokens, seed, epoch, max_rows):
-    plan = plan_batches(
-        lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch, max_rows=max_rows
-    )
+@given(LENGTHS, st.integers(23, 200), SEEDS, st.integers(0, 1000))
+def test_plan_has_each_index_once_within_the_budget(lengths, batch_tokens, seed, epoch):
+    plan = plan_batches(lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
     assert sorted(index for batch in plan for index in batch) == list(range(len(lengths)))
     for batch in plan:
-        assert 1 <= len(batch) <= (max_rows or len(lengths))
+        assert batch
         longest_source, longest_target = (
             max(lengths[index][side] for index in batch) for side in (0, 1)
         )
@@ -88,11 +86,7 @@ def test_plan_of_no_pairs_is_empty():
 
 
 def test_plan_names_the_pair_that_no_batch_can_hold():
-    with pytest.raises(
-        UserError,
-        match=r"pair 1 has 3 source and 14 target tokens .* the budget of a batch: batch_tokens = "
-        r"13",
-    ):
+    with pytest.raises(UserError, match=r"pair 1 has 3 source and 14 target tokens, .* 13"):
         plan_batches([(5, 7), (3, 14), (2, 2)], batch_tokens=13, seed=0, epoch=0)
 
 
@@ -119,11 +113,6 @@ def test_ragged_returns_its_sequences(sequences):
     ragged = Ragged.from_sequences(sequences)
     assert [ragged[index].tolist() for index in range(len(ragged))] == sequences
     assert ragged.lengths.tolist() == [len(sequence) for sequence in sequences]
-
-
-def test_ragged_rejects_an_index_beyond_its_end():
-    with pytest.raises(IndexError, match="`index` must be from 0 to 1, got 2"):
-        Ragged.from_sequences([[5], [6, 7]])[2]
 
 
 @given(SEQUENCES, st.data())
@@ -188,11 +177,6 @@ def test_batches_take_examples_that_depend_on_the_epoch():
         (indices,) = batches.plan(epoch)
         assert batches.collate(epoch, indices).source.items[0].tolist() == [10 + epoch, 20, EOS]
     assert epochs == [5, 6]
-
-
-def test_batches_reject_an_epoch_without_pairs():
-    with pytest.raises(ValueError, match="got none in epoch 3"):
-        TokenBatches(EncodedPairs.from_sequences([], []), batch_tokens=5, seed=0).plan(3)
 
 
 def test_batch_moves_to_a_device(device):

@@ -99,9 +99,7 @@ def test_windows_of_tracks_share_no_frame(tmp_path):
     assert len(train.offsets) - 1 == (28 - 4) + len(whole)
     assert len(val.offsets) - 1 == 12 - 4
     assert ": 8 of 36 windows are held out" in notice
-    with pytest.raises(
-        UserError, match=r"short.txt: the recordings are too short to hold out a window of 5 frames"
-    ):
+    with pytest.raises(UserError, match=r"short.txt: too short to hold out a window of 5 frames"):
         read_training_windows(TracksConfig(train=(str(paths[1]),), observed=2, predicted=3))
 
 

@@ -48,7 +48,7 @@ def test_several_columns_are_labels_or_numbers(tmp_path):
     targets = read_labeled(config, path, "train").targets
     assert [json.loads(target) for target in targets] == [["up"], ["far"], []]
     path.write_text("text,up,far\na,1,0\nb,2,0\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"line 3: expected 1 or true .* got '2'"):
+    with pytest.raises(UserError, match=r"line 3: expected 1, true, 0, .* got '2'"):
         read_labeled(config, path, "train")
     numbers = LabeledConfig(label_column=("up", "far"), target="number")
     assert read_labeled(numbers, path, "train").targets == ['["1", "0"]', '["2", "0"]']

@@ -12,7 +12,7 @@ from regard.errors import UserError
 def test_array_has_the_appended_samples_in_memory_and_in_a_file(monkeypatch, most):
     monkeypatch.setattr(number_store, "_MOST_IN_MEMORY", most)
     sound = np.arange(-500, 500).astype(np.int16)
-    store = NumberStore(np.int16, "samples")
+    store = NumberStore(np.int16)
     for first in range(0, 1000, 130):
         store.append(sound[first : first + 130])
         assert len(store) == min(1000, first + 130)
@@ -28,4 +28,4 @@ def test_full_disk_is_reported_with_the_variable_to_set(monkeypatch, tmp_path):
         UserError,
         match=r"gone: .*TMPDIR",
     ):
-        NumberStore(np.int16, "samples").append(np.zeros(10, np.int16))
+        NumberStore(np.int16).append(np.zeros(10, np.int16))

@@ -77,7 +77,7 @@ def test_columns_are_chosen_by_number_or_name(tmp_path, name, content, columns):
     [
         ("a.tsv", b"x\ty\tz", "line 3: expected 2 cells, got 3"),
         ("a.tsv", b"x\t ", "line 3: the target is empty"),
-        ("a.tsv", b"x\t\xe9y", "line 3: not UTF-8: byte 0xe9 at position 3"),
+        ("a.tsv", b"x\t\xe9y", "line 3: not UTF-8: "),
         ("a.csv", b",y", "line 3: the source is empty"),
         ("a.jsonl", b'{"source": "a"}', "line 3: no field 'target'; the fields are 'source'"),
         ("a.jsonl", b'{"source": "a", "target": null}', "line 3: the target is empty"),
@@ -119,7 +119,7 @@ def test_file_without_a_pair(tmp_path):
 
 
 def test_names_and_a_file_without_a_header_contradict_each_other(tmp_path):
-    with pytest.raises(UserError, match=r"need numbers with --data.header no, got 'en'"):
+    with pytest.raises(UserError, match=r"columns need numbers without a header"):
         read_pairs(write_file(tmp_path, "a.tsv", "a\tb"), source_column="en", header="no")
 
 
@@ -147,7 +147,7 @@ def test_references(tmp_path):
     pairs = Pairs(["a", "b"], ["c", "d"], [1, 2], "a.tsv")
     file = write_file(tmp_path, "more.txt", "e\nf\n")
     assert add_references(pairs, [file]).references == [["c", "e"], ["d", "f"]]
-    with pytest.raises(UserError, match=r"one line per pair, got 1 lines, but a.tsv has 2 pairs"):
+    with pytest.raises(UserError, match=r"has 1 lines, but a.tsv has 2 pairs"):
         add_references(pairs, [write_file(tmp_path, "more.txt", "e")])
     with pytest.raises(UserError, match=r"more.txt, line 2: is blank"):
         add_references(pairs, [write_file(tmp_path, "more.txt", "e\n \n")])
@@ -168,7 +168,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     assert (list(pairs), pairs.where(0)) == ([("y", "x")], f"{train}, line 2")
     assert len(pairs.skipped) == 1
     assert list(read_split(config, "val")) == [("1", "2")]
-    with pytest.raises(UserError, match=r"no test pairs: --data\.test must be"):
+    with pytest.raises(UserError, match=r"--data\.test must be"):
         read_split(config, "test")
 
 
@@ -176,10 +176,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     ("settings", "message"),
     [
         ({"val_target": "a.de"}, "`val_target` needs `val`"),
-        (
-            {"train": "a.en", "train_target": "a.de", "format": "tsv"},
-            "`train_target` needs `format` to be 'text'",
-        ),
+        ({"train": "a", "train_target": "b", "format": "tsv"}, "needs `format` text, got 'tsv'"),
         ({"max_length": 0}, "max_length must be from 1 to 1,000,000, got 0"),
         ({"source_column": 0}, "source_column must be from 1 to .*, got 0"),
     ],

@@ -71,7 +71,7 @@ def test_usual_names_else_the_first_columns(tmp_path, name, content, expected):
 
 
 def test_header_is_an_option(tmp_path):
-    assert read(tmp_path, "a.csv", b"text,label\n", header="no") == ([(1, ["text", "label"])], [])
+    assert read(tmp_path, "a.csv", b"b,a\n", (2, 1), header="no")[0] == [(1, ["a", "b"])]
     assert read(tmp_path, "a.tsv", b"label\ttext\nx\ta\n", header="yes")[0] == [(2, ["a", "x"])]
 
 
@@ -92,7 +92,7 @@ def test_optional_columns(tmp_path):
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
         ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
-        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: byte 0xff at position 3"),
+        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: .* byte 0xff"),
         ("a.tsv", b"\xff\xfea\0\t\0b\0\n\0", r"a\.tsv, line 1: not UTF-8"),
         ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], r"a\.csv\.gz: damaged: .* ended before"),
         ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),

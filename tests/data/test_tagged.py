@@ -92,7 +92,7 @@ def test_words_without_tags_and_lines_that_are_not_text(tmp_path):
         (0, []),
         (6, ["5"]),
     ]
-    assert "a.conll, line 4: not UTF-8" in found[1].problem
+    assert "a.conll, line 4: not UTF-8" in found[1][2]
 
 
 def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):

@@ -159,12 +159,10 @@ def test_joint_is_one_tokenizer_otherwise_there_are_two():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("texts", [[], ["", " \n"]], ids=["none", "blank"])
-def test_train_rejects_texts_without_tokens(kind, texts):
-    if kind == "char" and texts:
-        texts = ["", ""]
-    with pytest.raises(UserError, match=r"no .* vocabulary can be learned"):
-        train(kind, texts)
+def test_train_rejects_texts_without_tokens(kind):
+    for texts in ([], ["", ""]):
+        with pytest.raises(UserError, match="no token occurs at least 1 times"):
+            train(kind, texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -136,9 +136,13 @@ def _read_boxes(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     """Return the boxes of each cloud."""
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
-    optional = () if header == "no" else _COLUMNS[1:]
-    columns = _COLUMNS if header == "no" else _COLUMNS[:1]
-    table = read_table(path, columns, optional=optional, header=header, bad_rows=bad_rows)
+    if header == "no":
+        numbers = range(1, 1 + len(_COLUMNS))
+        table = read_table(path, numbers, header="no", bad_rows=bad_rows)
+    else:
+        table = read_table(
+            path, _COLUMNS[:1], optional=_COLUMNS[1:], header=header, bad_rows=bad_rows
+        )
     for number, (file, *cells) in table:
         where = table.where(number)
         with bad_rows.catch(where):

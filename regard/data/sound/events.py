@@ -164,7 +164,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     Raises: UserError naming the file and the row.
     """
     bad_rows = BadRows(config.on_bad, "events")
-    store = NumberStore(np.int16, "samples")
+    store = NumberStore(np.int16)
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     segments: list[Segment] = []
     spans: list[tuple[int, int]] = []

@@ -18,16 +18,10 @@ _BLOCK = 1 << 18
 
 
 class Corpus:
-    r"""Text, or a part of it, whose iterator yields blocks of about 256 KiB.
-
-    A block ends at a line feed, where no token extends over it; in a line that is much longer,
-    before a space.
-
-    len(corpus):  number of characters
-    """
+    """Text, or a part of it, whose iterator yields blocks of about 256 KiB. Its length is that in
+    characters."""
 
     def __init__(self, read: Callable[[], Iterable[bytes]], begin: int, end: int, origin: str):
-        """Create the text of characters begin <= i < end of UTF-8 that `read` returns in pieces."""
         self._read, self._begin, self._end, self.origin = read, begin, end, origin
         self._next, self._rest = 0, iter(())
 
@@ -35,7 +29,6 @@ class Corpus:
         return self._end - self._begin
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the blocks. Raises UserError if the file has changed since the first time."""
         position = 0
         for block in _decode(self._read(), self.origin):
             begin, end = max(0, self._begin - position), min(len(block), self._end - position)
@@ -74,13 +67,10 @@ class Corpus:
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Read a text file, plain or compressed, once: its characters are counted, and it is checked to
-    be UTF-8.
+    """Read a text file, plain or compressed, once, to count its characters.
 
-    A line feed is added if the last line has none.
-
-    Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is
-             not UTF-8.
+    Raises:  UserError naming the file if it is missing, damaged or empty, or a line that is not
+             UTF-8.
     """
     origin, blocks = str(path), partial(read_blocks, Path(path))
     if Path(path).is_fifo():  # can be read only once
@@ -101,11 +91,8 @@ def make_corpus(text: str, origin: str) -> Corpus:
 
 
 def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Regroup the bytes of a text in UTF-8 into blocks that end at a line feed, or in a long line
-    before a space.
-
-    The last block ends with a line feed, which is added if there is none.
-    """
+    """Regroup the bytes of a text into blocks that end at a line feed, which is added if the last
+    has none, or in a long line before a space."""
     waiting, least = bytearray(), _BLOCK
     for piece in pieces:
         for start in range(0, len(piece), _BLOCK):
@@ -120,9 +107,7 @@ def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
                 del waiting[:end]
             # A line without a space is searched again when it is twice as long.
             least = _BLOCK if end else 2 * len(waiting)
-    if (
-        waiting
-    ):  # else the last block ended at a line feed, since a cut before a space leaves the space
+    if waiting:  # else the last block ended at a line feed
         yield bytes(waiting) + (b"" if waiting.endswith(b"\n") else b"\n")
 
 

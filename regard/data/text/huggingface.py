@@ -18,7 +18,6 @@ from regard.errors import UserError
 
 PREFIX = "hf:"
 _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
-_SPLIT_NAMES = {"val": "validation"}
 
 
 def is_data_set(path: str | Path) -> bool:
@@ -27,13 +26,9 @@ def is_data_set(path: str | Path) -> bool:
 
 
 def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: BadRows) -> Table:
-    """Read fields of a data set, with dots for nested fields.
-
-    split:   train, val (read as validation) or test, if `spec` names none.
-    Raises:  UserError if the package, the data set, the split or a field is missing.
-    """
+    """Read fields of a data set, with dots for nested fields, of a split if `spec` names none."""
     name, _, chosen = spec.partition("#")
-    rows = _load(spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
+    rows = _load(spec, name.removeprefix(PREFIX), chosen or split.replace("val", "validation"))
     columns = []
     for field in fields:
         column = field if field in rows.column_names else field.partition(".")[0]
@@ -46,14 +41,10 @@ def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: Bad
 
 
 def _load(spec: str, name: str, split: str) -> Any:
-    """Load a datasets.Dataset."""
     try:
         import datasets  # optional package # noqa: PLC0415
     except ImportError as error:
-        raise UserError(
-            f"{spec}: a Hugging Face data set needs the package `datasets` ({error}). "
-            "Install it: pip install 'regard[data]'"
-        ) from error
+        raise UserError(f"{spec}: needs {error.name}: pip install 'regard[data]'") from error
     try:
         if not spec.startswith(PREFIX):
             table = datasets.load_from_disk(name)

@@ -30,7 +30,7 @@ from regard.errors import UserError
 
 _SHOWN = 20
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
-"""Cells of a label column, in lower case; pandas writes decimal points beside empty cells."""
+"""Cells of a column that is a label, in lower case."""
 
 
 class Labels(Artifact, frozen=True):
@@ -40,19 +40,15 @@ class Labels(Artifact, frozen=True):
 
     @classmethod
     def from_names(cls, labels: Sequence[str], *, least: int = 2, origin: str = "") -> "Labels":
-        """Collect the different labels: numbers sorted by value, then other names in alphabetical
-        order.
+        """Collect the different labels: numbers by value, then other names in alphabetical order.
 
-        origin: files that the labels are from, for messages.
         Raises: UserError for fewer than `least` labels.
         """
         names = sorted(set(labels), key=_sort_key)
         if len(names) < least:
-            before = f"{origin}: " if origin else ""
-            shown = excerpt(names[0]) if names else "none"
-            raise UserError(
-                f"{before}there must be at least {least} labels in the training data, got {shown}."
-            )
+            shown = ", ".join(map(excerpt, names)) or "none"
+            problem = f"there must be at least {least} labels in the training data, got {shown}."
+            raise UserError(f"{origin}: {problem}" if origin else problem)
         return cls(tuple(names))
 
     def __len__(self) -> int:
@@ -69,15 +65,9 @@ class Labels(Artifact, frozen=True):
     ) -> tuple[list[int], list[int]]:
         """Return the indices of the items that have a known label, and their class indices.
 
-        Args:
-            labels: label of each item.
-            on_bad: handling of unknown labels.
-            where: returns the location of an item.
-            origin: location of all items.
-            nouns: for a label and an item, in messages.
-
-        Raises:  UserError naming the first item with an unknown label, unless on_bad is skip, or if
-                 no label is known.
+        where: returns the location of an item.
+        nouns: for a label and an item, in messages.
+        Raises: UserError for an unknown label, unless on_bad is skip, or if no label is known.
         """
         known = {label: number for number, label in enumerate(self.names)}
         keep = []
@@ -98,7 +88,7 @@ class Labels(Artifact, frozen=True):
 
 
 LabeledBatch = Batch[Any, Tensor]
-"""Texts (padded token ids, or as `extend` returns) and targets: class indices or others."""
+"""Texts (token ids, padded with 0, or what `extend` returned) and their targets."""
 
 
 class LabeledBatches:
@@ -106,9 +96,7 @@ class LabeledBatches:
     (texts, ...).
 
     word_dropout: share of the tokens replaced by UNK, others in each epoch.
-    extend(source, indices): returns the source of a batch with what else the model reads of these
-    texts; or None.
-    Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
+    extend: adds to the source of a batch what else the model reads of the texts of these indices.
     """
 
     def __init__(
@@ -141,7 +129,7 @@ class LabeledBatches:
             for position, (row, i) in enumerate(zip(rows, indices, strict=True)):
                 draw = generator(self.seed, epoch, i).random(len(row))
                 rows[position] = np.where(draw < self.word_dropout, UNK, row)
-        texts = pad([row.tolist() for row in rows])
+        texts = pad(rows)
         source = texts if self.extend is None else self.extend(texts, indices)
         return Batch(source, self.target(texts, indices), tuple(indices))
 
@@ -151,7 +139,7 @@ class LabeledBatches:
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
-    """Read texts and labels in the config's format. Raises UserError as `pairs.read_pairs`."""
+    """Read texts and their labels in the format given by the config."""
     bad_rows = BadRows(config.on_bad)
     source = ("text", config.text_column)
     rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
@@ -172,9 +160,7 @@ def read_labels(
     split: str = "train",
 ) -> Iterable[tuple[int, Sequence[Any]]]:
     """Return the rows of an input and its target. Several columns are one target, a list.
-
-    source: usual name of the column of inputs, and the one chosen.
-    """
+    `source` is the usual name of the column of inputs, and the one chosen."""
     columns = [source, *(("label", chosen) for chosen in config.label_column or (None,))]
     table = read_columns(
         path, columns, header=config.header, format=format, split=split, bad_rows=bad_rows
@@ -185,26 +171,25 @@ def read_labels(
 def _combine_columns(
     table: Table, target: TargetKind, bad_rows: BadRows
 ) -> Iterator[tuple[int, tuple[Any, Any]]]:
-    """Yield rows whose columns after the first are one target, a list: of their numbers, or
-    (target labels) of the names of the columns whose cell is 1 or true."""
+    """Yield rows with one target, a list of the numbers in the cells after the first, or (target
+    labels) of the names of the columns whose cell is 1 or true."""
     for number, (source, *cells) in table:
-        values: list[Any] = cells
-        if target == "labels":
-            texts = [as_text(cell).strip().lower() for cell in cells]
-            wrong = next((text for text in texts if text not in _HOLDS), None)
-            if wrong is not None:
-                bad_rows.add(
-                    f"{table.where(number)}: expected 1 or true where a label holds, and 0, false "
-                    f"or nothing elsewhere, got {excerpt(wrong)}"
-                )
-                continue
-            pairs = zip(table.names[1:], texts, strict=True)
-            values = [name for name, text in pairs if _HOLDS[text]]
-        yield number, (source, values)
+        if target != "labels":
+            yield number, (source, cells)
+            continue
+        with bad_rows.catch(table.where(number)):
+            labels = []
+            for name, cell in zip(table.names[1:], cells, strict=True):
+                text = as_text(cell).strip().lower()
+                if text not in _HOLDS:
+                    raise UserError(f"expected 1, true, 0, false or nothing, got {excerpt(text)}")
+                if _HOLDS[text]:
+                    labels.append(name)
+            yield number, (source, labels)
 
 
 def normalize_label(label: str) -> str:
-    """Return a label in Unicode form NFC: macOS decomposes accented letters in names of folders."""
+    """Return a label in Unicode form NFC (macOS decomposes letters in names of folders)."""
     return unicodedata.normalize("NFC", label)
 
 
@@ -214,8 +199,7 @@ def parse_labels(text: str, separator: str) -> list[str]:
 
 
 def split_list(text: str, separator: str) -> list[str | int | float]:
-    """Split a target into strings or numbers: a JSON list, or parts between separators. Empty for
-    an empty text.
+    """Split a target into strings or numbers: a JSON list, or parts between separators.
 
     Raises: ValueError for an invalid JSON list, or other types in the list.
     """

@@ -26,9 +26,7 @@ class Pairs:
     targets: list[str]
     lines: list[int]
     origin: str
-    """Names of the files."""
     skipped: Sequence[str] = ()
-    """Messages about rows that were left out."""
     references: Sequence[list[str]] = ()
     """All targets of each pair, if there are several (`add_references`)."""
 
@@ -52,15 +50,10 @@ class Pairs:
     def hold_out(
         self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
     ) -> tuple["Pairs", "Pairs", str]:
-        """Return training and validation pairs, and a notice; see `held_out.hold_out`."""
+        """Return training and validation pairs, and a notice, as `hold_out` of held_out."""
+        groups, origin = self.sources, self.origin
         parts = hold_out(
-            len(self),
-            share,
-            seed=seed,
-            origin=self.origin,
-            noun=noun,
-            groups=self.sources,
-            labels=labels,
+            len(self), share, seed=seed, origin=origin, noun=noun, groups=groups, labels=labels
         )
         return self.take(parts.train, self.skipped), self.take(parts.val), parts.notice
 
@@ -70,12 +63,10 @@ class Pairs:
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
-    """Read the pairs of a split of the config. Raises UserError if there is none."""
+    """Read the pairs of a split of the config. Raises UserError if it has none."""
     path = getattr(config, split)
     if path is None:
-        raise UserError(
-            f"no {split} pairs: --data.{split} must be a file, a folder or a data set (hf:NAME)."
-        )
+        raise UserError(f"--data.{split} must be a file, a folder or a data set (hf:NAME).")
     return read_pairs(
         path,
         target=getattr(config, f"{split}_target"),
@@ -100,20 +91,12 @@ def read_pairs(
     split: str = "train",
     names: tuple[str, str] = ("source", "target"),
 ) -> Pairs:
-    """Read all pairs of a table, of two parallel files (`path` and `target`), or of a data set.
+    """Read all pairs of a table, of two parallel text files (`path` and `target`), or of a data set
+    (a folder, or hf:NAME[:CONFIG][#SPLIT]).
 
-    Args:
-        path: a file, a folder written by `datasets`, or hf:NAME[:CONFIG][#SPLIT].
-        target: the target side, if `path` is the source side of two parallel text files.
-        format: auto: by `target` and the suffix.
-        source_column: name or number, from 1; nested fields have dots.
-        target_column: as `source_column`.
-        header: as of `regard.data.tables.read_table`.
-        on_bad: error raises at the first bad row; skip leaves bad rows out.
-        split: split of a data set whose name has none.
-        names: usual names of the columns.
-
-    Raises:  UserError naming the file and the row, what was expected and what was found.
+    source_column, target_column: names, or numbers from 1; nested fields have dots.
+    names: usual names of the columns.
+    Raises:  UserError naming the file and the row.
     """
     bad_rows, origin = BadRows(on_bad), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
@@ -139,16 +122,13 @@ def read_columns(
     bad_rows: BadRows,
 ) -> Table:
     """Return columns of a table or a data set: usual names, and those chosen."""
-    given = [chosen for _, chosen in columns if chosen is not None]
     found = [chosen or name for name, chosen in columns]
+    by_position = not any(chosen for _, chosen in columns)
     if format == "huggingface" or (format == "auto" and is_data_set(path)):
         return read_data_set(str(path), list(map(str, found)), split=split, bad_rows=bad_rows)
     assert format != "text"
-    unnumbered = [chosen for chosen in given if not str(chosen).isdecimal()]
-    if header == "no" and unnumbered:
-        raise UserError(f"columns need numbers with --data.header no, got {unnumbered[0]!r}")
     return read_table(
-        path, found, header=header, by_position=not given, format=format, bad_rows=bad_rows
+        path, found, header=header, by_position=by_position, format=format, bad_rows=bad_rows
     )
 
 
@@ -160,33 +140,23 @@ def collect_pairs(
     *,
     may_be_empty: bool = False,
 ) -> Pairs:
-    """Return rows of a source and a target as pairs. Raises UserError if there are none.
-
-    may_be_empty: True if a target may be empty, as a list of labels.
-    """
+    """Return rows of a source and a target as pairs. A list of labels may be empty."""
     pairs = Pairs([], [], [], origin, bad_rows.skipped)
     for number, cells in rows:
-        try:
+        with bad_rows.catch(locate(origin, number)):
             source, target = as_text(cells[0]).strip(), as_text(cells[1]).strip()
             if not source or not (target or may_be_empty):
                 raise UserError(f"the {names[1] if source else names[0]} is empty")
-        except UserError as error:
-            bad_rows.add(f"{locate(origin, number)}: {error}")
-            continue
-        pairs.sources.append(source)
-        pairs.targets.append(target)
-        pairs.lines.append(number)
+            pairs.sources.append(source)
+            pairs.targets.append(target)
+            pairs.lines.append(number)
     if not pairs:
         raise UserError(f"{origin}: contains no pair; {bad_rows.skipped.describe()}".rstrip("; "))
     return pairs
 
 
 def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
-    """Return the pairs with the lines of text files as more reference targets: one line per pair.
-
-    Raises:  UserError naming a file with another number of lines, or a line that is not UTF-8 or
-             blank.
-    """
+    """Return the pairs with the lines of text files as more reference targets: one per pair."""
     if not files:
         return pairs
     references = [[target] for target in pairs.targets]
@@ -194,8 +164,7 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
         lines = list(read_lines(Path(path)))
         if len(lines) != len(pairs):
             raise UserError(
-                f"{path}: references must have one line per pair, got {len(lines)} lines, but "
-                f"{pairs.origin} has {len(pairs)} pairs."
+                f"{path}: has {len(lines)} lines, but {pairs.origin} has {len(pairs)} pairs."
             )
         for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):
             where = f"{path}, line {number}"
@@ -209,11 +178,7 @@ def limit_length(
     pairs: Pairs, lengths: Sequence[tuple[int, int]], *, max_length: int, on_bad: OnBad
 ) -> tuple[list[int], Skipped]:
     """Return the indices of pairs with at most `max_length` tokens on the longer side, and the
-    messages about all skipped rows.
-
-    lengths: numbers of source and target tokens of each pair.
-    Raises:  UserError naming the first longer pair unless on_bad is skip, or if none is left.
-    """
+    messages about all skipped rows. `lengths` are (source, target) of each pair."""
     keep, bad_rows = [], BadRows(on_bad, before=pairs.skipped)
     for index, (source, target) in enumerate(lengths):
         if max(source, target) <= max_length:
@@ -225,7 +190,7 @@ def limit_length(
         )
     if not keep:
         raise UserError(
-            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens per side."
+            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens."
         )
     return keep, bad_rows.skipped
 
@@ -233,22 +198,12 @@ def limit_length(
 def _read_parallel(
     source: Path, target: Path, bad_rows: BadRows
 ) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the lines of two files. Raises UserError if one has more lines than the other."""
     both = zip_longest(read_lines(source), read_lines(target))
     for number, (left, right) in enumerate(both, start=1):
         if left is None or right is None:
-            raise UserError(
-                f"{source if left is None else target}: has {number - 1} lines, and the other of "
-                "the two parallel files more."
-            )
-        if not left.strip() and not right.strip():
-            continue
-        try:
-            texts = (
-                decode_line(left, f"{source}, line {number}"),
-                decode_line(right, f"{target}, line {number}"),
-            )
-        except UserError as error:
-            bad_rows.add(str(error))
-            continue
-        yield number, texts
+            shorter = source if left is None else target
+            raise UserError(f"{shorter}: has {number - 1} lines, and the other parallel file more.")
+        if left.strip() or right.strip():
+            with bad_rows.catch():
+                text = decode_line(left, f"{source}, line {number}")
+                yield number, (text, decode_line(right, f"{target}, line {number}"))

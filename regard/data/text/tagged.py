@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,11 +67,10 @@ class TaggedSentences:
         return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int], skipped: Sequence[str] = ()) -> "TaggedSentences":
-        """Return the data set of the given indices; `skipped`: why others were skipped."""
-        tokens, tags = (tuple(values[i] for i in index) for values in (self.tokens, self.tags))
+        """Return the sentences of the given indices; `skipped` has the reasons for the others."""
         return TaggedSentences(
-            tokens,
-            tags,
+            tuple(self.tokens[i] for i in index),
+            tuple(self.tags[i] for i in index),
             tuple(self.lines[i] for i in index),
             self.origin,
             (*self.skipped, *skipped),
@@ -79,12 +78,12 @@ class TaggedSentences:
 
 
 def locate_words(text: str) -> list[tuple[int, int]]:
-    """Return the offsets of start and end of each word of a text, split at white space."""
+    """Return the offsets of the start and end of each word of a text, split at white space."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
-    """Read the sentences of a file. Raises UserError with the line, and what was expected."""
+    """Read the sentences of a file. Raises UserError naming the file and the line."""
     path, bad_rows = Path(path), BadRows(config.on_bad, "sentences")
     tokens, tags, lines = [], [], []
     for number, own_tokens, own_tags in _read_sentences(path, config, bad_rows, has_tags=True):
@@ -97,25 +96,17 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 
 
-class Words(NamedTuple):
-    """Words of a sentence, and the number of its first line (0 if it cannot be read)."""
-
-    line: int
-    words: Sequence[str]
-    problem: str = ""
-    """Reason why the sentence has no words."""
-
-
-def read_words(path: Path, config: TaggedConfig) -> Iterator[Words]:
-    """Yield the words of the sentences of a file, with or without tags."""
+def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, Sequence[str], str]]:
+    """Yield the first line and the words of each sentence of a file, with or without tags; or 0, no
+    words, and the problem of a sentence."""
     bad_rows = BadRows("skip")
     sentences = _read_sentences(path, config, bad_rows, has_tags=False)
     for problem, sentence in bad_rows.in_order(sentences):
-        yield Words(0, (), problem) if sentence is None else Words(sentence[0], sentence[1])
+        yield (0, (), problem) if sentence is None else (*sentence[:2], "")
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the token ids of a sentence, encoded by word, and each word's first position."""
+    """Return the token ids of a sentence, and the position of the first token of each word."""
     ids: list[int] = []
     first = []
     for word in words:
@@ -125,10 +116,7 @@ def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int],
 
 
 class TaggedBatches(LabeledBatches):
-    """Batches of tokenized sentences with tag indices, both (ids, tags) of equal length.
-
-    Targets hold the tag of each token, -1 for none. settings: those of LabeledBatches.
-    """
+    """Batches of tokenized sentences with the tag of each token as target, -1 for none."""
 
     def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], **settings: Any):
         super().__init__(Ragged.from_sequences(ids for ids, _ in rows), (), **settings)
@@ -138,15 +126,13 @@ class TaggedBatches(LabeledBatches):
         """Return the tags of the tokens of the given sentences."""
         target = torch.full(source.items.shape, _NO_TAG)
         for row, i in enumerate(indices):
-            tags = torch.from_numpy(self.tags[i].astype(np.int64))
-            target[row, : len(tags)] = tags
+            target[row, : len(self.tags[i])] = torch.from_numpy(self.tags[i].astype(np.int64))
         return target
 
 
 def _read_sentences(
     path: Path, config: TaggedConfig, bad_rows: BadRows, *, has_tags: bool
 ) -> Iterator[_Sentence]:
-    """Yield the sentences of a file; without tags, if has_tags is False."""
     by_suffix = FORMATS.get(Path(plain_name(path)).suffix, "tsv")
     format = by_suffix if config.format == "auto" else config.format
     if format in ("columns", "tsv"):
@@ -162,25 +148,23 @@ def _read_sentences(
         format=format,
         bad_rows=bad_rows,
     )
-    return (
-        _join_rows(rows, path, bad_rows) if format == "csv" else _check_lists(rows, path, bad_rows)
-    )
+    join = _join_rows if format == "csv" else _check_lists
+    return join(rows, path, bad_rows)
 
 
 def _check_lists(
     rows: Iterable[tuple[int, list[Any]]], path: Path, bad_rows: BadRows
 ) -> Iterator[_Sentence]:
-    """Yield the sentences of rows with a list of tokens and a list of tags, strings or numbers."""
     for number, (tokens, *rest) in rows:
         tags = rest[0] if rest else tokens
         are_tokens = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
         are_tags = isinstance(tags, list) and all(isinstance(tag, str | int) for tag in tags)
-        if not are_tokens or not are_tags or not tokens or len(tokens) != len(tags):
-            shown = f"{excerpt(str(tokens))} and {excerpt(str(tags))}"
-            where = locate(path, number)
-            bad_rows.add(f"{where}: expected lists of tokens and of as many tags, got {shown}")
+        if are_tokens and are_tags and tokens and len(tokens) == len(tags):
+            yield number, tokens, list(map(str, tags))
             continue
-        yield number, tokens, list(map(str, tags))
+        shown = f"{excerpt(str(tokens))} and {excerpt(str(tags))}"
+        where = locate(path, number)
+        bad_rows.add(f"{where}: expected lists of tokens and of as many tags, got {shown}")
 
 
 def _join_rows(
@@ -211,7 +195,6 @@ def _join_rows(
 def _read_columns(
     path: Path, config: TaggedConfig, bad_rows: BadRows, *, has_tags: bool
 ) -> Iterator[_Sentence]:
-    """Yield the sentences of lines of a token and its tag."""
     default = (2, 4) if plain_name(path).endswith(".conllu") else (1, 0)  # 0 - 1: the last column
     columns = [str(config.token_column or default[0]), str(config.tag_column or default[1])]
     is_named = not all(map(str.isdecimal, columns))
@@ -219,7 +202,12 @@ def _read_columns(
     for lines in _split_at_blank_lines(path):
         if has_header:
             header, has_header = _split(*lines.pop(0), path), False
-            columns = [_find(column, header, path) for column in columns]
+            for i, column in enumerate(columns):
+                if not column.isdecimal() and column not in header:
+                    names = ", ".join(map(repr, header))
+                    raise UserError(f"{path}: no column {column!r}; the columns are {names}.")
+                if not column.isdecimal():
+                    columns[i] = str(header.index(column) + 1)
         token, tag = (int(column) - 1 for column in columns)
         with bad_rows.catch():
             rows = [(number, _split(number, line, path)) for number, line in lines]
@@ -227,17 +215,14 @@ def _read_columns(
             for number, cells in rows:
                 is_short = len(cells) <= max(token, tag, int(has_tags))
                 if is_short or not cells[token] or (has_tags and not cells[tag]):
-                    shown = excerpt(" ".join(cells))
-                    raise UserError(
-                        f"{locate(path, number)}: expected a token and its tag, got {shown}"
-                    )
+                    where, shown = locate(path, number), excerpt(" ".join(cells))
+                    raise UserError(f"{where}: expected a token and its tag, got {shown}")
             if rows:
                 tags = [cells[tag] for _, cells in rows] if has_tags else []
                 yield rows[0][0], [cells[token] for _, cells in rows], tags
 
 
 def _split_at_blank_lines(path: Path) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield the lines between blank ones, with their numbers."""
     group: list[tuple[int, bytes]] = []
     for number, line in enumerate(chain(read_lines(path), [b""]), start=1):
         if line.strip():
@@ -250,16 +235,6 @@ def _split_at_blank_lines(path: Path) -> Iterator[list[tuple[int, bytes]]]:
 def _split(number: int, line: bytes, path: Path) -> list[str]:
     text = decode_line(line, locate(path, number))
     return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
-
-
-def _find(column: str, header: Sequence[str], path: Path) -> str:
-    """Return the number of a column of this name or number."""
-    if column.isdecimal():
-        return column
-    if column not in header:
-        names = ", ".join(map(repr, header))
-        raise UserError(f"{path}: no column {column!r}; the columns are {names}.")
-    return str(header.index(column) + 1)
 
 
 def _without_comments(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:

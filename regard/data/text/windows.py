@@ -17,20 +17,12 @@ from regard.data.batches import Batch, BatchesByCount, pad
 from regard.errors import UserError
 
 WindowBatch = Batch[None, Padded]
-"""Windows of consecutive tokens, for a model without a source.
-
-The target (rows, time + 1) is padded with 0: the first token is input only, the others are
-predicted.
-"""
+"""Targets (rows, time + 1) without a source, padded with 0; the first token is input only."""
 
 
 class WindowBatches(BatchesByCount):
-    """Batches of `rows` windows with `context` predicted tokens each.
-
-    is_fixed: windows are in order from the start of the text, for evaluation; else shifted and
-    shuffled in each epoch.
-    Raises:  UserError for a text of fewer than two tokens.
-    """
+    """Batches of `rows` windows with `context` predicted tokens each, in order from the start of
+    the text (is_fixed), else shifted and shuffled in each epoch."""
 
     def __init__(
         self,
@@ -51,11 +43,10 @@ class WindowBatches(BatchesByCount):
         if self.is_fixed:
             return np.arange(0, len(self.ids) - 1, self.context)
         most = min(self.context, max(1, len(self.ids) - 1 - self.context))
-        return np.arange(
-            int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context
-        )
+        first = int(draw.integers(most))
+        return np.arange(first, max(1, len(self.ids) - self.context), self.context)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
         """Return the windows that begin at the given positions."""
-        windows = [self.ids[start : start + self.context + 1].tolist() for start in indices]
+        windows = [self.ids[start : start + self.context + 1] for start in indices]
         return Batch(None, pad(windows), tuple(indices))

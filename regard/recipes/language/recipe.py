@@ -146,7 +146,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def encode_corpus(self, corpus: Corpus) -> NDArray[np.int32]:
         """Return the ids of a text of any size, in a temporary file if they are many."""
         store, blocks = (
-            NumberStore(np.int32, "token ids"),
+            NumberStore(np.int32),
             track(corpus, "characters to tokenize", len(corpus)),
         )
         for block in blocks:

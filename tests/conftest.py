@@ -25,12 +25,7 @@ LONGEST = (
     "tests/campaigns/test_samples.py",
     "tests/native/test_other_processors.py",
 )
-"""Files that begin first, so that no process ends with a long one while the others have nothing
-left to do.
-
-Two that compile the same loops for a cold cache, as the grid of reads and the cores do, do not
-begin together.
-"""
+"""Files that begin first, so that no process ends with a long one."""
 
 WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
 

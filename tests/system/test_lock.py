@@ -32,12 +32,15 @@ def hold(folder: Path, ready: int) -> int:
 def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
     reads, writes = os.pipe()
     child = run_in_child(lambda: hold(tmp_path, writes))
-    os.read(reads, 1)
-    refused = pytest.raises(UserError, match="another process trains in this folder")
-    with refused, lock_folder(tmp_path):
-        pass
-    os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    try:
+        os.read(reads, 1)
+        refused = pytest.raises(UserError, match="another process trains in this folder")
+        with refused, lock_folder(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     with lock_folder(tmp_path):
         assert list(tmp_path.iterdir()) == []
 

@@ -216,7 +216,6 @@ class Capture(Sequence[SampleMaps]):
             out = Path(folder) / "figure.svg" if path is None else Path(path)
             request = drawing.FigureRequest(
                 samples=self.samples,
-                path=out,
                 sample=sample,
                 view=view,
                 kind=kind,
@@ -224,9 +223,8 @@ class Capture(Sequence[SampleMaps]):
                 head=head,
                 query=query,
                 width=width,
-                overwrite=overwrite or is_own(out),
             )
-            drawing.draw(request)
+            drawing.draw(request, out, overwrite=overwrite or is_own(out))
             if path is None:
                 return Figure(out.read_text(encoding="utf-8"))
         mark_own(out)

@@ -2,11 +2,15 @@
 
 import re
 import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib.image import imread
+
+from regard.look.figures.canvas import open_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,6 +38,15 @@ def check_picture(path: Path) -> None:
             )
         case suffix:
             raise AssertionError(suffix)
+
+
+def draw(
+    path: Path, plot: Callable[..., None], *content: Any, overwrite: bool = True, **options: Any
+) -> Path:
+    """Write the figure that a function plots."""
+    with open_figure(path, overwrite=overwrite) as figure:
+        plot(figure, *content, **options)
+    return path
 
 
 def texts_of(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from regard.look.figures.alignment import Panel, average, plot_alignment
 from regard.look.figures.canvas import weight_colors
 from regard.look.figures.output import SUFFIXES
 from tests.helpers import close
-from tests.look.pictures import check_picture, texts_of
+from tests.look.pictures import check_picture, draw, texts_of
 
 TITLE = "3 \u043c\u0430\u0440\u0442 = 2019"
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -25,9 +25,8 @@ def plot(path: Path, *panels: torch.Tensor, **options) -> Path:
     """Plot panels, by default one of random weights."""
     weights = panels or (torch.randn(len(TARGET), len(SOURCE)).softmax(-1),)
     shown = [Panel(f"head {number}", one) for number, one in enumerate(weights, 1)]
-    labels = {"keys": SOURCE, "queries": TARGET, "title": TITLE}
-    plot_alignment(shown, path, **labels | options)
-    return path
+    labels = {"keys": SOURCE, "queries": TARGET, "title": TITLE, "overwrite": False}
+    return draw(path, plot_alignment, shown, **labels | options)
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".PNG"])

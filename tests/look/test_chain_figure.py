@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from regard.errors import UserError
 from regard.look.figures.canvas import weight_colors
 from regard.look.figures.chain import MAX_WORDS, Chain, plot_chain
-from tests.look.pictures import check_picture, texts_of
+from tests.look.pictures import check_picture, draw, texts_of
 
 WORDS = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", " "]
 SHOWN = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", "\u2423"]
@@ -23,14 +23,11 @@ def chain_of(words: list[str] = WORDS, direction: str = "") -> Chain:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
-    path = tmp_path / f"chain{suffix}"
-    plot_chain([chain_of()], path, title="toy")
-    check_picture(path)
+    check_picture(draw(tmp_path / f"chain{suffix}", plot_chain, [chain_of()], title="toy"))
 
 
 def test_each_line_has_one_word_more(tmp_path):
-    plot_chain([chain_of()], tmp_path / "chain.svg", title="toy")
-    drawn = texts_of(tmp_path / "chain.svg")
+    drawn = texts_of(draw(tmp_path / "chain.svg", plot_chain, [chain_of()], title="toy"))
     assert drawn.count("toy") == 1
     words = [text for text in drawn if text in SHOWN]
     assert words == [word for step in range(4) for word in SHOWN[: step + 1]]
@@ -38,8 +35,8 @@ def test_each_line_has_one_word_more(tmp_path):
 
 def test_boxes_have_the_colors_of_the_weights(tmp_path):
     weights = torch.tensor([[0.0, 0, 0], [1.0, 0, 0], [0.25, 0.75, 0]])
-    plot_chain([Chain(["a", "b", "c"], weights)], tmp_path / "chain.svg")
-    drawn = (tmp_path / "chain.svg").read_text(encoding="utf-8")
+    path = draw(tmp_path / "chain.svg", plot_chain, [Chain(["a", "b", "c"], weights)])
+    drawn = path.read_text(encoding="utf-8")
     for weight in (1.0, 0.25, 0.75):
         assert f"fill: {to_hex(weight_colors()(weight))}" in drawn
     assert drawn.count("stroke: #c01722") == 3  # the current token, once per line
@@ -49,8 +46,8 @@ def test_boxes_are_darker_for_larger_weights(tmp_path):
     pictures = []
     for weight in (1.0, 0.2):
         weights = torch.tensor([[0, 0], [weight, 0]])
-        plot_chain([Chain(["mm", "mm"], weights)], tmp_path / f"{weight}.png")
-        pictures.append(imread(tmp_path / f"{weight}.png"))
+        path = draw(tmp_path / f"{weight}.png", plot_chain, [Chain(["mm", "mm"], weights)])
+        pictures.append(imread(path))
     dark, light = pictures
     assert dark.shape == light.shape
     assert np.mean(dark[..., :3]) < np.mean(light[..., :3])
@@ -58,12 +55,12 @@ def test_boxes_are_darker_for_larger_weights(tmp_path):
 
 def test_directions_are_one_above_the_other(tmp_path):
     chains = [chain_of(["one", "two"], "forward"), chain_of(["two", "one"], "backward")]
-    plot_chain(chains, tmp_path / "x.svg")
-    titles = [text for text in texts_of(tmp_path / "x.svg") if text.endswith("ward")]
+    drawn = texts_of(draw(tmp_path / "x.svg", plot_chain, chains))
+    titles = [text for text in drawn if text.endswith("ward")]
     assert titles == ["forward", "backward"]
 
 
 def test_a_long_text_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(UserError, match="at most 100 tokens, got 101"):
-        plot_chain([chain_of(["a"] * (MAX_WORDS + 1))], tmp_path / "long.png")
+        draw(tmp_path / "long.png", plot_chain, [chain_of(["a"] * (MAX_WORDS + 1))])
     assert not list(tmp_path.iterdir())

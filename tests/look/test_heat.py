@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from regard.errors import UserError
 from regard.look.figures.heat import plot_heat
-from tests.look.pictures import texts_of
+from tests.look.pictures import draw, texts_of
 
 PLACES = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 0.5, 0.5), None, (0.0, 0.5, 0.75, 0.25))
 PIXELS = np.full((40, 80), 255, np.uint8)
@@ -14,7 +14,8 @@ PIXELS = np.full((40, 80), 255, np.uint8)
 
 def test_each_weight_lies_on_its_place(figures, tmp_path):
     weights = np.array([0.1, 0.5, 0.3, 0.05])
-    plot_heat(PIXELS, PLACES, [("head 1", weights), ("head 2", 2 * weights)], tmp_path / "x.png")
+    panels = [("head 1", weights), ("head 2", 2 * weights)]
+    draw(tmp_path / "x.png", plot_heat, PIXELS, PLACES, panels)
     picture, first, second, _ = figures[0].axes
     assert not picture.collections
     for axes, factor in ((first, 1), (second, 2)):
@@ -29,9 +30,8 @@ def test_each_weight_lies_on_its_place(figures, tmp_path):
 
 def test_panels_are_named_with_their_largest_weight(tmp_path):
     panels = [("$a_1$ <b>", np.array([0.125, 0.25, 0.5, 0])), ("none", np.zeros(4))]
-    options = {"title": "this & that", "about": "weights of x"}
-    plot_heat(PIXELS, PLACES, panels, tmp_path / "x.svg", **options)
-    titles = texts_of(tmp_path / "x.svg")
+    texts = {"title": "this & that", "about": "weights of x"}
+    titles = texts_of(draw(tmp_path / "x.svg", plot_heat, PIXELS, PLACES, panels, **texts))
     # Weights without a place do not count.
     assert titles[:2] == ["$a_1$ <b> (up to 0.25)", "none (up to 0)"]
     assert {"this & that", "weights of x", "0", "largest", "of the panel"} <= set(titles)
@@ -39,7 +39,7 @@ def test_panels_are_named_with_their_largest_weight(tmp_path):
 
 def test_colors_are_those_of_the_page(figures, tmp_path):
     weights = np.array([0.1, 0.2, 0.3, 0.0])
-    plot_heat(PIXELS, PLACES, [("head 1", weights)], tmp_path / "x.svg")
+    draw(tmp_path / "x.svg", plot_heat, PIXELS, PLACES, [("head 1", weights)])
     magenta = (230 / 255, 0, 126 / 255)  # viewer/src/views/selection.ts
     colors = figures[0].axes[1].collections[0].get_facecolor()
     assert colors[:, :3] == pytest.approx(np.tile(magenta, (3, 1)), abs=1e-6)
@@ -49,8 +49,8 @@ def test_colors_are_those_of_the_page(figures, tmp_path):
 def test_the_largest_weight_is_at_its_place_in_the_picture(tmp_path):
     """The picture is black, so that magenta pixels are weights."""
     places = [(0.5 * (i % 2), 0.5 * (i // 2), 0.5, 0.5) for i in range(4)]
-    plot_heat(np.zeros((40, 40), np.uint8), places, [("x", np.eye(4)[2])], tmp_path / "x.png")
-    pixels = imread(tmp_path / "x.png")[..., :3]
+    black, panels = np.zeros((40, 40), np.uint8), [("x", np.eye(4)[2])]
+    pixels = imread(draw(tmp_path / "x.png", plot_heat, black, places, panels))[..., :3]
     rows, columns = np.nonzero((pixels[..., 0] > 0.5) & (pixels[..., 1] < 0.1))
     height, width = rows.max() - rows.min() + 1, columns.max() - columns.min() + 1
     assert len(rows) == height * width
@@ -62,6 +62,6 @@ def test_the_largest_weight_is_at_its_place_in_the_picture(tmp_path):
 
 def test_more_panels_than_can_be_seen_are_refused(tmp_path):
     panels = [("word", np.zeros(4))] * 101
-    with pytest.raises(UserError, match=r"at most 100 panels, .* got 101: use a shorter input, or"):
-        plot_heat(PIXELS, PLACES, panels, tmp_path / "x.png")
+    with pytest.raises(UserError, match=r"at most 100 panels, .* got 101"):
+        draw(tmp_path / "x.png", plot_heat, PIXELS, PLACES, panels)
     assert not list(tmp_path.iterdir())

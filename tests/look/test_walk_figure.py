@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,38 +167,13 @@ def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
         assert sorted(found) == pytest.approx(sorted(expected[pair]))
 
 
-def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
-    def plot(which: Capture = capture, **options) -> Path:
-        return which.plot(tmp_path / "x.png", **options)
-
-    plain = capture_sources(model, SOURCES[:1])
-    for view in ("walk", "multihead"):
-        with pytest.raises(
-            UserError,
-            match=r"has no items, queries, keys and values: record them with `regard look RUN",
-        ):
-            plot(plain, view=view)
-    with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
-        plot(view="walk", head=3)
-    with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
-        plot(view="links", head=3)
+def test_recurrent_reads_have_a_walk_but_no_heads(capture, tmp_path):
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
-        plot(view="walk", query=99)
-    with pytest.raises(
-        UserError,
-        match="`head` is an option of alignment, links, walk, contributions, got view 'multi",
-    ):
-        plot(view="multihead", head=1)
-    with pytest.raises(UserError, match="`width` is an option of alignment, got view 'links'"):
-        plot(view="links", width=8)
-    with pytest.raises(UserError, match="`width` must be a positive number of centimeters, got 0"):
-        plot(width=0)
-    with pytest.raises(UserError, match="`query` is an option of walk, got view 'links'"):
-        plot(view="links", query=1)
+        capture.plot(tmp_path / "x.png", view="walk", query=99)
     recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
     with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):
-        plot(recurrent, view="multihead")
-    check_picture(plot(recurrent, view="walk"))
+        recurrent.plot(tmp_path / "x.png", view="multihead")
+    check_picture(recurrent.plot(tmp_path / "x.png", view="walk"))
     check_picture(recurrent.plot(tmp_path / "y.png", view="walk", query=1))
 
 

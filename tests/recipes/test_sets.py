@@ -16,6 +16,7 @@ from regard.data.sound import files as sound_files
 from regard.data.sound.events import SoundEvent
 from regard.errors import UserError
 from regard.look.capture import Capture
+from regard.look.figures.results import plot_boxes
 from regard.look.hooks import record_weights
 from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
@@ -384,22 +385,25 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
 
 
 def test_figures_show_boxes_on_the_image_at_its_own_size(boxes, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(
-        "regard.look.figures.draw.plot_boxes",
-        lambda pixels, found, path, **_: (drawn.append((pixels, found)), path.touch()),
-    )
+    figures = []
+
+    def keep_figure(figure, image, **options):
+        figures.append(figure)
+        plot_boxes(figure, image, **options)
+
+    monkeypatch.setattr("regard.look.figures.draw.plot_boxes", keep_figure)
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
         large = image.convert("RGB").resize(
             (image.width * 4, image.height * 6)
         )  # padded on the right
     trained.look([large], threshold=0.0).plot(tmp_path / "a.png")
-    ((pixels, found),) = drawn
-    assert np.array_equal(pixels, np.asarray(large))
-    expected = trained.predict([large], threshold=0.0)[0]
-    assert [(label, score) for label, score, _ in found] == [box[:2] for box in expected]
-    assert np.allclose([place for *_, place in found], [box[2:] for box in expected], atol=1e-3)
+    axes = figures[0].axes[0]
+    pixels = axes.images[0].make_image(None, unsampled=True)[0]
+    assert np.array_equal(pixels[..., :3], np.asarray(large))
+    expected = [box[2:] for box in trained.predict([large], threshold=0.0)[0]]
+    frames = [frame.get_bbox().bounds for frame in axes.patches]
+    assert np.allclose(np.add(frames, (0.5, 0.5, 0, 0)), expected, atol=1e-3)
 
 
 def test_images_smaller_than_the_input_size_are_shown_with_padding(boxes, tmp_path):

@@ -1,10 +1,10 @@
 """Alignment figure: weights with keys across and queries down, the mean of heads and each head."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.look.arrays import MASKED
@@ -31,15 +31,14 @@ def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query ke
 
 
 def plot_alignment(
+    figure: Figure,
     panels: Sequence[Panel],
-    path: Path,
     *,
     queries: Sequence[str],
     keys: Sequence[str],
     title: str = "",
     about: str = "",
     width: float | None = None,
-    overwrite: bool = False,
 ) -> None:
     """Plot weights from white (0) to dark blue (1); masked pairs are gray.
 
@@ -65,13 +64,12 @@ def plot_alignment(
         )
         matrices.append(matrix)
     plot_matrices(
+        figure,
         [("", matrices)],
-        path,
         title=readable(title, max_length=400, spaces=" ") if title else "",
         about=about,
         width=inches,
         has_scale=True,
-        overwrite=overwrite,
     )
 
 

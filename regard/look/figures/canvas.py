@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from matplotlib import style
 from matplotlib.cm import ScalarMappable
@@ -37,14 +36,8 @@ _METADATA = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 @contextmanager
-def open_figure(
-    path: Path,
-    size: tuple[float, float],
-    *,
-    overwrite: bool,
-    layout: Literal["constrained"] | None = None,
-) -> Iterator[Figure]:
-    """Yield a figure of this size in inches, and write it to `path` when the context ends.
+def open_figure(path: Path, *, overwrite: bool) -> Iterator[Figure]:
+    """Yield a figure, and write it to `path` when the context ends.
 
     The style is ours, whatever the user's. SVG and PDF keep labels as text.
     Raises: UserError for another suffix than .png, .svg or .pdf, an existing file (unless
@@ -56,7 +49,7 @@ def open_figure(
         # A character without a font is a box; the viewer of an SVG has fonts of its own.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
-        figure = Figure(figsize=size, layout=layout)
+        figure = Figure()
         yield figure
         _choose_fonts(figure)
         picture = io.BytesIO()

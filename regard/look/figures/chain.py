@@ -1,20 +1,20 @@
 """Chain figure: which earlier items each item of a sequence reads, drawn line by line."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.look.figures.canvas import INK, PALE, draw_weight_scale, open_figure, weight_colors
+from regard.look.figures.canvas import INK, PALE, draw_weight_scale, weight_colors
 from regard.look.figures.labels import families_for, readable
 
 MAX_WORDS = 100
@@ -52,13 +52,11 @@ class _Columns(NamedTuple):
         return self.lefts[-1] + self.widths[-1], _LINE * self.font * len(self.words)
 
 
-def plot_chain(
-    chains: Sequence[Chain], path: Path, *, title: str = "", overwrite: bool = False
-) -> None:
+def plot_chain(figure: Figure, chains: Sequence[Chain], *, title: str = "") -> None:
     """Plot the attention of a layer over its past, with its directions one above the other."""
     if len(chains[0].labels) > MAX_WORDS:
         raise UserError(
-            f"{path}: a figure of a chain must have at most {MAX_WORDS} tokens, got "
+            f"a figure of a chain must have at most {MAX_WORDS} tokens, got "
             f"{len(chains[0].labels)}: use a shorter text"
         )
     title = readable(title, max_length=400, spaces=" ") if title else ""
@@ -66,21 +64,21 @@ def plot_chain(
     width = max(_width(title, 11.0), *(columns.size[0] for columns in all_columns)) + _LEGEND
     headers = [_HEADER if chain.direction else _BARE_HEADER for chain in chains]
     top = total = sum(headers) + sum(columns.size[1] for columns in all_columns)
-    with open_figure(path, (width / 72, total / 72), overwrite=overwrite) as figure:
-        for chain, columns, header in zip(chains, all_columns, headers, strict=True):
-            own_width, height = columns.size
-            top -= header
-            if chain is chains[0]:
-                tall = min(1.4 * 72, 0.9 * top)
-                left, bottom = own_width + 10, top - tall
-                box = left / width, bottom / total, 8 / width, tall / total
-                shades = ScalarMappable(Normalize(0, 1), weight_colors())
-                draw_weight_scale(figure, shades, box)
-            top -= height
-            axes = figure.add_axes((0, top / total, own_width / width, height / total))
-            _draw_lines(axes, chain, columns)
-            axes.set_title(chain.direction, fontsize=9, color=PALE, loc="left", pad=4)
-        figure.text(0, 1.0, title, fontsize=11, color=INK, va="bottom")
+    figure.set_size_inches(width / 72, total / 72)
+    for chain, columns, header in zip(chains, all_columns, headers, strict=True):
+        own_width, height = columns.size
+        top -= header
+        if chain is chains[0]:
+            tall = min(1.4 * 72, 0.9 * top)
+            left, bottom = own_width + 10, top - tall
+            box = left / width, bottom / total, 8 / width, tall / total
+            shades = ScalarMappable(Normalize(0, 1), weight_colors())
+            draw_weight_scale(figure, shades, box)
+        top -= height
+        axes = figure.add_axes((0, top / total, own_width / width, height / total))
+        _draw_lines(axes, chain, columns)
+        axes.set_title(chain.direction, fontsize=9, color=PALE, loc="left", pad=4)
+    figure.text(0, 1.0, title, fontsize=11, color=INK, va="bottom")
 
 
 def _columns(labels: Sequence[str]) -> _Columns:

@@ -20,21 +20,22 @@ plotted, unless `layer` is given. (xu2015, figure 2)
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.read import Kind
 from regard.look.figures.alignment import Panel, average, plot_alignment
+from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
+from regard.look.figures.request import FigureRequest, weights_of
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
@@ -47,70 +48,20 @@ _OPTION_VIEWS = {
 }
 """Views that have an option."""
 
-_NEAREST: tuple[Kind, ...] = (
-    "chain",
-    "pooling",
-    "cross",
-    "recurrent",
-    "encoder self",
-    "decoder self",
-    "other",
-)
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureRequest:
-    """What to draw of a capture; see `Capture.plot`."""
-
-    samples: Sequence[SampleMaps]
-    path: Path
-    sample: int = 0
-    view: str | None = None
-    kind: Kind | None = None
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    width: float | None = None
-    overwrite: bool = False
-
-    @property
-    def maps(self) -> SampleMaps:
-        """The sample with its maps."""
-        return self.samples[self.sample]
-
-    def reads(self) -> tuple[AttentionMap, ...]:
-        """Return the maps of the kind, or of the kind nearest to the output, one per layer."""
-        for candidate in _NEAREST if self.kind is None else (self.kind,):
-            if maps := self.maps.find(candidate):
-                axes = maps[-1].queries, maps[-1].keys
-                return tuple(own for own in maps if (own.queries, own.keys) == axes)
-        kinds = ", ".join(dict.fromkeys(own.kind for own in self.maps.maps)) or "none"
-        raise UserError(f"there are no reads of kind {self.kind}, only of kind {kinds}")
-
-    def read(self, maps: Sequence[AttentionMap] = ()) -> AttentionMap:
-        """Return the map of the layer, by default the last."""
-        maps = maps or self.reads()
-        layers = [own.layer for own in maps]
-        if self.layer is None:
-            return maps[-1]
-        if self.layer not in layers:
-            raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {self.layer}")
-        return maps[layers.index(self.layer)]
-
-
-def draw(request: FigureRequest) -> None:
+def draw(request: FigureRequest, path: Path, *, overwrite: bool = False) -> None:
     """Plot one sample of a capture to a .png, .svg or .pdf file.
 
     Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view,
             read, layer, head or query does not exist, the view does not have an option, or vectors
             that it shows were not recorded; ValueError if nothing was recorded.
     """
-    if not 0 <= request.sample < len(request.samples):
-        raise UserError(
-            f"sample must be between 0 and {len(request.samples) - 1}, got {request.sample}"
-        )
-    view = request.view or _default_view(request)
+    count, view = len(request.samples), request.view
+    if not 0 <= request.sample < count:
+        raise UserError(f"sample must be between 0 and {count - 1}, got {request.sample}")
+    view = view or _default_view(request)
     if view not in _VIEWS:
         raise UserError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
     for name, views in _OPTION_VIEWS.items():
@@ -118,7 +69,8 @@ def draw(request: FigureRequest) -> None:
             raise UserError(f"`{name}` is an option of {', '.join(views)}, got view {view!r}")
     if request.width is not None and not 0 < request.width < math.inf:
         raise UserError(f"`width` must be a positive number of centimeters, got {request.width}")
-    _VIEWS[view](request)
+    with open_figure(path, overwrite=overwrite) as figure:
+        _VIEWS[view](figure, request)
 
 
 def _default_view(request: FigureRequest) -> str:
@@ -143,84 +95,50 @@ def _default_view(request: FigureRequest) -> str:
     return "heat" if on_image else "alignment"
 
 
-def _weights(own: AttentionMap) -> Tensor:
-    """Return the weights of all heads. Raises: ValueError if they are not finite."""
-    weights = own.weights.float()
-    if not bool(weights.isfinite().all()):
-        raise ValueError("weights must be finite, got NaN or infinity from the model")
-    return weights
-
-
-def _of_head(request: FigureRequest, own: AttentionMap) -> tuple[Tensor, str]:
-    """Return the weights (head, query, key) of one head and its name; of all if none is chosen."""
-    count, head = len(own.heads), request.head
-    if head is None:
-        return _weights(own), ""
-    if not 1 <= head <= count:
-        raise UserError(f"head must be between 1 and {count}, got {head}")
-    return _weights(own)[head - 1 : head], f"head {head} of {count}"
-
-
-def _alignment(request: FigureRequest) -> None:
+def _alignment(figure: Figure, request: FigureRequest) -> None:
     """Plot the mean over layers, and of the shown layer the mean over heads and each head."""
     maps, shown = request.reads(), request.read()
     layer = f"layer {shown.layer}" if len(maps) > 1 else ""
-    weights, name = _of_head(request, shown)
+    weights, count = weights_of(shown), len(shown.heads)
+    head, name = request.head_of(count), ""
+    if head is not None:
+        weights, name = weights[head : head + 1], f"head {head + 1} of {count}"
     prefix = f"{layer}, " if layer else ""
     panels = []
-    if len(maps) > 1 and request.head is None:
-        means = torch.stack([average(_weights(own)) for own in maps])
+    if len(maps) > 1 and head is None:
+        means = torch.stack([average(weights_of(own)) for own in maps])
         panels.append(Panel(f"mean of {len(maps)} layers", average(means)))
     if len(weights) == 1:
         panels.append(Panel(", ".join(filter(None, (layer, name))), weights[0]))
     else:
         panels.append(Panel(f"{prefix}mean of {len(weights)} heads", average(weights)))
-        for title, head in zip(shown.heads, weights, strict=True):
-            panels.append(Panel(f"{prefix}{title}", head))
+        for title, numbers in zip(shown.heads, weights, strict=True):
+            panels.append(Panel(f"{prefix}{title}", numbers))
     queries, keys = request.maps.queries(shown), request.maps.keys(shown)
     down, across = f"{shown.queries} ({queries.kind})", f"{shown.keys} ({keys.kind})"
     plot_alignment(
+        figure,
         panels,
-        request.path,
         queries=queries.labels,
         keys=keys.labels,
-        title=request.maps.sample.title,
+        title=request.title,
         about=f"queries down: {down}, keys across: {across}",
         width=request.width,
-        overwrite=request.overwrite,
     )
 
 
-def _links(request: FigureRequest) -> None:
-    """Plot the lines of one head, or of the mean over heads."""
-    own = request.read()
-    weights, which = _of_head(request, own)
-    if request.head is None and len(weights) > 1:
-        which = f"mean of {len(weights)} heads"
-    plot_links(
-        request.maps.queries(own).labels,
-        request.maps.keys(own).labels,
-        weights.mean(0).numpy(),
-        request.path,
-        title=request.maps.sample.title,
-        about=", ".join(filter(None, (own.kind, f"layer {own.layer}", which))),
-        overwrite=request.overwrite,
-    )
-
-
-def _chain(request: FigureRequest) -> None:
+def _chain(figure: Figure, request: FigureRequest) -> None:
     """Plot the directions of one layer."""
     maps = request.maps.find("chain")
     if not maps:
-        raise _not_possible("chain", "recurrent self-attention")
+        raise UserError("this sample has no recurrent self-attention")
     layer = request.read(maps).layer
     chains = []
     for own in maps:
         if own.layer == layer:
             labels = request.maps.keys(own).labels
-            chains.append(Chain(labels, _weights(own).mean(0), own.direction))
-    title = request.maps.sample.title
-    plot_chain(chains, request.path, title=title, overwrite=request.overwrite)
+            chains.append(Chain(labels, weights_of(own).mean(0), own.direction))
+    plot_chain(figure, chains, title=request.title)
 
 
 def _on_image(maps: SampleMaps, axis: str) -> Image | None:
@@ -233,8 +151,8 @@ def _text_maps(maps: SampleMaps) -> list[AttentionMap]:
     return [own for own in maps.find() if (own.queries, own.keys) == ("output", "source")]
 
 
-def _heat(request: FigureRequest) -> None:
-    """Plot the heads, or each output token, over an image of keys; each key over one of queries."""
+def _heat(figure: Figure, request: FigureRequest) -> None:
+    """Plot each head, output token, or key (if the queries are an image) over an image."""
     maps = (_text_maps(request.maps) if request.kind is None else ()) or request.reads()
     own = request.read(maps)
     queries, keys = request.maps.queries(own), request.maps.keys(own)
@@ -247,7 +165,7 @@ def _heat(request: FigureRequest) -> None:
         about = f"{own.kind}, layer {own.layer}"
         if len(queries) > 1:
             about += f", mean over {len(queries)} queries"
-        weights = _weights(own).double().numpy()
+        weights = weights_of(own).double().numpy()
         panels = list(zip(own.heads, weights.mean(1), strict=True))
         if len(own.heads) > 1:
             panels = [("mean over heads", weights.mean(0).mean(0)), *panels]
@@ -256,16 +174,9 @@ def _heat(request: FigureRequest) -> None:
         for label, shares in zip(keys.labels, _mean_over_heads(layers).T, strict=True):
             panels.append((f"{label}  {shares.mean():.2f}", shares))
     else:
-        raise _not_possible("heat", "attention weights over an image")
-    plot_heat(
-        image.pixels,
-        places,
-        panels,
-        request.path,
-        title=request.maps.sample.title,
-        about=f"attention weights: {about}; uniform {1 / len(keys):.3g}",
-        overwrite=request.overwrite,
-    )
+        raise UserError("this sample has no attention weights over an image")
+    about = f"attention weights: {about}; uniform {1 / len(keys):.3g}"
+    plot_heat(figure, image.pixels, places, panels, title=request.title, about=about)
 
 
 def _about_mean(maps: Sequence[AttentionMap]) -> str:
@@ -278,30 +189,14 @@ def _about_mean(maps: Sequence[AttentionMap]) -> str:
 
 def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
     """Return the weights (query, key) of several layers, averaged over layers and heads."""
-    return np.mean([_weights(own).double().numpy().mean(0) for own in maps], 0)
+    return np.mean([weights_of(own).double().numpy().mean(0) for own in maps], 0)
 
 
-def _boxes(request: FigureRequest) -> None:
-    image = _picture(request.maps, Image, "boxes", "boxes in an image")
-    height, width = image.pixels.shape[:2]
-    pixels = image.pixels if image.original is None else image.original
-    scale = max(pixels.shape[1] / width, pixels.shape[0] / height)  # the larger side fits exactly
-    sides = np.array((width, height, width, height)) * scale
-    boxes = []
-    for box in image.boxes:
-        left, top, wide, high = (np.array(box.place) * sides).tolist()
-        boxes.append((box.label, box.score, (left, top, wide, high)))
-    plot_boxes(
-        pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2),
-        boxes,
-        request.path,
-        title=request.maps.sample.title,
-        labels=image.labels,
-        overwrite=request.overwrite,
-    )
+def _boxes(figure: Figure, request: FigureRequest) -> None:
+    plot_boxes(figure, _picture(request.maps, Image), title=request.title)
 
 
-def _events(request: FigureRequest) -> None:
+def _events(figure: Figure, request: FigureRequest) -> None:
     """Plot a whole sound, whose chunks are consecutive samples."""
     samples = request.samples
     first = last = request.sample
@@ -310,8 +205,8 @@ def _events(request: FigureRequest) -> None:
     while last + 1 < len(samples) and _begin(samples[last + 1]) > 0:
         last += 1
     chunks = samples[first : last + 1]
-    sounds = [_picture(chunk, Sound, "events", "events in a sound") for chunk in chunks]
-    title = request.maps.sample.title
+    sounds = [_picture(chunk, Sound) for chunk in chunks]
+    title = request.title
     if len(sounds) > 1:
         own = sounds[request.sample - first]
         span = f", {own.begin:g} to {own.begin + own.seconds:g} s"
@@ -319,35 +214,33 @@ def _events(request: FigureRequest) -> None:
     found = []
     for chunk, sound in zip(chunks, sounds, strict=True):
         for event in sound.events:
-            spans = _spans(chunk, sound, event.query)
-            onset = event.onset + sound.begin
-            found.append(((onset, event.duration, event.label, event.score), spans))
-    found.sort(key=lambda one: one[0])
+            placed = replace(event, onset=event.onset + sound.begin)
+            found.append((placed, _spans(chunk, sound, event.query)))
+    found.sort(key=lambda one: (one[0].onset, one[0].duration, one[0].label, one[0].score))
     attention = [spans for _, spans in found]
     maps = request.maps.find("cross")
     about = ""
     if maps:
         about = f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}"
     plot_events(
+        figure,
         _join_spectrograms(sounds),
-        [(label, score, onset, duration) for (onset, duration, label, score), _ in found],
-        request.path,
+        [event for event, _ in found],
         seconds=max(sound.begin + sound.seconds for sound in sounds),
         hertz=sounds[0].hertz,
         attention=attention if all(attention) else (),
         about=about,
         title=title,
         labels=sounds[0].labels,
-        overwrite=request.overwrite,
     )
 
 
 def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, float, float]]:
-    """Return start, stop and weight (mean over heads) of each span that a query attends to."""
+    """Return start, stop and mean weight over heads of each span that a query attends to."""
     maps = chunk.find("cross")
     if not maps or query >= len(chunk.queries(maps[-1])):
         return []
-    weights = _weights(maps[-1]).double().mean(0)[query].tolist()
+    weights = weights_of(maps[-1]).double().mean(0)[query].tolist()
     spans = []
     for place, weight in zip(chunk.keys(maps[-1]).places, weights, strict=False):
         if place is not None:
@@ -372,10 +265,10 @@ def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
     return bands
 
 
-def _tracks(request: FigureRequest) -> None:
-    """Plot all tracks, the agent's first, with its weights of the others, averaged over heads."""
+def _tracks(figure: Figure, request: FigureRequest) -> None:
+    """Plot all tracks, that of the sample's agent first, and the mean of its weights over heads."""
     maps = request.maps
-    plane = _picture(maps, Plane, "tracks", "tracks on a plane")
+    plane = _picture(maps, Plane)
     # The agent of a sample is the first item of its source, wherever it is among the queries.
     source = maps.sample.axes.get("source", Axis(labels=()))
     agent = next((int(place[0]) for place in source.places if place is not None), 0)
@@ -384,62 +277,30 @@ def _tracks(request: FigureRequest) -> None:
     query_tracks = [place and int(place[0]) for place in maps.queries(own).places]
     weights = []
     if agent in query_tracks and maps.keys(own).places:
-        shares = _weights(own).double().mean(0)[query_tracks.index(agent)].tolist()
+        shares = weights_of(own).double().mean(0)[query_tracks.index(agent)].tolist()
         for place, weight in zip(maps.keys(own).places, shares, strict=True):
             if place is not None and int(place[0]) != agent:
                 weights.append((order.index(int(place[0])), weight))
     tracks = [plane.tracks[i] for i in order]
-    plot_tracks(
-        [track.label for track in tracks],
-        np.array([track.history for track in tracks]),
-        np.array([track.future for track in tracks]),
-        request.path,
-        weights=weights,
-        title=maps.sample.title,
-        overwrite=request.overwrite,
-    )
+    plot_tracks(figure, tracks, weights=weights, title=request.title)
 
 
-def _walk(request: FigureRequest) -> None:
-    plot_walk(
-        request.maps,
-        request.read(),
-        request.path,
-        head=0 if request.head is None else request.head - 1,
-        query=None if request.query is None else request.query - 1,
-        overwrite=request.overwrite,
-    )
-
-
-def _multihead(request: FigureRequest) -> None:
-    plot_multihead(request.maps, request.read(), request.path, overwrite=request.overwrite)
-
-
-def _contributions(request: FigureRequest) -> None:
-    score = 0 if request.head is None else request.head - 1
-    plot_contributions(request.maps, request.path, score, overwrite=request.overwrite)
-
-
-def _picture(maps: SampleMaps, kind: type[PictureT], view: str, shown: str) -> PictureT:
+def _picture(maps: SampleMaps, kind: type[PictureT]) -> PictureT:
     for picture in maps.sample.pictures.values():
         if isinstance(picture, kind):
             return picture
-    raise _not_possible(view, shown)
+    raise UserError(f"this sample has no {kind.__name__.lower()}")
 
 
-def _not_possible(view: str, shown: str) -> UserError:
-    return UserError(f"view {view!r} shows {shown}, which this sample does not have")
-
-
-_VIEWS: dict[str, Callable[[FigureRequest], None]] = {
+_VIEWS: dict[str, Callable[[Figure, FigureRequest], None]] = {
     "alignment": _alignment,
     "chain": _chain,
     "heat": _heat,
     "boxes": _boxes,
     "events": _events,
     "tracks": _tracks,
-    "links": _links,
-    "walk": _walk,
-    "multihead": _multihead,
-    "contributions": _contributions,
+    "links": plot_links,
+    "walk": plot_walk,
+    "multihead": plot_multihead,
+    "contributions": plot_contributions,
 }

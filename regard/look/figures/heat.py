@@ -5,7 +5,6 @@ the page: magenta, transparent for a weight of 0.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.look.figures.canvas import open_figure
 from regard.look.figures.labels import readable
 
 _COLUMNS = 6
@@ -29,14 +28,13 @@ _COLOR, _OPACITY = "#e6007e", 0.75
 
 
 def plot_heat(
+    figure: Figure,
     pixels: NDArray[np.uint8],
     places: Sequence[tuple[float, ...] | None],
     panels: Sequence[tuple[str, NDArray[np.floating[Any]]]],
-    path: Path,
     *,
     title: str = "",
     about: str = "",
-    overwrite: bool = False,
 ) -> None:
     """Plot an image (height, width[, 3]), then one panel for each name and weights of `panels`.
 
@@ -46,33 +44,33 @@ def plot_heat(
     """
     if len(panels) > _MAX_PANELS:
         raise UserError(
-            f"{path}: a figure must have at most {_MAX_PANELS} panels, one per token or head, got "
+            f"a figure must have at most {_MAX_PANELS} panels, one per token or head, got "
             f"{len(panels):,}: use a shorter input, or FILE.html, which shows one at a time"
         )
     columns = min(_COLUMNS, 1 + len(panels))
     rows = -(-(1 + len(panels)) // columns)
     height, width = pixels.shape[:2]
-    size = _SIDE * columns + 0.7, (_SIDE * height / width + 0.3) * rows + 0.6
-    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
-        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axes in grid:
-            axes.set_axis_off()
-        _draw_image(grid[0], pixels)
-        # The lightness of the pixels (ITU-R BT.709), as the filter of the viewer.
-        gray = pixels if pixels.ndim == 2 else pixels @ np.array([0.2126, 0.7152, 0.0722])
-        for axes, (name, weights) in zip(grid[1:], panels, strict=False):
-            _draw_image(axes, gray.round().astype(np.uint8))
-            largest = _draw_weights(axes, places, weights, (width, height))
-            axes.set_title(f"{readable(name, spaces=' ')} (up to {largest:.3g})", fontsize=7)
-        strongest = [1 - _OPACITY + _OPACITY * part for part in to_rgba(_COLOR)[:3]]  # over white
-        colors = LinearSegmentedColormap.from_list("scale", ["#ffffff", strongest])
-        scale = ScalarMappable(cmap=colors)
-        bar = figure.colorbar(scale, ax=grid, ticks=[0, 1], fraction=0.02, pad=0.01)
-        bar.ax.set_yticklabels(["0", "largest\nof the panel"], fontsize=7)
-        bar.ax.tick_params(length=2, width=0.6)
-        bar.outline.set(linewidth=0.6)
-        lines = [readable(line, max_length=200, spaces=" ") for line in (title, about) if line]
-        figure.suptitle("\n".join(lines), fontsize=9)
+    figure.set_size_inches(_SIDE * columns + 0.7, (_SIDE * height / width + 0.3) * rows + 0.6)
+    figure.set_layout_engine("constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid:
+        axes.set_axis_off()
+    _draw_image(grid[0], pixels)
+    # The lightness of the pixels (ITU-R BT.709), as the filter of the viewer.
+    gray = pixels if pixels.ndim == 2 else pixels @ np.array([0.2126, 0.7152, 0.0722])
+    for axes, (name, weights) in zip(grid[1:], panels, strict=False):
+        _draw_image(axes, gray.round().astype(np.uint8))
+        largest = _draw_weights(axes, places, weights, (width, height))
+        axes.set_title(f"{readable(name, spaces=' ')} (up to {largest:.3g})", fontsize=7)
+    strongest = [1 - _OPACITY + _OPACITY * part for part in to_rgba(_COLOR)[:3]]  # over white
+    colors = LinearSegmentedColormap.from_list("scale", ["#ffffff", strongest])
+    scale = ScalarMappable(cmap=colors)
+    bar = figure.colorbar(scale, ax=grid, ticks=[0, 1], fraction=0.02, pad=0.01)
+    bar.ax.set_yticklabels(["0", "largest\nof the panel"], fontsize=7)
+    bar.ax.tick_params(length=2, width=0.6)
+    bar.outline.set(linewidth=0.6)
+    lines = [readable(line, max_length=200, spaces=" ") for line in (title, about) if line]
+    figure.suptitle("\n".join(lines), fontsize=9)
 
 
 def _draw_image(axes: Axes, pixels: NDArray[np.uint8]) -> None:

@@ -3,16 +3,14 @@
 Source: lectures, B.4 (lines between the source and the target, as thick as alpha).
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 from matplotlib.collections import LineCollection
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
 
 from regard.errors import UserError
-from regard.look.figures.canvas import INK, PALE, open_figure
+from regard.look.figures.canvas import INK, PALE
 from regard.look.figures.labels import readable, width_em
+from regard.look.figures.request import FigureRequest, weights_of
 
 MAX_WORDS = 100
 """Largest number of words on a side; lines between more cannot be told apart."""
@@ -25,52 +23,47 @@ _LINE, _BETWEEN, _FONT = 0.24, 2.4, 9.0
 _COLOR = "#2971c6"
 
 
-def plot_links(
-    queries: Sequence[str],
-    keys: Sequence[str],
-    weights: NDArray[np.floating],
-    path: Path,
-    *,
-    title: str = "",
-    about: str = "",
-    overwrite: bool = False,
-) -> None:
-    """Plot lines from each query (left) to each key (right) of weights (query, key) from 0 to 1.
-
-    about: second line of the title: the head.
-    """
-    for name, words in (("queries", queries), ("keys", keys)):
-        if len(words) > MAX_WORDS:
-            raise UserError(
-                f"{path}: a figure of links must have at most {MAX_WORDS} {name}, got "
-                f"{len(words):,}: use a shorter input, or FILE.html, whose view links has up to 400"
-            )
-    left, right = ([readable(word) for word in words] for words in (queries, keys))
-    heading = [readable(text, max_length=100, spaces=" ") for text in (title, about) if text]
+def plot_links(figure: Figure, request: FigureRequest) -> None:
+    """Plot lines from each query (left) to each key (right), of one head or of the mean."""
+    own = request.read()
+    count, head = len(own.heads), request.head_of(len(own.heads))
+    weights, which = weights_of(own).mean(0).numpy(), f"mean of {count} heads" if count > 1 else ""
+    if head is not None:
+        weights, which = weights_of(own)[head].numpy(), f"head {head + 1} of {count}"
+    sides = [request.maps.queries(own).labels, request.maps.keys(own).labels]
+    if max(map(len, sides)) > MAX_WORDS:
+        raise UserError(
+            f"a figure of links must have at most {MAX_WORDS} queries and keys, got "
+            f"{len(sides[0]):,} and {len(sides[1]):,}: use FILE.html, which has up to 400"
+        )
+    left, right = ([readable(word) for word in words] for words in sides)
+    about = ", ".join(filter(None, (own.kind, f"layer {own.layer}", which)))
+    heading = [
+        readable(text, max_length=100, spaces=" ") for text in (request.title, about) if text
+    ]
     margins = [max(width_em(word) for word in words) * _FONT / 72 + 0.15 for words in (left, right)]
     rows, top = max(len(left), len(right)), 1 + 0.25 * len(heading) / _LINE
-    size = sum(margins) + _BETWEEN, (rows + top) * _LINE
-    with open_figure(path, size, overwrite=overwrite) as figure:
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(-margins[0], _BETWEEN + margins[1]), ylim=(rows, -top))
-        axes.set_axis_off()
-        heights = []
-        # Each side is centered.
-        for words, x, align in ((left, 0.0, "right"), (right, _BETWEEN, "left")):
-            heights.append([(rows - len(words)) / 2 + number for number in range(len(words))])
-            for word, y in zip(words, heights[-1], strict=True):
-                axes.text(x, y, word, ha=align, va="center", fontsize=_FONT, color=INK)
-            name = "queries" if words is left else "keys"
-            axes.text(x, -0.8, name, ha=align, va="center", fontsize=7.5, color=PALE)
-        pairs = [(i, j) for i, j in np.ndindex(*weights.shape) if weights[i, j] >= _FAINT]
-        pairs.sort(key=lambda pair: weights[pair])
-        lines = [((0.05, heights[0][i]), (_BETWEEN - 0.05, heights[1][j])) for i, j in pairs]
-        widths = [LINE_WIDTH * float(weights[pair]) for pair in pairs]
-        collection = LineCollection(
-            lines, linewidths=widths, colors=_COLOR, alpha=0.75, capstyle="round"
-        )
-        axes.add_collection(collection)
-        for number, line in enumerate(heading):
-            y = 0.4 - top + 0.25 * number / _LINE
-            font, color = (9.0, INK) if number == 0 else (7.5, PALE)
-            axes.text(-margins[0], y, line, fontsize=font, color=color)
+    figure.set_size_inches(sum(margins) + _BETWEEN, (rows + top) * _LINE)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-margins[0], _BETWEEN + margins[1]), ylim=(rows, -top))
+    axes.set_axis_off()
+    heights = []
+    # Each side is centered.
+    for words, x, align in ((left, 0.0, "right"), (right, _BETWEEN, "left")):
+        heights.append([(rows - len(words)) / 2 + number for number in range(len(words))])
+        for word, y in zip(words, heights[-1], strict=True):
+            axes.text(x, y, word, ha=align, va="center", fontsize=_FONT, color=INK)
+        name = "queries" if words is left else "keys"
+        axes.text(x, -0.8, name, ha=align, va="center", fontsize=7.5, color=PALE)
+    pairs = [(i, j) for i, j in np.ndindex(*weights.shape) if weights[i, j] >= _FAINT]
+    pairs.sort(key=lambda pair: weights[pair])
+    lines = [((0.05, heights[0][i]), (_BETWEEN - 0.05, heights[1][j])) for i, j in pairs]
+    widths = [LINE_WIDTH * float(weights[pair]) for pair in pairs]
+    collection = LineCollection(
+        lines, linewidths=widths, colors=_COLOR, alpha=0.75, capstyle="round"
+    )
+    axes.add_collection(collection)
+    for number, line in enumerate(heading):
+        y = 0.4 - top + 0.25 * number / _LINE
+        font, color = (9.0, INK) if number == 0 else (7.5, PALE)
+        axes.text(-margins[0], y, line, fontsize=font, color=color)

@@ -61,7 +61,9 @@ def plot_manifold(
     inputs, outputs: (inputs, 2), vectors that are marked, and their reconstructions, to which lines
                      lead.
     """
-    with open_figure(path, (6.4, 5.6), overwrite=overwrite, layout="constrained") as figure:
+    with open_figure(path, overwrite=overwrite) as figure:
+        figure.set_size_inches(6.4, 5.6)
+        figure.set_layout_engine("constrained")
         axes = figure.subplots()
         axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
         if manifold.energy is not None:

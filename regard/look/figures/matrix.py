@@ -11,13 +11,13 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.look.figures.canvas import (
@@ -25,7 +25,6 @@ from regard.look.figures.canvas import (
     INK,
     PALE,
     draw_weight_scale,
-    open_figure,
     signed_colors,
     weight_colors,
 )
@@ -107,15 +106,14 @@ def fit_cell(shape: tuple[int, ...], side: float) -> tuple[float, float]:
 
 
 def plot_matrices(
+    figure: Figure,
     rows: Sequence[tuple[str, Sequence[Matrix]]],
-    path: Path,
     *,
     title: str = "",
     about: str = "",
     note: str = "",
     width: float = math.inf,
     has_scale: bool = False,
-    overwrite: bool = False,
 ) -> None:
     """Plot rows of matrices, each with a heading, from left to right.
 
@@ -170,16 +168,16 @@ def plot_matrices(
     ) -> tuple[float, float, float, float]:
         return left / wide, 1 - (top + size[1]) / high, size[0] / wide, size[1] / high
 
-    with open_figure(path, (wide, high), overwrite=overwrite) as figure:
-        for left, y, text, font, color in texts:
-            style = {"fontsize": font, "color": color, "va": "top", "ha": "left"}
-            figure.text(left / wide, 1 - y / high, text, **style)
-        for matrix, left, y in placed:
-            _draw_cells(figure.add_axes(box(left, y, matrix.size)), matrix)
-        if has_scale:
-            height = min(2.0, placed[0][0].size[1])
-            shades = ScalarMappable(Normalize(0, 1), weight_colors())
-            draw_weight_scale(figure, shades, box(*scale, (0.11, height)))
+    figure.set_size_inches(wide, high)
+    for left, y, text, font, color in texts:
+        style = {"fontsize": font, "color": color, "va": "top", "ha": "left"}
+        figure.text(left / wide, 1 - y / high, text, **style)
+    for matrix, left, y in placed:
+        _draw_cells(figure.add_axes(box(left, y, matrix.size)), matrix)
+    if has_scale:
+        height = min(2.0, placed[0][0].size[1])
+        shades = ScalarMappable(Normalize(0, 1), weight_colors())
+        draw_weight_scale(figure, shades, box(*scale, (0.11, height)))
 
 
 def labels_of(labels: Sequence[str]) -> list[str]:

@@ -18,8 +18,9 @@ def plot_outline(outline: Outline, path: Path, *, title: str, overwrite: bool = 
     # The stage that reads h^Enc is at least as high as the last one of the encoder.
     lift = max(0, len(outline.encoding) - 1 - outline.joint) if len(columns) == 2 else 0
     rows = max(len(columns[0]), len(columns[-1]) + lift)
-    size = 1.15 * _APART * len(columns), 0.95 * (rows * _STEP + 0.7)
-    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
+    with open_figure(path, overwrite=overwrite) as figure:
+        figure.set_size_inches(1.15 * _APART * len(columns), 0.95 * (rows * _STEP + 0.7))
+        figure.set_layout_engine("constrained")
         axes = figure.subplots()
         axes.set_axis_off()
         axes.set_title(title, fontsize=10, loc="left", color=INK)

@@ -17,6 +17,7 @@ from regard.attention.picture import Picture
 from regard.attention.positions import Positions
 from regard.errors import UserError
 from regard.layers.positions.base import PositionalEncoding
+from regard.look.figures.canvas import open_figure
 from regard.look.figures.matrix import Matrix, fit_cell, plot_matrices
 
 _LENGTH = 100
@@ -36,7 +37,8 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
             f"view 'positions' requires a positional encoding, which this {type(model).__name__} "
             "does not have"
         )
-    plot_matrices([("", matrices)], path, width=_WIDTH, overwrite=overwrite)
+    with open_figure(path, overwrite=overwrite) as figure:
+        plot_matrices(figure, [("", matrices)], width=_WIDTH)
 
 
 def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> None:
@@ -59,15 +61,9 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> No
     meaning = "blue: above zero, orange: below zero, gray: masked (-inf)"
     if picture.is_mask:
         meaning = "blue: may attend, white: masked"
-    plot_matrices(
-        [("", matrices)],
-        path,
-        width=_WIDTH,
-        title=picture.heading,
-        about=about,
-        note=meaning,
-        overwrite=overwrite,
-    )
+    texts = {"title": picture.heading, "about": about, "note": meaning}
+    with open_figure(path, overwrite=overwrite) as figure:
+        plot_matrices(figure, [("", matrices)], width=_WIDTH, **texts)
 
 
 def _every_second(first: int, count: int) -> list[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from regard.look.figures.canvas import open_figure, weight_colors
 from regard.look.figures.labels import readable, width_em
-from regard.look.sample import format_score
+from regard.look.sample import DetectedEvent, Image, Track, format_score
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
@@ -31,54 +31,43 @@ _MAX_WIDTH = 4096
 _Frame = tuple[float, float, float, float]
 
 
-def plot_boxes(
-    image: NDArray[np.uint8],
-    boxes: Sequence[tuple[str, float, _Frame]],
-    path: Path,
-    *,
-    title: str,
-    labels: Sequence[str] = (),
-    overwrite: bool = False,
-) -> None:
-    """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width,
-    height) in pixels.
+def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
+    """Plot an image with a frame, the label and the score of each box.
 
     A .png has at least the size of the image, up to a width of 4,096 pixels. Labels do not overlap:
     where many boxes leave no room, only those of larger scores are drawn.
-
-    labels: all labels of the model, which determine the colors; those of the boxes if there are
-            none.
     """
-    height, width = image.shape[:2]
-    colors = _label_colors(labels, [label for label, *_ in boxes])
-    size = 6.0, 6.0 * height / width
-    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
-        axes = _add_axes(figure, title)
-        axes.imshow(image, interpolation="nearest" if width < 200 else None)
-        axes.set_axis_off()
-        placed: list[_Frame] = []
-        point = width / (72 * 6.0)  # in pixels of the image
-        for label, score, frame in sorted(boxes, key=lambda box: -box[1]):
-            x, y, wide, high = frame
-            style = {"fill": False, "edgecolor": colors[label], "linewidth": 1.4}
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, **style))
-            text = f"{readable(label, spaces=' ')} {format_score(score)}"
-            tag = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
-            place = _free_place(frame, tag, (width, height), placed)
-            if place is not None:
-                placed.append((*place, *tag))
-                left, bottom = place[0] + point, place[1] + tag[1] - point
-                style = {"fontsize": _TAG_FONT, "va": "bottom", "zorder": 3}
-                axes.text(left, bottom, text, **style, **_tag_style(colors[label]))
-        figure.draw_without_rendering()  # lays the axes out
-        inches = axes.get_window_extent().width / figure.dpi
-        figure.set_dpi(min(width, _MAX_WIDTH) / inches)
+    pixels = image.pixels if image.original is None else image.original
+    (height, width), (high, wide) = pixels.shape[:2], image.pixels.shape[:2]
+    scale = max(width / wide, height / high)  # the larger side fits exactly
+    colors = _label_colors(image.labels, [box.label for box in image.boxes])
+    axes = _add_axes(figure, (6.0, 6.0 * height / width), title)
+    shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
+    axes.imshow(shown, interpolation="nearest" if width < 200 else None)
+    axes.set_axis_off()
+    placed: list[_Frame] = []
+    point = width / (72 * 6.0)  # in pixels of the image
+    for box in sorted(image.boxes, key=lambda box: -box.score):
+        x, y, w, h = (np.array(box.place) * (np.array((wide, high, wide, high)) * scale)).tolist()
+        style = {"fill": False, "edgecolor": colors[box.label], "linewidth": 1.4}
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, **style))
+        text = f"{readable(box.label, spaces=' ')} {format_score(box.score)}"
+        tag = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
+        place = _free_place((x, y, w, h), tag, (width, height), placed)
+        if place is not None:
+            placed.append((*place, *tag))
+            left, bottom = place[0] + point, place[1] + tag[1] - point
+            style = {"fontsize": _TAG_FONT, "va": "bottom", "zorder": 3}
+            axes.text(left, bottom, text, **style, **_tag_style(colors[box.label]))
+    figure.draw_without_rendering()  # lays the axes out
+    inches = axes.get_window_extent().width / figure.dpi
+    figure.set_dpi(min(width, _MAX_WIDTH) / inches)
 
 
 def plot_events(
+    figure: Figure,
     bands: NDArray[np.float32],
-    events: Sequence[tuple[str, float, float, float]],
-    path: Path,
+    events: Sequence[DetectedEvent],
     *,
     seconds: float,
     hertz: float = 0.0,
@@ -86,59 +75,52 @@ def plot_events(
     about: str = "",
     title: str,
     labels: Sequence[str] = (),
-    overwrite: bool = False,
 ) -> None:
-    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score,
-    onset, duration.
+    """Plot a spectrogram (bands, frames) of `seconds` with a span for each event.
 
     hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is
                not known.
     attention: weights of each event on spans of the sound, as start, stop, weight: a row below the
                spectrogram.
     about:     what the weights are, above them.
-    labels:    as of `plot_boxes`.
+    labels:    all labels of the model, which determine the colors.
     """
-    colors = _label_colors(labels, [label for label, *_ in events])
+    names = [event.label for event in events]
+    colors = _label_colors(labels, names)
     rows = 0.22 * len(attention)
     size = 9.0, 3.0 + (rows + 0.4 if attention else 0)
-    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
-        axes = _add_axes(figure, title, "" if events else NOTHING_FOUND)
-        if attention:
-            weights = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
-            _draw_attention(weights, attention, [label for label, *_ in events], seconds)
-            weights.set_title(about, fontsize=8, loc="left")
-        extent = (0, seconds, 0, len(bands))
-        axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=extent)
-        axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
-        if hertz:
-            marks = np.array([mark for mark in _FREQUENCIES if mark <= hertz])
-            names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
-            places = len(bands) * np.log1p(marks / 700) / np.log1p(hertz / 700)
-            axes.set_yticks(places, names, fontsize=7)
-        for row, (label, score, onset, duration) in enumerate(events):
-            color = colors[label]
-            axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
-            high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
-            place, align = onset + 0.005 * seconds, "left"
-            if onset > 0.85 * seconds:
-                place, align = onset + duration - 0.005 * seconds, "right"
-            axes.text(
-                min(place, 0.995 * seconds),
-                high,
-                f"{readable(label, spaces=' ')} {format_score(score)}",
-                ha=align,
-                fontsize=8,
-                fontweight="bold",
-                **_tag_style(color),
-            )
+    axes = _add_axes(figure, size, title, "" if events else NOTHING_FOUND)
+    if attention:
+        weights = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
+        _draw_attention(weights, attention, names, seconds)
+        weights.set_title(about, fontsize=8, loc="left")
+    extent = (0, seconds, 0, len(bands))
+    axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=extent)
+    axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
+    if hertz:
+        marks = np.array([mark for mark in _FREQUENCIES if mark <= hertz])
+        units = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
+        places = len(bands) * np.log1p(marks / 700) / np.log1p(hertz / 700)
+        axes.set_yticks(places, units, fontsize=7)
+    for row, event in enumerate(events):
+        color, stop = colors[event.label], event.onset + event.duration
+        axes.axvspan(event.onset, stop, facecolor=color, alpha=0.25, edgecolor=color)
+        high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
+        place, align = event.onset + 0.005 * seconds, "left"
+        if event.onset > 0.85 * seconds:
+            place, align = stop - 0.005 * seconds, "right"
+        text = f"{readable(event.label, spaces=' ')} {format_score(event.score)}"
+        style = {"ha": align, "fontsize": 8, "fontweight": "bold", **_tag_style(color)}
+        axes.text(min(place, 0.995 * seconds), high, text, **style)
 
 
 def plot_images(
     images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False
 ) -> None:
     """Plot images (channels, height, width) within [0, 1] side by side, with their names."""
-    size = 2.5 * len(images), 2.7
-    with open_figure(path, size, overwrite=overwrite, layout="constrained") as figure:
+    with open_figure(path, overwrite=overwrite) as figure:
+        figure.set_size_inches(2.5 * len(images), 2.7)
+        figure.set_layout_engine("constrained")
         grid = figure.subplots(1, len(images), squeeze=False)[0]
         for axes, (name, image) in zip(grid, images, strict=True):
             pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
@@ -149,42 +131,40 @@ def plot_images(
 
 
 def plot_tracks(
-    names: Sequence[str],
-    tracks: NDArray[np.float64],
-    paths: NDArray[np.float64],
-    path: Path,
+    figure: Figure,
+    tracks: Sequence[Track],
     *,
     weights: Sequence[tuple[int, float]] = (),
     title: str,
-    overwrite: bool = False,
 ) -> None:
-    """Plot observed tracks (agents, observed, 2) and predicted paths (agents, predicted, 2), in
-    meters on the plane.
+    """Plot observed tracks and predicted paths, in meters on the plane.
 
     weights: attention of the first agent to others, as lines to them, wider for larger weights.
     """
-    with open_figure(path, (6.0, 6.0), overwrite=overwrite, layout="constrained") as figure:
-        axes = _add_axes(figure, title)
-        for other, weight in weights:
-            ends = np.stack((tracks[0, -1], tracks[other, -1]))
-            style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
-            axes.plot(*ends.T, linewidth=8 * weight, **style)
-        for i, name in enumerate(names):
-            color, now = _COLORS[1] if i == 0 else _COLORS[0], tracks[i, -1]
-            path_from_now = np.concatenate((now[None], paths[i]))
-            steps = np.arange(len(path_from_now))[:, None]
-            constant_velocity = now + steps * (now - tracks[i, -2])
-            axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
-            axes.plot(*tracks[i].T, color=color, linewidth=1.6)
-            axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
-            axes.plot(*now, marker="o", color=color, markersize=4)
-            style = {"textcoords": "offset points", "fontsize": 7, "color": color}
-            axes.annotate(readable(name, spaces=" "), now, (4, 4), **style)
-        axes.set(xlabel="meters", ylabel="meters", aspect="equal")
-        axes.margins(0.08)
+    axes = _add_axes(figure, (6.0, 6.0), title)
+    for other, weight in weights:
+        ends = np.stack((tracks[0].history[-1], tracks[other].history[-1]))
+        style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
+        axes.plot(*ends.T, linewidth=8 * weight, **style)
+    for i, track in enumerate(tracks):
+        history, future = np.array(track.history), np.array(track.future)
+        color, now = _COLORS[1] if i == 0 else _COLORS[0], history[-1]
+        path_from_now = np.concatenate((now[None], future))
+        steps = np.arange(len(path_from_now))[:, None]
+        constant_velocity = now + steps * (now - history[-2])
+        axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
+        axes.plot(*history.T, color=color, linewidth=1.6)
+        axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
+        axes.plot(*now, marker="o", color=color, markersize=4)
+        style = {"textcoords": "offset points", "fontsize": 7, "color": color}
+        axes.annotate(readable(track.label, spaces=" "), now, (4, 4), **style)
+    axes.set(xlabel="meters", ylabel="meters", aspect="equal")
+    axes.margins(0.08)
 
 
-def _add_axes(figure: Figure, title: str, note: str = "") -> Axes:
+def _add_axes(figure: Figure, size: tuple[float, float], title: str, note: str = "") -> Axes:
+    figure.set_size_inches(size)
+    figure.set_layout_engine("constrained")
     axes = figure.subplots()
     lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
     axes.set_title("\n".join(lines), fontsize=9, loc="left")

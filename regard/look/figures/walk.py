@@ -8,15 +8,16 @@ Source: lectures, A.2, C.1, C.6.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.figures.labels import readable
 from regard.look.figures.matrix import Matrix, fit_cell, labels_of, plot_matrices
+from regard.look.figures.request import FigureRequest
 from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
 from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
@@ -33,41 +34,36 @@ _MAX_HEADS = 8
 """Largest number of heads in a figure of all heads."""
 _SMALL = 1.1
 """Largest side of a matrix of one head among several."""
+_Labels = tuple[Sequence[str], Sequence[str]]
+"""Labels of queries and of keys."""
 _PROJECTIONS = {"Q": "query", "K": "key", "V": "value"}
 
 
-def plot_walk(
-    sample_maps: SampleMaps,
-    own: AttentionMap,
-    path: Path,
-    *,
-    head: int,
-    query: int | None,
-    overwrite: bool,
-) -> None:
-    """Plot the steps of one head, for all queries or for one; head, query: from 0."""
+def plot_walk(figure: Figure, request: FigureRequest) -> None:
+    """Plot the steps of one head, by default the first, for all queries or for one."""
+    own = request.read()
     vectors = _vectors(own)
-    _check_index("head", head, len(vectors.queries))
-    asking, asked = _labels(sample_maps, own, vectors)
+    count = len(vectors.queries)
+    head = request.head_of(count) or 0
+    labels = _labels(request.maps, own, vectors)
+    query = request.query_of(len(labels[0]))
     if query is None:
-        rows = _all_queries(own, vectors, head, labels=(asking, asked))
+        rows = _all_queries(own, vectors, head, labels=labels)
     else:
-        _check_index("query", query, len(asking))
-        rows = _one_query(own, vectors, head, query, labels=(asking, asked))
+        rows = _one_query(own, vectors, head, query, labels=labels)
     about = f"{own.kind}, layer {own.layer}"
-    if len(vectors.queries) > 1:
-        about += f", head {head + 1} of {len(vectors.queries)}"
-    plot_matrices(rows, path, title=_title(sample_maps), about=about, overwrite=overwrite)
+    if count > 1:
+        about += f", head {head + 1} of {count}"
+    plot_matrices(figure, rows, title=_title(request), about=about)
 
 
-def plot_multihead(
-    sample_maps: SampleMaps, own: AttentionMap, path: Path, *, overwrite: bool
-) -> None:
+def plot_multihead(figure: Figure, request: FigureRequest) -> None:
     """Plot the five steps of multi-head attention, with the matrices of a layer."""
+    own = request.read()
     vectors = _vectors(own)
     if vectors.items is None or not vectors.projections:
         raise UserError(f"view 'multihead' requires a read of MultiHead, got {own.name}")
-    asking, asked = _labels(sample_maps, own, vectors)
+    asking, asked = _labels(request.maps, own, vectors)
     count = len(vectors.queries)
     rows = [("1  the tokens, 2  their vectors", _item_matrices(vectors, asking, asked))]
     for head in range(min(count, _MAX_HEADS)):
@@ -80,15 +76,9 @@ def plot_multihead(
         arrays |= {"Q": q, "K": k, "V": v, "A": weights, "Z": z}
         shown = []
         for letter, numbers in arrays.items():
-            title, is_weights = f"{letter}, head {head + 1}", letter == "A"
-            shown.append(
-                Matrix(
-                    title=title,
-                    numbers=numbers,
-                    is_weights=is_weights,
-                    cell=fit_cell(numbers.shape, _SMALL),
-                )
-            )
+            title, cell = f"{letter}, head {head + 1}", fit_cell(numbers.shape, _SMALL)
+            matrix = Matrix(title=title, numbers=numbers, is_weights=letter == "A", cell=cell)
+            shown.append(matrix)
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
     last = [Matrix(title=f"[Z_1; ...; Z_{count}]", numbers=_array(joined), rows=asking)]
@@ -102,11 +92,12 @@ def plot_multihead(
     about = f"{own.kind}, layer {own.layer}, {count} heads"
     if count > _MAX_HEADS:
         about += f", the first {_MAX_HEADS} shown"
-    plot_matrices(rows, path, title=_title(sample_maps), about=about, overwrite=overwrite)
+    plot_matrices(figure, rows, title=_title(request), about=about)
 
 
-def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overwrite: bool) -> None:
-    """Plot the contributions to one score, by its index; see regard.look.measures."""
+def plot_contributions(figure: Figure, request: FigureRequest) -> None:
+    """Plot the contributions to one score, by default the best; see regard.look.measures."""
+    sample_maps = request.maps
     maps = sample_maps.find(measure=CONTRIBUTION)
     if not maps:
         raise UserError(
@@ -114,7 +105,7 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
             "Transformer decoders; this sample has none"
         )
     own = maps[0]
-    _check_index("head", score, len(own.heads))
+    score = request.head_of(len(own.heads)) or 0
     numbers = own.head(score).numpy()
     labels = [readable(label, spaces=" ") for label in sample_maps.queries(own).labels]
     columns = labels_of(sample_maps.keys(own).labels)
@@ -142,15 +133,11 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     names = [f"{step:+.2g}" for step in steps]
     scale = Matrix(title="color scale", numbers=steps[None], columns=names, cell=(0.25, 0.15))
     rows.append(("", [scale]))
-    plot_matrices(rows, path, title=_title(sample_maps), about=about, overwrite=overwrite)
+    plot_matrices(figure, rows, title=_title(request), about=about)
 
 
 def _all_queries(
-    own: AttentionMap,
-    vectors: ReadVectors,
-    head: int,
-    *,
-    labels: tuple[Sequence[str], Sequence[str]],
+    own: AttentionMap, vectors: ReadVectors, head: int, *, labels: _Labels
 ) -> list[tuple[str, list[Matrix]]]:
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
     asking, asked = labels
@@ -174,12 +161,7 @@ def _all_queries(
 
 
 def _one_query(
-    own: AttentionMap,
-    vectors: ReadVectors,
-    head: int,
-    query: int,
-    *,
-    labels: tuple[Sequence[str], Sequence[str]],
+    own: AttentionMap, vectors: ReadVectors, head: int, query: int, *, labels: _Labels
 ) -> list[tuple[str, list[Matrix]]]:
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
     asking, asked = labels
@@ -238,9 +220,9 @@ def _formula(letter: str, vectors: ReadVectors, item: str = "") -> str:
 def _numbers(own: AttentionMap, vectors: ReadVectors, head: int) -> list[np.ndarray]:
     """Return Q, K, V, scores, weights and Z of a head."""
     shared = vectors.key_head(head)
-    parts = vectors.queries[head], vectors.keys[shared], vectors.values[shared]
-    scores, weights, z = vectors.scores[head], own.head(head), vectors.outputs[head]
-    return [_array(part) for part in (*parts, scores, weights, z)]
+    asks = vectors.queries[head], vectors.keys[shared], vectors.values[shared]
+    gets = vectors.scores[head], own.head(head), vectors.outputs[head]
+    return [_array(part) for part in (*asks, *gets)]
 
 
 def _vectors(own: AttentionMap) -> ReadVectors:
@@ -249,9 +231,7 @@ def _vectors(own: AttentionMap) -> ReadVectors:
     return own.vectors()
 
 
-def _labels(
-    sample_maps: SampleMaps, own: AttentionMap, vectors: ReadVectors
-) -> tuple[Sequence[str], Sequence[str]]:
+def _labels(sample_maps: SampleMaps, own: AttentionMap, vectors: ReadVectors) -> _Labels:
     """Return the labels of queries and keys.
 
     In self-attention the rows of X have one label each, that of the keys; a decoder names its
@@ -269,13 +249,8 @@ def _is_self(vectors: ReadVectors) -> bool:
     return torch.equal(vectors.items, vectors.source)
 
 
-def _check_index(name: str, index: int, count: int) -> None:
-    if not 0 <= index < count:
-        raise UserError(f"{name} must be between 1 and {count}, got {index + 1}")
-
-
-def _title(sample_maps: SampleMaps) -> str:
-    return readable(sample_maps.sample.title, max_length=100, spaces=" ")
+def _title(request: FigureRequest) -> str:
+    return readable(request.title, max_length=100, spaces=" ")
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -181,5 +181,5 @@ def test_a_truncated_file_and_no_file_are_named(saved, tmp_path):
 
 
 def test_an_opened_capture_has_no_calls(saved):
-    with pytest.raises(ValueError, match="samples and maps, but no recording"):
+    with pytest.raises(ValueError, match="has maps, but no recording"):
         _ = Capture.open(saved).recording

@@ -10,13 +10,13 @@ drawn by matplotlib (regard.look.figures.positions), which is loaded then.
 
 import importlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from regard.attention.positions import Positions
@@ -77,18 +77,27 @@ class Picture:
         return f"<picture of {self.heading}, {panels}; .save(path) writes it>"
 
 
-def draw_mask(
-    materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
+def draw_tensor(
+    tensor: Shaped[Tensor, "..."], positions: Positions, *, title: str, is_mask: bool
 ) -> Picture:
-    """Draw a mask; `materialize` returns its boolean tensor, broadcasting to (..., query, key)."""
-    return _draw(materialize, positions, title, is_mask=True)
-
-
-def draw_bias(
-    materialize: Callable[[Positions], Tensor], positions: Positions, *, title: str
-) -> Picture:
-    """Draw a bias; `materialize` returns its tensor, broadcasting to (..., query, key)."""
-    return _draw(materialize, positions, title, is_mask=False)
+    """Draw the tensor of a mask or a bias at positions, whose sizes it broadcasts to."""
+    leading = tuple(tensor.shape[:-2])
+    sizes = positions.num_queries, positions.num_keys
+    matrices = tensor.detach().expand(*leading, *sizes).reshape(-1, *sizes)
+    axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
+    panels = []
+    for index, matrix in zip(product(*map(range, leading)), matrices[:_MAX_PANELS], strict=False):
+        # Such as "row 1, head 3", without axes of size 1.
+        parts = zip(axes, index, leading, strict=False)
+        name = ", ".join(f"{axis} {i + 1}" for axis, i, size in parts if size > 1)
+        panels.append(Panel(name, matrix))
+    return Picture(
+        heading=title,
+        panels=panels,
+        is_mask=is_mask,
+        first=sizes[1] - sizes[0],  # the last query is at the last key
+        left_out=len(matrices) - len(panels),
+    )
 
 
 def draw_matrix(
@@ -126,26 +135,3 @@ def shown_sizes_of_both(one: tuple[int, int], other: tuple[int, int]) -> tuple[i
         second if first == SHOWN else first for first, second in zip(one, other, strict=True)
     )
     return queries, keys
-
-
-def _draw(
-    materialize: Callable[[Positions], Tensor], positions: Positions, title: str, *, is_mask: bool
-) -> Picture:
-    tensor = materialize(positions.tile(0, positions.num_queries))
-    leading = tuple(tensor.shape[:-2])
-    sizes = positions.num_queries, positions.num_keys
-    matrices = tensor.detach().expand(*leading, *sizes).reshape(-1, *sizes)
-    axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
-    panels = []
-    for index, matrix in zip(product(*map(range, leading)), matrices[:_MAX_PANELS], strict=False):
-        # Such as "row 1, head 3", without axes of size 1.
-        parts = zip(axes, index, leading, strict=False)
-        name = ", ".join(f"{axis} {i + 1}" for axis, i, size in parts if size > 1)
-        panels.append(Panel(name, matrix))
-    return Picture(
-        heading=title,
-        panels=panels,
-        is_mask=is_mask,
-        first=sizes[1] - sizes[0],  # the last query is at the last key
-        left_out=len(matrices) - len(panels),
-    )

@@ -45,31 +45,17 @@ class Capture(Sequence[SampleMaps]):
         title: str,
         model: str,
         recording: Recording | None = None,
+        trace: Trace | None = None,
+        graph_calls: list[GradientCall] | None = None,
     ):
+        """samples: called at the first access, and again after more calls were recorded."""
         self._make_samples: Callable[[], Sequence[SampleMaps]] = samples
         self._samples: tuple[SampleMaps, ...] | None = None
         self._counts: dict[str, int] = {}
         self.title, self.model = title, model
-        self._recording = recording
-        self._trace: Trace | None = None
-        self._graph_calls: list[GradientCall] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        recording: Recording,
-        trace: Trace | None,
-        *,
-        title: str,
-        model: str,
-        graph_calls: list[GradientCall] | None = None,
-    ) -> Self:
-        """Return the capture of a recording and its trace or None; maps resolve on access."""
-        capture = cls(
-            lambda: resolve(recording, trace), title=title, model=model, recording=recording
-        )
-        capture._trace, capture._graph_calls = trace, graph_calls
-        return capture
+        self.trace = Trace() if trace is None else trace
+        """Trace of the recording, for a search of a bare module."""
+        self._recording, self._graph_calls = recording, graph_calls
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -86,13 +72,6 @@ class Capture(Sequence[SampleMaps]):
         if self._recording is None:
             raise ValueError("a capture that was opened from a file has maps, but no recording")
         return self._recording
-
-    @property
-    def trace(self) -> Trace:
-        """Trace of the recording, for a search of a bare module."""
-        if self._trace is None:
-            raise ValueError("a capture that was opened from a file has maps, but no trace")
-        return self._trace
 
     @property
     def samples(self) -> tuple[SampleMaps, ...]:

@@ -223,14 +223,8 @@ def _select(
     if only is None:
         return reads
     names = {only} if isinstance(only, str) else only
-    if not callable(names):
-        unknown = set(names) - reads.keys()
-        if unknown:
-            raise ValueError(
-                f"only must contain names of reads ({list_names(reads)}), got {min(unknown)!r}"
-            )
-        names = set(names).__contains__
-    selected = {name: read for name, read in reads.items() if names(name)}
-    if not selected:
-        raise ValueError(f"only must select at least one of {list_names(reads)}")
+    is_chosen = names if callable(names) else set(names).__contains__
+    selected = {name: read for name, read in reads.items() if is_chosen(name)}
+    if not selected or (not callable(names) and set(names) - reads.keys()):
+        raise ValueError(f"only must select some of {list_names(reads)}, got {only!r:.80}")
     return selected

@@ -25,6 +25,7 @@ from torch import nn
 from regard.look.capture import Capture
 from regard.look.hooks import record_weights
 from regard.look.measures import GradientCall
+from regard.look.resolve import resolve
 from regard.look.sample import Sample
 from regard.trace import Trace
 
@@ -71,11 +72,12 @@ def record(
         module, only=only, dtype=dtype, graph_calls=graph_calls, trace=trace, vectors=vectors
     ) as recording:
         count = sum(value.numel() for value in module.parameters())
-        capture = Capture.of(
-            recording,
-            trace,
+        capture = Capture(
+            lambda: resolve(recording, trace),
             title=str(getattr(model, "folder", type(module).__name__)),
             model=f"{type(module).__name__}, {count:,} parameters",
+            recording=recording,
+            trace=trace,
             graph_calls=graph_calls,
         )
         if not is_module:

@@ -29,23 +29,20 @@ _Entry = tuple[int, int] | None
 """Index of a call in the recording and a row of it; None without a call."""
 
 
-def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
+def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
     """Return the samples of a recording with their maps, in the order in which they were given.
 
-    trace:  None: all calls belong to the same rows, and to no search.
     Raises: ValueError if no read ran.
     """
-    segments = [Segment(samples=None)] if trace is None else trace.segments
     calls: dict[int, dict[int | None, _Calls]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for name in recording.names:
         for index, call in enumerate(recording.calls(name)):
-            segment, step = (0, None) if trace is None else (call.segment, call.step)
-            calls[segment][step][name].append((index, call))
+            calls[call.segment][call.step][name].append((index, call))
     results = []
     for number, (segment_number, calls_of_steps) in enumerate(sorted(calls.items())):
-        segment = segments[segment_number]
+        segment = trace.segments[segment_number]
         reads = _SegmentReads(recording, calls_of_steps, segment, number)
         for row in range(reads.num_rows()):
             sample = segment.sample(row)
@@ -284,12 +281,7 @@ def _map(
     heads: tuple[str, ...] = ("",)
     if len(call.sizes) > 3:
         heads = tuple(f"head {number}" for number in range(1, call.sizes[-3] + 1))
-    facts = {
-        "kernel": call.kernel,
-        "mask": call.mask,
-        "bias": call.bias,
-        "autocast": call.autocast,
-    }
+    facts = {name: getattr(call, name) for name in ("kernel", "mask", "bias", "autocast")}
     return AttentionMap(
         key=key,
         name=name,

@@ -1,10 +1,9 @@
 """Decoding steps of a sample, from a trace: tokens of an output, their alternatives, the beams."""
 
 import math
-from collections.abc import Callable, Sequence
 
 from regard.look.sample import Alternative, Beam, DecodingStep, Sample
-from regard.trace import SearchOutput, SearchStep, Segment
+from regard.trace import SearchOutput, Segment
 
 
 def token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -23,70 +22,44 @@ def decoding_steps(
     """Return the steps of the search that led to one output; empty without labels for tokens."""
     if sample.tokens is None or not output.tokens:
         return ()
-    prefixes: list[tuple[int, ...]] = [()] * (
-        len(segment.steps[0].source_rows) if segment.steps else 0
-    )
+    tokens = sample.tokens
+    text = sample.text or (lambda ids: " ".join(tokens(ids)))
+    prefixes: list[tuple[int, ...]] = []
+    if segment.steps:
+        prefixes = [()] * len(segment.steps[0].source_rows)
     steps = []
     labels, _ = token_labels(sample, output)
     for t, (step_row, token) in enumerate(zip(output.rows, output.tokens, strict=True)):
-        step = segment.steps[t]
-        likely = _likely_tokens(step, step_row)
-        log_prob = (
-            output.log_probs[t] if t < len(output.log_probs) else likely.get(token, -float("inf"))
-        )
-        beams: tuple[Beam, ...] = ()
+        step, likely = segment.steps[t], {}
+        if step_row < len(step.tokens):
+            likely = dict(zip(step.tokens[step_row], step.log_probs[step_row], strict=True))
+        log_prob = likely.get(token, -math.inf)
+        if t < len(output.log_probs):
+            log_prob = output.log_probs[t]
+        beams: list[Beam] = []
         if step.beam is not None:
             parents = zip(step.beam.rows, step.beam.tokens, strict=True)
             prefixes = [(*prefixes[parent], new_token) for parent, new_token in parents]
-            beams = _beams(
-                segment,
-                t,
-                row,
-                output,
-                lambda index, prefixes=prefixes: _to_text(sample, prefixes[index]),
-            )
-        alternatives = [
-            Alternative(token=sample.tokens([token_id])[0], probability=_exp(log_p))
-            for token_id, log_p in likely.items()
-        ]
-        steps.append(
-            DecodingStep(
-                token=labels[t],
-                probability=_exp(log_prob),
-                alternatives=tuple(alternatives),
-                beams=beams,
-            )
+            next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []
+            next_row = output.rows[t + 1] if t + 1 < len(output.rows) else None
+            for index, source_row in enumerate(next_rows):
+                score = step.beam.log_probs[index]
+                if source_row == row and score > -math.inf:
+                    is_prefix = index == next_row
+                    beams.append(Beam(text=text(prefixes[index]), score=score, is_prefix=is_prefix))
+            beams.sort(key=lambda beam: -beam.score)
+        alternatives = []
+        for likely_token, value in likely.items():
+            name = tokens([likely_token])[0]
+            alternatives.append(Alternative(token=name, probability=_exp(value)))
+        shown = DecodingStep(
+            token=labels[t],
+            probability=_exp(log_prob),
+            alternatives=tuple(alternatives),
+            beams=tuple(beams),
         )
+        steps.append(shown)
     return tuple(steps)
-
-
-def _likely_tokens(step: SearchStep, row: int) -> dict[int, float]:
-    """Return the most probable tokens of a row with their log-probabilities."""
-    if row >= len(step.tokens):
-        return {}
-    return dict(zip(step.tokens[row], step.log_probs[row], strict=True))
-
-
-def _beams(
-    segment: Segment, t: int, row: int, output: SearchOutput, text: Callable[[int], str]
-) -> tuple[Beam, ...]:
-    """Return the hypotheses of a source's row after step t; text: returns that of a hypothesis."""
-    beam = segment.steps[t].beam
-    assert beam is not None
-    next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []
-    next_row = output.rows[t + 1] if t + 1 < len(output.rows) else None
-    hypotheses = [
-        Beam(text=text(index), score=beam.log_probs[index], is_prefix=index == next_row)
-        for index, source_row in enumerate(next_rows)
-        if source_row == row and beam.log_probs[index] > -math.inf
-    ]
-    return tuple(sorted(hypotheses, key=lambda hypothesis: -hypothesis.score))
-
-
-def _to_text(sample: Sample, tokens: Sequence[int]) -> str:
-    if sample.text is not None:
-        return sample.text(tokens)
-    return " ".join(sample.tokens(tokens)) if sample.tokens else ""
 
 
 def _exp(log_probability: float) -> float:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-import regard
 from docs.gallery.masks import main
 from regard.attention.biases import Alibi, RelativeBias, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, documents, padding, window
@@ -145,10 +144,3 @@ def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
     image = ROOT / "docs" / "images" / "masks.svg"
     assert (tmp_path / "masks.svg").read_text() == image.read_text()
-
-
-def test_kernels_are_described_line_by_line_in_a_notebook():
-    text = regard.kernels()
-    assert repr(text) == str(text)
-    assert text.splitlines()[0] in text._repr_html_()
-    assert text._repr_html_().startswith("<pre>")

@@ -177,15 +177,9 @@ def test_only_chooses_the_reads(only):
     assert maps.names == tuple(maps) == ("other",)
 
 
-@pytest.mark.parametrize(
-    ("only", "message"),
-    [
-        (["other", "own"], r"names of reads \(own\.read, other\), got 'own'"),
-        (lambda name: False, r"select at least one of own\.read, other"),
-    ],
-    ids=["names", "function"],
-)
-def test_only_is_refused_when_it_names_no_read(only, message):
+@pytest.mark.parametrize("only", [["other", "own"], lambda name: False], ids=["names", "function"])
+def test_only_is_refused_when_it_names_no_read(only):
+    message = r"only must select some of own\.read, other, got"
     with pytest.raises(ValueError, match=message), record_weights(TwoReads(), only=only):
         pass
 

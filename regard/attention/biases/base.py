@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
-from regard.attention.picture import SHOWN, Picture, draw_bias, shown_sizes, shown_sizes_of_both
+from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
 
@@ -63,12 +63,9 @@ class Bias(nn.Module, ABC):
             state = next(chain(self.parameters(), self.buffers()), torch.empty(0))
             query = torch.zeros(num_queries, 1, device=state.device)
         positions = Positions(num_queries, num_keys, query.device)
-
-        def materialize(tile: Positions) -> Tensor:
-            assert tile.rows is not None
-            return self.materialize(query[..., tile.rows[0] : tile.rows[1], :], tile)
-
-        return draw_bias(materialize, positions, title=_one_line(self) if title is None else title)
+        tensor = self.materialize(query, positions.tile(0, num_queries))
+        title = _one_line(self) if title is None else title
+        return draw_tensor(tensor, positions, title=title, is_mask=False)
 
     def _repr_svg_(self) -> str | None:
         """Return the picture for notebooks, of eight queries and keys if the bias has no sizes;

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
-from regard.attention.picture import SHOWN, Picture, draw_mask, shown_sizes, shown_sizes_of_both
+from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
@@ -77,7 +77,9 @@ class Mask(ABC):
         """Draw the mask: rows are queries, columns are keys, dark = may attend."""
         where = torch.device("cpu") if device is None else device
         positions = Positions(num_queries, num_keys, where)
-        return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
+        tensor = self.materialize(positions.tile(0, num_queries))
+        title = repr(self) if title is None else title
+        return draw_tensor(tensor, positions, title=title, is_mask=True)
 
     def _repr_svg_(self) -> str | None:
         """Return the picture for notebooks, of eight queries and keys if the mask has no sizes."""

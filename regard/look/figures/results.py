@@ -110,8 +110,8 @@ def plot_events(
         if event.onset > 0.85 * seconds:
             place, align = stop - 0.005 * seconds, "right"
         text = f"{readable(event.label, spaces=' ')} {format_score(event.score)}"
-        style = {"ha": align, "fontsize": 8, "fontweight": "bold", **_tag_style(color)}
-        axes.text(min(place, 0.995 * seconds), high, text, **style)
+        style = {"ha": align, "fontsize": 8, "fontweight": "bold"}
+        axes.text(min(place, 0.995 * seconds), high, text, **style, **_tag_style(color))
 
 
 def plot_images(

@@ -120,7 +120,7 @@ def run(argv: list[str]) -> int:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     trained = load_trained(folder, options, record)
     inputs, names = _inputs(words, trained, options)
-    if _is_picture(options.out) and trained.recipe.plots_answers:
+    if _is_picture(options.out) and hasattr(trained.recipe, "plot_answer"):
         for number, path in _figure_paths(options, [name or "input" for name in names]):
             trained.plot_answer(inputs[number], path, overwrite=options.force)
             print(path)

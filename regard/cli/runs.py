@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
-from regard.recipes.base.entry import select_groups
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
@@ -19,7 +18,7 @@ from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
-from regard.settings.tree import collect_groups, settings_by_path
+from regard.settings.tree import collect_groups, select_groups, settings_by_path
 from regard.system.progress import report_slow
 
 

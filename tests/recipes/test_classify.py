@@ -18,7 +18,7 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
 from regard.recipes.metrics.report import round_scores
-from regard.recipes.metrics.vectors import class_scores, class_table, label_table
+from regard.recipes.metrics.vectors import class_scores, label_scores
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
 from tests.recipes.capture_checks import (
@@ -144,7 +144,7 @@ def test_reviews_answer_from_python(reviews):
     assert best.score + second.score + third.score == pytest.approx(1, abs=1e-5)
     with pytest.raises(UserError, match="input 2 is empty: it has no words to classify"):
         trained.predict(["it was fine", " "])
-    with pytest.raises(TypeError, match="must be a list, got one text"):
+    with pytest.raises(TypeError, match="must be a list, got str"):
         trained.predict("it was fine")
 
 
@@ -226,9 +226,9 @@ def test_look_shows_the_weights_of_the_pooling(reviews):
     assert first.sample.title.startswith("it was awful -> bad (")
     assert second.sample.title.startswith("it was a lovely fine one -> good (")
     assert check_test_input(trained) == "it was great 0"
-    with pytest.raises(UserError, match="input 2 is empty: there is nothing to look at"):
+    with pytest.raises(UserError, match="input 2 is empty"):
         trained.look(["it was awful", " "])
-    with pytest.raises(UserError, match="no input is given"):
+    with pytest.raises(UserError, match="is empty"):
         trained.look([])
     with pytest.raises(TypeError, match="must be a list"):
         trained.look("it was awful")
@@ -390,7 +390,7 @@ def test_images_that_cannot_be_read_are_named(pictures, tmp_path):
 
 def test_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0], [0.1, 0.7, 0.2]])
-    scores = class_scores(probabilities, torch.tensor([0, 1, 1, 1]))
+    scores = class_scores(probabilities, torch.tensor([0, 1, 1, 1]), ("a", "b", "c"))
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
@@ -461,13 +461,13 @@ def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews: Pat
     run = load(reviews, notify=notes.append)
     run.model.writer.norm = torch.nn.Identity()
     assert not run.look(["a lovely film"])[0].find(measure="contribution")
-    reason = "the output layer is Identity and Linear, and not LayerNorm and Linear"
+    reason = "the output layer is not a LayerNorm and a Linear"
     assert notes == [f"contributions to the scores are not shown: {reason}"]
 
 
 def test_classes_are_counted() -> None:
     target, predicted = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 0, 1])
-    table = class_table(predicted, target, ("a", "b", "c"))
+    table = class_scores(torch.eye(3)[predicted], target, ("a", "b", "c"))
     assert table["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
     percent = {
         name: {key: round(value, 1) for key, value in row.items()}
@@ -479,7 +479,7 @@ def test_classes_are_counted() -> None:
         "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "examples": 1},
     }
     present = torch.tensor([[True, False], [True, True]])
-    rows = label_table(torch.tensor([[True, False], [False, True]]), present, ("x", "y"))["classes"]
+    rows = label_scores(torch.eye(2), present, ("x", "y"))["classes"]
     assert rows["x"] == {
         "precision": 100,
         "recall": 50,

@@ -133,7 +133,7 @@ def test_references_are_predictions_without_an_error(kind, texts, key, reference
 def test_label_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.2, 0.1], [0.6, 0.7, 0.1], [0.3, 0.6, 0.2]])
     targets = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 0]])
-    scores = label_scores(probabilities, targets)
+    scores = label_scores(probabilities, targets, ("a", "b", "c"))
     # Label 0: a true positive, a false positive, a false negative. Label 1: two true positives.
     # Label 2: none.
     assert scores["micro_f1"] == pytest.approx(100 * 6 / 8)

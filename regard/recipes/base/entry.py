@@ -1,13 +1,13 @@
 """Registry entries of recipes, and changes of the settings of a run. (no torch)"""
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 from regard.errors import UserError
 from regard.settings.options import option_name
-from regard.settings.tree import Group, apply_changes, settings_by_path, to_plain
+from regard.settings.tree import apply_changes, settings_by_path, to_plain
 
 NO_DECODER = ("model.core.decoder_layers", "model.core.window", "model.core.attention")
 """Settings of cores that models without a decoder do not use."""
@@ -52,7 +52,7 @@ class Entry:
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
 
     def load_class(self) -> type[Any]:
-        """Return the recipe's class, imported if `recipe` names it."""
+        """Return the recipe's class, which is imported if need be."""
         if not isinstance(self.recipe, str):
             return self.recipe
         module, _, name = self.recipe.partition(":")
@@ -73,31 +73,30 @@ class Entry:
         values: by the last part of their paths, or nested: beam=4, decode={"beam": 4}.
         Raises: TypeError for a name that is no such setting; UserError for a wrong value.
         """
-        allowed = {
-            path.rpartition(".")[2]: path
-            for path in settings_by_path(config)
-            if self.may_change(path, for_test=for_test)
-        }
+        allowed = {}
+        for path in settings_by_path(config):
+            if self.may_change(path, for_test=for_test):
+                allowed[path.rpartition(".")[2]] = path
         changes: dict[str, Any] = {}
         if values.get("test") is not None:
             config = without_test(config)
         for name, given in values.items():
-            if given is None:
-                continue
             value = to_plain(given) if is_dataclass(given) else given
-            if name not in allowed and name in (*self.answers, *self.scores):
+            if value is None:
+                continue
+            if name in allowed:
+                *above, last = allowed[name].split(".")
+                node = changes
+                for part in above:
+                    node = node.setdefault(part, {})
+                is_one_file = name == "test" and isinstance(config.data.test, tuple)
+                node[last] = [value] if is_one_file else value
+            elif name in (*self.answers, *self.scores):
                 is_group = isinstance(value, Mapping)
                 changes[name] = changes.get(name, {}) | value if is_group else value
-                continue
-            if name not in allowed:
+            else:
                 expected = ", ".join(allowed) or "none"
                 raise TypeError(f"unknown option {name!r}; the options are: {expected}")
-            *above, last = allowed[name].split(".")
-            node = changes
-            for part in above:
-                node = node.setdefault(part, {})
-            is_one_file = name == "test" and isinstance(config.data.test, tuple)
-            node[last] = [value] if is_one_file else value
         return apply_changes(config, changes, called=lambda path: path.removeprefix("data."))
 
     def check(self, config: Any) -> None:
@@ -118,30 +117,14 @@ class Entry:
             if getattr(given, name) not in defaults:
                 raise UserError(f"{option_name(path)} has no effect in {self.name}: leave it out")
 
-    def hide_unused(self, groups: Sequence[Group]) -> list[Group]:
-        """Return groups of settings without those that the recipe does not use, for help."""
-        return select_groups(
-            groups, [s.path for g in groups for s in g.settings if s.path not in self.unused]
-        )
 
-
-def select_groups(groups: Sequence[Group], paths: Sequence[str]) -> list[Group]:
-    """Return groups with the settings of these paths, for help."""
-    selected = []
-    for group in groups:
-        own = tuple(setting for setting in group.settings if setting.path in paths)
-        if own:
-            selected.append(replace(group, settings=own))
-    return selected
+def keep_test(config: Any, data: Any) -> Any:
+    """Return settings with the test data of these settings of data."""
+    names = [path.partition(".")[2] for path in _TEST]
+    test = {name: getattr(data, name) for name in names if hasattr(data, name)}
+    return replace(config, data=replace(config.data, **test))
 
 
 def without_test(config: Any) -> Any:
     """Return settings without test data."""
-    return keep_test(config, replace(config, data=type(config.data)()))
-
-
-def keep_test(config: Any, other: Any) -> Any:
-    """Return settings with the test data of others."""
-    names = [path.partition(".")[2] for path in _TEST]
-    test = {name: getattr(other.data, name) for name in names if hasattr(other.data, name)}
-    return replace(config, data=replace(config.data, **test))
+    return keep_test(config, type(config.data)())

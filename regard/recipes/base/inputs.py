@@ -27,9 +27,8 @@ class Input(NamedTuple):
         """The input as text; None if it is a file or an array."""
         if isinstance(self.value, str):
             return None if self.value == self.file and self.line is None else self.value
-        is_words = isinstance(self.value, list | tuple) and all(
-            isinstance(word, str) for word in self.value
-        )
+        is_list = isinstance(self.value, list | tuple)
+        is_words = is_list and all(isinstance(word, str) for word in self.value)
         return " ".join(self.value) if is_words else None
 
     def describe(self) -> dict[str, Any]:

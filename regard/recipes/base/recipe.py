@@ -10,8 +10,8 @@
     postprocess(example)             an input with its rows and outputs -> its answer
     sample(inference, example, i)    title, labels and pictures for `regard look`
 
-Files, batches, recording and evaluation are the same for all recipes (regard.recipes.base.trained),
-and so are training, the run folder and the report (regard.recipes.training).
+Files, batches, recording and evaluation are the same for all (regard.recipes.base.trained), and so
+are training and the report (regard.recipes.training).
 """
 
 import copy
@@ -54,10 +54,9 @@ class Ranked(NamedTuple):
 
 
 class File(NamedTuple):
-    """Content of a file that is an input."""
+    """Name and content of a file that is an input."""
 
     name: str
-    """For messages and titles."""
     content: bytes
 
 
@@ -147,14 +146,10 @@ class Recipe(ABC, Generic[ConfigT]):
     """True if an input may be a list of tokens instead of a text."""
     look_hint: str = ""
     """What to look at in a model without attention, as the end of a sentence."""
-    plots_answers: bool = False
-    """True if `plot_answer` draws an answer."""
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
-        self.run = run
+        self.run, self.notify, self.entry = run, notify, entry
         self.config: ConfigT = run.config
-        self.notify = notify
-        self.entry = entry
         self._test: Dataset[Any] | None = None
 
     def change(self, values: Mapping[str, Any], *, for_test: bool = False) -> Self:
@@ -189,18 +184,17 @@ class Recipe(ABC, Generic[ConfigT]):
     def read(self, split: str) -> Dataset[Any]:
         """Load a split, and report what was left out."""
         dataset = self.load(split)
-        self.report_notes(dataset.notes)
+        for note in dataset.notes:
+            self.notify(note)
         return dataset
 
     def read_encoded(self, dataset: Dataset[Any]) -> Dataset[Any]:
         """Encode a dataset, and report what was left out."""
         encoded = self.encode(dataset)
-        self.report_notes(note for note in encoded.notes if note not in dataset.notes)
+        for note in encoded.notes:
+            if note not in dataset.notes:
+                self.notify(note)
         return encoded
-
-    def report_notes(self, notes: Iterable[str]) -> None:
-        for note in notes:
-            self.notify(note)
 
     @cached_property
     def train(self) -> Dataset[Any]:
@@ -271,12 +265,14 @@ class Recipe(ABC, Generic[ConfigT]):
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the validation metrics of a model."""
         scores = self.metrics(self.inference(model), self.encoded_val)
-        numbers = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-        names = self.monitored or numbers
-        return {name: value for name, value in numbers.items() if name in names}
+        return {
+            name: value
+            for name, value in scores.items()
+            if isinstance(value, int | float) and name in (self.monitored or scores)
+        }
 
     def inference(self, model: nn.Module) -> ActiveModel:
-        """Return the model for inference, and the engine that decodes with it."""
+        """Return the model in eval mode, with its engine."""
         return ActiveModel(model, decodes=self.decodes, recipe=self.run.recipe)
 
     def upper_bound(self) -> float | None:
@@ -365,14 +361,6 @@ class Recipe(ABC, Generic[ConfigT]):
         Raises: EmptyAnswerError if the answer is empty; UserError if it has no probability.
         """
         raise UserError(f"answers of {self.run.recipe} have no probability to differentiate")
-
-    def plot_answer(self, inference: ActiveModel, row: Any, out: Path, *, overwrite: bool) -> None:
-        """Plot a row and its answer to an image file."""
-        raise NotImplementedError
-
-    def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
-        """Plot the manifold of the reconstructions of an autoencoder."""
-        raise UserError(f"the recipe {self.run.recipe} has no manifold of reconstructions")
 
 
 def one_line(text: str) -> str:

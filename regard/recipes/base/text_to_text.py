@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -29,14 +29,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import (
-    Answer,
-    ConfigT,
-    Dataset,
-    Example,
-    Recipe,
-    join_items,
-)
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec
@@ -85,9 +78,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
         keep, skipped = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
-        notes = (
-            (*dataset.notes, f"{pairs.origin}: {skipped.describe()}") if skipped else dataset.notes
-        )
+        notes = dataset.notes
+        if skipped:
+            notes = (*notes, f"{pairs.origin}: {skipped.describe()}")
         if len(keep) < len(pairs):
             pairs = pairs.take(keep, skipped)
             encoded = EncodedPairs.from_sequences(
@@ -97,10 +90,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         return dataclasses.replace(to_dataset(pairs, notes), targets=encoded)
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
-        init = self.run.init
-        return (
-            Codec.load(Path(init.folder) / ARTIFACTS) if init else self.fit_codec(train)
-        ).artifacts()
+        if self.run.init is not None:
+            return Codec.load(Path(self.run.init.folder) / ARTIFACTS).artifacts()
+        return self.fit_codec(train).artifacts()
 
     def open(self, folder: Path) -> None:
         self.codec = Codec.load(folder)
@@ -169,13 +161,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = self.settings.data
-        texts = read_column(
-            path,
-            "source",
-            getattr(data, "source_column", None),
-            header=getattr(data, "header", "auto"),
-            format=getattr(data, "format", "auto"),
-        )
+        options = {name: getattr(data, name, "auto") for name in ("header", "format")}
+        texts = read_column(path, "source", getattr(data, "source_column", None), **options)
         return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
@@ -226,7 +213,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         source, target = self._teacher_inputs(model, example, i)
-        log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
+        log_probs = model(source, target)[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
     def explain(
@@ -235,14 +222,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
         model = inference.model
         if not isinstance(model.core, Transformer):
             return None
-        source, target = self._teacher_inputs(model, example, i)
-        return explain_tokens(model, source, target, sample)
+        return explain_tokens(model, *self._teacher_inputs(model, example, i), sample)
 
     def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Padded, Padded]:
         """Return a row's source and best output, with EOS if finished, as the model's inputs."""
-        best, device = example.outputs[i][0], device_of(model)
-        source = pad([[*example.rows[i].ids, EOS]]).to(device)
-        return source, pad([teacher_tokens(best)]).to(device)
+        source, target = [*example.rows[i].ids, EOS], teacher_tokens(example.outputs[i][0])
+        return pad([source]).to(device_of(model)), pad([target]).to(device_of(model))
 
 
 def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:

@@ -16,7 +16,7 @@ from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
-from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
+from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.outline import Outline, outline
@@ -237,13 +237,17 @@ class TrainedRun:
         return capture
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
-        """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
-        row = self._prepare(self.recipe, [given], 1)[0].rows[0]
-        self.recipe.plot_answer(self._active, row, Path(out), overwrite=overwrite)
+        """Plot an input of an autoencoder and its reconstruction to an image file."""
+        recipe: Any = self.recipe
+        row = self._prepare(recipe, [given], 1)[0].rows[0]
+        recipe.plot_answer(self._active, row, Path(out), overwrite=overwrite)
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the manifold of an autoencoder of two numbers, its data and its energy."""
-        self.recipe.plot_manifold(self._active, Path(out), overwrite=overwrite)
+        recipe: Any = self.recipe
+        if not hasattr(recipe, "plot_manifold"):
+            raise UserError(f"the recipe {self.run.recipe} has no manifold of reconstructions")
+        recipe.plot_manifold(self._active, Path(out), overwrite=overwrite)
 
     def outline(self) -> Outline:
         """Return the stages of the model with their shapes (regard.models.outline)."""
@@ -344,12 +348,10 @@ class TrainedRun:
             values = [dataset.inputs[i] for i in indices]
             answers = self.compute_answers(values, recipe, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
-                if isinstance(value, str) or dataset.names is None:
-                    source = value
-                else:
-                    source = dataset.names[i]
-                line = {"input": i + 1, kind: source if isinstance(source, str) else None}
-                line |= answer.json
+                source = value
+                if not isinstance(value, str):
+                    source = dataset.names[i] if dataset.names is not None else None
+                line = {"input": i + 1, kind: source} | answer.json
                 if dataset.references is not None:
                     line["reference"] = dataset.references[i]
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -374,34 +376,30 @@ class TrainedRun:
         self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
         """Add the contributions to the scores of each output, if the recipe has them."""
-        found: list[SampleMaps | None] = []
-        # These runs of the model belong to no sample of a recording around this one.
-        with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
-            try:
-                for row, maps in zip(rows, capture, strict=True):
-                    found.append(recipe.explain(self._active, *row, maps.sample))
-            except NoTermsError as error:
-                recipe.notify(f"contributions to the scores are not shown: {error}")
-                return
         axes: list[Mapping[str, Axis]] = []
         added: list[list[AttentionMap]] = []
-        for number, one in enumerate(found):
-            axes.append({} if one is None else one.sample.axes)
-            added.append([])
-            for own in () if one is None else one.maps:
-                added[-1].append(replace(own, key=f"{own.key}/{number}"))
-        if any(added):
-            capture.add(added, axes)
+        # These runs of the model belong to no sample of a recording around this one.
+        with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
+            for number, (row, maps) in enumerate(zip(rows, capture, strict=True)):
+                try:
+                    found = recipe.explain(self._active, *row, maps.sample)
+                except NoTermsError as error:
+                    recipe.notify(f"contributions to the scores are not shown: {error}")
+                    return
+                if found is None:
+                    return  # as for every other row of this model
+                axes.append(found.sample.axes)
+                added.append([replace(own, key=f"{own.key}/{number}") for own in found.maps])
+        capture.add(added, axes)
 
     def _differentiate(
         self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
         """Run each output again with teacher forcing, and add gradient maps to the capture."""
         if len(capture) != len(rows):
-            size = f"{len(rows)} rows have {len(capture)} samples"
-            raise UserError(f"gradients need one answer for each input, but {size}")
+            raise UserError(f"gradients need one answer for each of {len(rows)} rows")
         gradients: list[list[AttentionMap]] = []
-        empty: list[EmptyAnswerError] = []
+        empty: EmptyAnswerError | None = None
         for number, (row, maps) in enumerate(zip(rows, capture, strict=True)):
             gradients.append([])
             samples, model = [maps.sample], self._model
@@ -409,13 +407,13 @@ class TrainedRun:
                 with torch.enable_grad(), record(model, samples=samples, gradients=True) as rerun:
                     rerun.differentiate(recipe.log_prob(model, *row))
             except EmptyAnswerError as error:
-                empty.append(error)
+                empty = error
                 continue
             # Each sample is recorded separately, so its keys start from zero again.
             for found in rerun[0].find(measure=GRADIENT):
                 gradients[-1].append(replace(found, key=f"scene {number}/{found.key}"))
-        if len(empty) == len(gradients):
-            raise empty[0]
+        if empty is not None and not any(gradients):
+            raise empty
         capture.add(gradients)
 
 

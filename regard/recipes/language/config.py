@@ -58,14 +58,9 @@ class LanguageRunConfig:
                 f"model.core.positions.max_length must be at least context={self.context}, got "
                 f"{limit}"
             )
-        check_sampling(self.sample, self.model)
-
-
-def check_sampling(sampling: SampleConfig, model: LanguageModelConfig) -> None:
-    """Raise UserError if the context of a model cannot slide, but should."""
-    reason = slide_refusal(model.core)
-    if sampling.context == "slide" and reason is not None:
-        raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
+        reason = slide_refusal(self.model.core)
+        if self.sample.context == "slide" and reason is not None:
+            raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
 
 
 ENTRY = Entry(

@@ -9,7 +9,7 @@ Source: lectures, D.13 (GPT); radford2018.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -78,13 +78,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         else:
             text = self._texts[split == "val"]
             if split == "val" and data.val is None and data.train is not None:
-                whole = sum(map(len, self._texts))
-                noun = "characters, the last ones,"
-                notes = (
-                    describe_held_out(
-                        len(text), whole, data.val_share, origin=text.origin, noun=noun
-                    ),
+                whole, noun = sum(map(len, self._texts)), "characters, the last ones,"
+                notice = describe_held_out(
+                    len(text), whole, data.val_share, origin=text.origin, noun=noun
                 )
+                notes = (notice,)
         if split != "train":  # training needs no lines, and counting reads the whole text
             count = text.line_count
         inputs = View(count, lambda i: self._cut(text.line(i)))
@@ -127,7 +125,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         for rows in track(batches.plan(0), "windows"):
             loss = model.loss(batches.collate(0, rows).to(device_of(model)))
             total, count = total + float(loss.nll), count + loss.count
-        unknown = sum(np.count_nonzero(part == UNK) for part in _parts(ids))
+        # In parts, since the ids may be larger than the memory.
+        parts = (ids[start : start + _PART] for start in range(0, len(ids), _PART))
+        unknown = sum(np.count_nonzero(part == UNK) for part in parts)
         kind, size = self.config.tokenizer.kind, len(self.tokenizer)
         return {
             "nll": total / count,
@@ -140,16 +140,12 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         }
 
     def encode_text(self, text: str) -> NDArray[np.int32]:
-        """Return the ids of a text."""
         return np.asarray(self.tokenizer.encode(self._with_ends(text)), np.int32)
 
     def encode_corpus(self, corpus: Corpus) -> NDArray[np.int32]:
         """Return the ids of a text of any size, in a temporary file if they are many."""
-        store, blocks = (
-            NumberStore(np.int32),
-            track(corpus, "characters to tokenize", len(corpus)),
-        )
-        for block in blocks:
+        store = NumberStore(np.int32)
+        for block in track(corpus, "characters to tokenize", len(corpus)):
             store.append(self.encode_text(block))
         return store.array()
 
@@ -266,13 +262,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
 def _dates(split: str, seed: int) -> Corpus:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
-    generator = dates.DatesDataset(
-        DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"]), seed=seed
-    )
+    sizes = DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"])
+    generator = dates.DatesDataset(sizes, seed=seed)
     text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
     return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")
-
-
-def _parts(ids: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
-    """Yield parts of an array that may be larger than the memory."""
-    return (ids[start : start + _PART] for start in range(0, len(ids), _PART))

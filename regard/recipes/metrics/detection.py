@@ -17,6 +17,7 @@ faster-coco-eval; in three dimensions AP25 and AP50 as in misra2021.
 import contextlib
 import io
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,30 +61,22 @@ def average_precision(
 
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
-    all_precision, all_recall = _curves(COCOeval_faster, detections, boxes, classes, names)
-    precision = all_precision[..., 0]
+    precision, recall = _curves(COCOeval_faster, detections, boxes, classes, names)
+    scores: dict[str, Any] = {
+        "ap": _mean(precision[..., 0]),
+        "ap50": _mean(precision[0, ..., 0]),
+        "ap75": _mean(precision[5, ..., 0]),
+        "ar": _mean(recall[..., 0]),
+    }
     areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
-    sizes = {
-        size: i
-        for i, size in enumerate(_SIZES, start=1)
-        if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any()
-    }
-    return {
-        "ap": _mean(precision),
-        "ap50": _mean(precision[0]),
-        "ap75": _mean(precision[5]),
-        "ar": _mean(all_recall[..., 0]),
-        **{f"ap_{size}": _mean(all_precision[..., i]) for size, i in sizes.items()},
-        **{f"ar_{size}": _mean(all_recall[..., i]) for size, i in sizes.items()},
-        "classes": {
-            name: {"ap50": _mean(precision[0, :, c])} | row
-            for c, (name, row) in enumerate(
-                threshold_scores(
-                    detections, boxes, classes, names, threshold=threshold, iou=_IOU
-                ).items()
-            )
-        },
-    }
+    for metric, curve in (("ap", precision), ("ar", recall)):
+        for i, size in enumerate(_SIZES, start=1):
+            if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
+                scores[f"{metric}_{size}"] = _mean(curve[..., i])
+    rows = threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_IOU)
+    for c, name in enumerate(rows):
+        rows[name] = {"ap50": _mean(precision[0, :, c, 0])} | rows[name]
+    return scores | {"classes": rows}
 
 
 def average_precision_of_clouds(
@@ -100,19 +93,14 @@ def average_precision_of_clouds(
     boxes:     (boxes, 6) of each cloud: first corner and sizes.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
-    precision = _curves(_CloudEvaluation, detections, boxes, classes, names)[0][..., 0]
-    return {
-        "ap25": _mean(precision[0]),
-        "ap50": _mean(precision[1]),
-        "classes": {
-            name: {"ap25": _mean(precision[0, :, c])} | row
-            for c, (name, row) in enumerate(
-                threshold_scores(
-                    detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]
-                ).items()
-            )
-        },
-    }
+    precision, _ = _curves(_CloudEvaluation, detections, boxes, classes, names)
+    low, high = precision[0, ..., 0], precision[1, ..., 0]
+    rows = threshold_scores(
+        detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]
+    )
+    for c, name in enumerate(rows):
+        rows[name] = {"ap25": _mean(low[:, c])} | rows[name]
+    return {"ap25": _mean(low), "ap50": _mean(high), "classes": rows}
 
 
 def threshold_scores(
@@ -134,11 +122,7 @@ def threshold_scores(
         kept = image.scores >= threshold
         if not kept.any():
             continue
-        overlaps = (
-            box_iou(image.boxes[kept], own_boxes)
-            if len(own_boxes)
-            else np.zeros((int(kept.sum()), 0))
-        )
+        overlaps = box_iou(image.boxes[kept], own_boxes.reshape(-1, image.boxes.shape[1]))
         overlaps[image.classes[kept][:, None] != own_classes[None, :]] = 0
         for c, row in zip(image.classes[kept], overlaps, strict=True):
             found[c] += 1
@@ -168,16 +152,13 @@ class _CloudEvaluation(COCOeval_faster):
 
     def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the names of the base class
         """Return the IoU (detections, boxes) of a cloud and a class, by decreasing score."""
-        truth, found = (
-            data.get_instances([imgId], [catId], True)[0][0]
-            for data in (self.gt_dataset, self.dt_dataset)
-        )
+        truth = self.gt_dataset.get_instances([imgId], [catId], True)[0][0]
+        found = self.dt_dataset.get_instances([imgId], [catId], True)[0][0]
         if not truth or not found:
             return []
         order = np.argsort([-entry["score"] for entry in found], kind="mergesort")[:_MAX_BOXES]
-        return box_iou(
-            np.array([found[i]["box"] for i in order]), np.array([entry["box"] for entry in truth])
-        )
+        boxes = np.array([found[i]["box"] for i in order])
+        return box_iou(boxes, np.array([entry["box"] for entry in truth]))
 
 
 def _curves(
@@ -192,39 +173,32 @@ def _curves(
 
     Sizes are: all, small, medium, large.
     """
+    annotations: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for i, (rows, kinds) in enumerate(zip(boxes, classes, strict=True), start=1):
+        for box, c in zip(rows, kinds, strict=True):
+            area = float(box[len(box) // 2 :].prod())
+            one = {"id": len(annotations) + 1, "image_id": i, "category_id": int(c) + 1}
+            annotations.append(one | {"area": area, "iscrowd": 0} | _entry(box))
+    for i, image in enumerate(detections, start=1):
+        found = zip(image.scores, image.classes, image.boxes, strict=True)
+        for score, c, box in islice(found, _MAX_BOXES):
+            one = {"image_id": i, "category_id": int(c) + 1, "score": float(score)}
+            answers.append(one | _entry(box))
+    if not answers or not annotations:
+        return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
     truth = {
         "images": [{"id": i + 1} for i in range(len(boxes))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
-        "annotations": [
-            {
-                "image_id": i + 1,
-                "category_id": int(c) + 1,
-                "area": float(box[len(box) // 2 :].prod()),
-            }
-            | _entry(box)
-            for i, (rows, kinds) in enumerate(zip(boxes, classes, strict=True))
-            for box, c in zip(rows, kinds, strict=True)
-        ],
+        "annotations": annotations,
     }
-    for number, annotation in enumerate(truth["annotations"], start=1):
-        annotation |= {"id": number, "iscrowd": 0}
-    answers = [
-        {"image_id": i + 1, "category_id": int(c) + 1, "score": float(score)} | _entry(box)
-        for i, image in enumerate(detections)
-        for score, c, box in list(zip(image.scores, image.classes, image.boxes, strict=True))[
-            :_MAX_BOXES
-        ]
-    ]
-    if not answers or not truth["annotations"]:
-        return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
     with contextlib.redirect_stdout(io.StringIO()):  # faster-coco-eval prints a report
         reference = COCO(truth)
         evaluation = evaluate(reference, reference.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    return evaluation.eval["precision"][..., -1], evaluation.eval["recall"][
-        ..., -1
-    ]  # at most 100 boxes
+    curves = evaluation.eval
+    return curves["precision"][..., -1], curves["recall"][..., -1]  # at most 100 boxes
 
 
 def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:

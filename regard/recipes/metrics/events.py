@@ -8,11 +8,11 @@
 Source: mesaros2016 (event-based and segment-based F1).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from regard.data.sound.events import SoundEvent
@@ -32,22 +32,18 @@ def event_scores(
     Also precision, recall and F1 (onsets within 50 ms) of each label.
     """
     total = sum(map(len, predicted)) + sum(map(len, reference))
-    matched = [match_events(a, b, onset=0.05) for a, b in zip(predicted, reference, strict=True)]
-    standard = [
-        match_events(a, b, onset=0.2, with_offset=True)
-        for a, b in zip(predicted, reference, strict=True)
-    ]
-    pairs = [
-        (a[i], b[j])
-        for a, b, rows in zip(predicted, reference, matched, strict=True)
-        for i, j in rows
-    ]
-    parts = [_count_segments(a, b, seconds) for a, b in zip(predicted, reference, strict=True)]
-    both, either = (sum(part[k] for part in parts) for k in (0, 1))
+    pairs, num_standard, num_common, num_active = [], 0, 0, 0
+    for a, b in zip(predicted, reference, strict=True):
+        pairs += [(a[i], b[j]) for i, j in match_events(a, b, onset=0.05)]
+        num_standard += len(match_events(a, b, onset=0.2, with_offset=True))
+        active = labels_per_second(a, seconds), labels_per_second(b, seconds)
+        for own, other in zip(*active, strict=True):
+            num_common += len(own & other)
+            num_active += len(own) + len(other)
     scores: dict[str, Any] = {
         "f1": 200 * len(pairs) / max(1, total),
-        "f1_200ms": 200 * sum(map(len, standard)) / max(1, total),
-        "f1_segments": 100 * both / max(1, either),
+        "f1_200ms": 200 * num_standard / max(1, total),
+        "f1_segments": 200 * num_common / max(1, num_active),
     }
     labels = (
         [a.label for a, _ in pairs],
@@ -57,10 +53,10 @@ def event_scores(
     if classes := label_scores_of_sets(*labels):
         scores["classes"] = classes
     if pairs:
-        scores["onset_ms"] = 1000 * float(np.mean([abs(a.onset - b.onset) for a, b in pairs]))
-        scores["duration_ms"] = 1000 * float(
-            np.mean([abs(a.duration - b.duration) for a, b in pairs])
-        )
+        onsets = [abs(a.onset - b.onset) for a, b in pairs]
+        durations = [abs(a.duration - b.duration) for a, b in pairs]
+        scores["onset_ms"] = 1000 * float(np.mean(onsets))
+        scores["duration_ms"] = 1000 * float(np.mean(durations))
     return scores
 
 
@@ -79,27 +75,12 @@ def match_events(
     return [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if np.isfinite(cost[i, j])]
 
 
-def labels_per_second(events: Sequence[SoundEvent], seconds: float) -> NDArray[np.object_]:
+def labels_per_second(events: Sequence[SoundEvent], seconds: float) -> list[set[str]]:
     """Return the set of labels active in each second."""
-    labels = np.empty(int(np.ceil(seconds)), object)
-    for second in range(len(labels)):
-        labels[second] = {
-            event.label for event in events if event.onset < second + 1 and event.offset > second
-        }
-    return labels
-
-
-def _count_segments(
-    predicted: Sequence[SoundEvent], reference: Sequence[SoundEvent], seconds: float
-) -> tuple[int, int]:
-    pairs = list(
-        zip(
-            labels_per_second(predicted, seconds),
-            labels_per_second(reference, seconds),
-            strict=True,
-        )
-    )
-    return 2 * sum(len(a & b) for a, b in pairs), sum(len(a) + len(b) for a, b in pairs)
+    return [
+        {event.label for event in events if event.onset < second + 1 and event.offset > second}
+        for second in range(math.ceil(seconds))
+    ]
 
 
 def _distance(a: SoundEvent, b: SoundEvent, onset: float, with_offset: bool) -> float:

@@ -54,8 +54,6 @@ _NAMES = {
     "nll": "nll, nats per token",
     "perplexity": "perplexity per token",
 }
-
-
 MAX_CONFUSION, MAX_CLASSES = 12, 100
 """Largest number of classes in a printed confusion matrix, and of printed rows."""
 
@@ -72,13 +70,13 @@ def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
         for label in [*rows][:MAX_CLASSES]:
             cells.append([label, *(f"{rows[label][name]:.4g}" for name in names)])
         rest = len(rows) - MAX_CLASSES
-        yield f"\n\n{table(cells)}" + (f"\n  ({rest} more: --json)" if rest > 0 else "")
+        yield table(cells) + (f"\n  ({rest} more: --json)" if rest > 0 else "")
     confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
     if 1 < len(confusion) <= MAX_CONFUSION:
         cells = [["", *classes]]
         for name, row in zip(classes, confusion, strict=True):
             cells.append([name, *map(str, row)])
-        yield f"\n\nconfusion matrix: rows are references, columns outputs\n{table(cells)}"
+        yield f"confusion matrix: rows are references, columns outputs\n{table(cells)}"
 
 
 def round_scores(scores: Any) -> Any:
@@ -94,32 +92,27 @@ def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
     if "beam" in scores:
-        penalty = (
-            f", length penalty {scores['length_penalty']:g}" if "length_penalty" in scores else ""
-        )
-        title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}{penalty}"
+        title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
+        if scores["beam"] > 1 and "length_penalty" in scores:
+            title += f", length penalty {scores['length_penalty']:g}"
     names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
-    numbers = {
-        name: value
-        for name, value in scores.items()
-        if isinstance(value, float) and name != "length_penalty"
-    }
-    numbers |= {name: scores[name] for name in names if name in scores}
     # Other scores, such as those of a user's own recipe, keep their name.
-    order = [
-        *(name for name in names if name in numbers),
-        *(name for name in numbers if name not in names),
-    ]
-    rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
+    others = [name for name, value in scores.items() if isinstance(value, float)]
+    rows = []
+    for name in dict.fromkeys([*names, *others]):
+        if name in scores and name != "length_penalty":
+            rows.append([names.get(name, name.replace("_", " ")), f"{scores[name]:.4g}"])
     rows.append(["signature" if "bleu" in scores else "details", scores["signature"]])
+    parts = [f"{title}\n{table(rows)}"]
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
-    by_class = f"\n\nby class, %\n{table(classes)}" if classes else ""
-    by_class += "".join(_tables(scores))
+    if classes:
+        parts.append(f"by class, %\n{table(classes)}")
+    parts += _tables(scores)
     samples = []
     for sample in scores["samples"]:
-        reference = (
-            "" if sample["output"] == sample["reference"] else f"(reference: {sample['reference']})"
-        )
+        is_correct = sample["output"] == sample["reference"]
+        reference = "" if is_correct else f"(reference: {sample['reference']})"
         samples.append([sample["source"].strip(), sample["output"], reference])
-    outputs = f"\n\nsample outputs\n{table(samples)}" if samples else ""
-    return f"{title}\n{table(rows)}{by_class}{outputs}"
+    if samples:
+        parts.append(f"sample outputs\n{table(samples)}")
+    return "\n\n".join(parts)

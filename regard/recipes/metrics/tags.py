@@ -63,29 +63,21 @@ def tag_scores(
 
     A quotient whose denominator is 0 is 0.
     """
-    pairs = [
-        pair for a, b in zip(predicted, reference, strict=True) for pair in zip(a, b, strict=True)
-    ]
+    pairs: list[tuple[str, str]] = []
+    for a, b in zip(predicted, reference, strict=True):
+        pairs += zip(a, b, strict=True)
     scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
     if not has_entities:
         labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
         return scores | {"classes": label_scores_of_sets(*labels)}
-    predicted_spans, reference_spans = (
-        [get_entities(tags) for tags in rows] for rows in (predicted, reference)
-    )
-    hits = sum(len(a & b) for a, b in zip(predicted_spans, reference_spans, strict=True))
-    num_predicted, num_reference = sum(map(len, predicted_spans)), sum(map(len, reference_spans))
+    hits, found, present = [], [], []  # the kind of each entity
+    for a, b in zip(map(get_entities, predicted), map(get_entities, reference), strict=True):
+        hits += [kind for *_, kind in a & b]
+        found += [kind for *_, kind in a]
+        present += [kind for *_, kind in b]
     return scores | {
-        "entity_f1": 200 * hits / max(num_predicted + num_reference, 1),
-        "entity_precision": 100 * hits / max(num_predicted, 1),
-        "entity_recall": 100 * hits / max(num_reference, 1),
-        "classes": label_scores_of_sets(
-            [
-                kind
-                for a, b in zip(predicted_spans, reference_spans, strict=True)
-                for *_, kind in a & b
-            ],
-            [kind for spans in predicted_spans for *_, kind in spans],
-            [kind for spans in reference_spans for *_, kind in spans],
-        ),
+        "entity_f1": 200 * len(hits) / max(len(found) + len(present), 1),
+        "entity_precision": 100 * len(hits) / max(len(found), 1),
+        "entity_recall": 100 * len(hits) / max(len(present), 1),
+        "classes": label_scores_of_sets(hits, found, present),
     }

@@ -36,12 +36,10 @@ class ExactMatch:
     name = "exact_match"
 
     def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-        """Return 100 * equal / all."""
         pairs = zip(outputs, references, strict=True)
         return 100 * sum(output in own for output, own in pairs) / max(len(references), 1)
 
     def signature(self) -> str:
-        """Return that texts are compared without normalization."""
         return "% equal to the reference, character by character"
 
 
@@ -55,7 +53,7 @@ def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 class Bleu:
-    """Corpus BLEU, computed by sacrebleu."""
+    """Corpus BLEU, computed by sacrebleu, with its signature, which states how many references."""
 
     name = "bleu"
 
@@ -64,11 +62,9 @@ class Bleu:
         self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 
     def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-        """Return BLEU with one or several references per output; the signature states how many."""
         return float(self._bleu.corpus_score(list(outputs), _streams(references)).score)
 
     def signature(self) -> str:
-        """Return sacrebleu's signature. Raises sacrebleu's error before the first score."""
         return str(self._bleu.get_signature())
 
 

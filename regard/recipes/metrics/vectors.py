@@ -45,50 +45,33 @@ def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tenso
     return torch.cat(answers)[back], torch.cat(targets)[back]
 
 
-def class_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
-    """Return accuracy, macro F1, nll of probabilities (rows, classes) and targets (rows,)."""
-    predicted, classes = probabilities.argmax(-1), probabilities.shape[1]
-    hits, *sizes = (
-        part.bincount(minlength=classes)
-        for part in (target[predicted == target], predicted, target)
-    )
-    return {
-        "accuracy": 100 * (predicted == target).double().mean().item(),
-        "macro_f1": _mean(_f1s(hits, sizes[0] + sizes[1])),
-        "nll": -probabilities.gather(1, target[:, None]).clamp(min=_TINY).log().mean().item(),
-    }
+def class_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return accuracy, macro F1, nll, the metrics of each class, and the confusion matrix.
 
-
-def class_table(predicted: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return precision, recall and F1 of each class in percent, its number of examples, and the
-    confusion matrix.
-
-    Shapes: predicted, target (rows,). confusion[i][j]: number of examples of class i that are
-            predicted as j.
+    Shapes: probabilities (rows, classes), target (rows,). confusion[i][j]: number of examples of
+            class i that are predicted as j.
     """
-    count = len(names)
+    predicted, count = probabilities.argmax(-1), len(names)
     confusion = (target * count + predicted).bincount(minlength=count * count).view(count, count)
     hits, present, found = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    table = {"classes": count_scores(names, hits.tolist(), found.tolist(), present.tolist())}
-    return table | ({"confusion": confusion.tolist()} if count <= MAX_CONFUSION else {})
+    scores: dict[str, Any] = {
+        "accuracy": 100 * (predicted == target).double().mean().item(),
+        "macro_f1": _mean(_f1s(hits, found + present)),
+        "nll": -probabilities.gather(1, target[:, None]).clamp(min=_TINY).log().mean().item(),
+        "classes": count_scores(names, hits.tolist(), found.tolist(), present.tolist()),
+    }
+    if count <= MAX_CONFUSION:
+        scores["confusion"] = confusion.tolist()
+    return scores
 
 
-def label_table(predicted: Tensor, present: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return precision, recall and F1 of each label in percent, and the number of its examples.
+def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return the metrics of labels (rows, labels), and those of each label.
 
-    Shapes: predicted, present (rows, labels), of booleans.
+    They are micro and macro F1, exact match, mean average precision and nll.
     """
-    counts = (
-        (predicted & present).sum(0).tolist(),
-        predicted.sum(0).tolist(),
-        present.sum(0).tolist(),
-    )
-    return {"classes": count_scores(names, *counts)}
-
-
-def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
-    """Return micro and macro F1, exact match, mean average precision and nll of (rows, labels)."""
     predicted, present = probabilities >= LABEL_THRESHOLD, target.bool()
+    hits, found, count = (predicted & present).sum(0), predicted.sum(0), present.sum(0)
     precisions = [
         average_precision(*column)
         for column in zip(probabilities.T, present.T, strict=True)
@@ -96,11 +79,12 @@ def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
     ]
     likelihood = torch.where(present, probabilities, 1 - probabilities).double().clamp(min=_TINY)
     return {
-        "micro_f1": _mean(_f1s(*_counts(predicted.reshape(-1, 1), present.reshape(-1, 1)))),
-        "macro_f1": _mean(_f1s(*_counts(predicted, present))),
+        "micro_f1": _mean(_f1s(hits.sum()[None], (found + count).sum()[None])),
+        "macro_f1": _mean(_f1s(hits, found + count)),
         "exact_match": 100 * (predicted == present).all(-1).double().mean().item(),
         "average_precision": _mean(precisions),
         "nll": -likelihood.log().sum(-1).mean().item(),
+        "classes": count_scores(names, hits.tolist(), found.tolist(), count.tolist()),
     }
 
 
@@ -112,9 +96,8 @@ def average_precision(scores: Tensor, present: Tensor) -> float:
     """
     scores, order = scores.sort(descending=True)
     hits = present[order].double().cumsum(0)
-    last = torch.cat(
-        (scores[1:] != scores[:-1], torch.tensor([True]))
-    )  # the last row of each threshold
+    # The last row of each threshold.
+    last = torch.cat((scores[1:] != scores[:-1], torch.tensor([True])))
     hits, count = hits[last], last.nonzero().squeeze(1).double() + 1
     recall = hits / hits[-1]
     before = torch.cat((torch.zeros(1, dtype=recall.dtype), recall[:-1]))
@@ -135,16 +118,10 @@ def number_scores(numbers: Tensor, target: Tensor) -> dict[str, float]:
     return scores
 
 
-def _counts(predicted: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-    """Return TP, and 2 TP + FP + FN, of each column."""
-    return (predicted & present).sum(0), predicted.sum(0) + present.sum(0)
-
-
 def _f1s(hits: Tensor, sizes: Tensor) -> list[float]:
     """Return F1 in percent of each label that is present or predicted anywhere."""
-    return [
-        200 * hit / size for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True) if size
-    ]
+    pairs = zip(hits.tolist(), sizes.tolist(), strict=True)
+    return [200 * hit / size for hit, size in pairs if size]
 
 
 def _mean(values: list[float]) -> float:

@@ -86,7 +86,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     metric = "mse"
     unit = "examples"
     higher_is_better = False
-    plots_answers = True
     look_hint = (
         "--out FILE.png shows an input and its reconstruction, and --view manifold, for vectors of "
         "two numbers, the code and the energy"
@@ -212,6 +211,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def plot_answer(
         self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
     ) -> None:
+        """Plot an input and its reconstruction to an image file."""
         model, rebuilt = inference.model, _reconstruct(inference.model, row[None]).numpy()
         if self._reads_vectors:
             self._plot_manifold(model, out, inputs=row[None], outputs=rebuilt, overwrite=overwrite)
@@ -220,8 +220,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             plot_images(images, out, overwrite=overwrite)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
+        """Plot the manifold of the reconstructions to an image file."""
         if not self._reads_vectors:
-            super().plot_manifold(inference, out, overwrite=overwrite)
+            raise UserError("images have no manifold of reconstructions")
         self._plot_manifold(inference.model, out, overwrite=overwrite)
 
     def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:

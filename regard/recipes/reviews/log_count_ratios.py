@@ -65,20 +65,19 @@ class LogCountRatios:
         kinds: FeatureKinds,
     ) -> "LogCountRatios":
         """Count the features of tokenized texts, each of one class."""
-        features = [_features(tokens, kinds) for tokens in texts]
-        masks = [rows != _NO_FEATURE for rows in features]
-        present = [rows[mask] for rows, mask in zip(features, masks, strict=True)]
+        present, columns, labels = [], [], []
+        for tokens, label in zip(texts, classes, strict=True):
+            features = _features(tokens, kinds)
+            is_present = features != _NO_FEATURE
+            present.append(features[is_present])
+            columns.append(is_present.nonzero()[1])
+            labels.append(np.full(len(present[-1]), label))
         numbers, first, inverse = np.unique(
             np.concatenate(present), return_index=True, return_inverse=True
         )
-        kind = np.concatenate([mask.nonzero()[1] for mask in masks])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)
-        np.add.at(
-            counts,
-            (inverse, np.repeat(np.asarray(classes, np.int64), [len(row) for row in present])),
-            1,
-        )
-        return cls(kinds, numbers, kind, counts)
+        np.add.at(counts, (inverse, np.concatenate(labels)), 1)
+        return cls(kinds, numbers, np.concatenate(columns)[first], counts)
 
     @cached_property
     def totals(self) -> NDArray[np.int64]:
@@ -138,10 +137,7 @@ def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
     prefixes = [token[:_LETTERS] for token in tokens]
     columns: dict[str, Iterable[str]] = {
         "word": tokens,
-        "prefix": (
-            prefix if len(prefix) < len(token) else ""
-            for prefix, token in zip(prefixes, tokens, strict=True)
-        ),
+        "prefix": [token[:_LETTERS] if len(token) > _LETTERS else "" for token in tokens],
         "bigram": _bigrams(tokens),
         "bigram of prefixes": _bigrams(prefixes),
     }
@@ -159,6 +155,5 @@ def _bigrams(tokens: Sequence[str]) -> Iterable[str]:
 def _digest(kind: str, text: str) -> int:
     if not text:
         return _NO_FEATURE
-    return int.from_bytes(
-        blake2b(f"{kind}\n{text}".encode(), digest_size=8).digest(), "little", signed=True
-    )
+    digest = blake2b(f"{kind}\n{text}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

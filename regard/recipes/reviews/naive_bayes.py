@@ -126,12 +126,14 @@ class NaiveBayesWriter(ClassWriter):
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] = (),
     ):
-        training = {
-            "dropout": dropout,
-            "label_smoothing": label_smoothing,
-            "class_weights": class_weights,
-        }
-        super().__init__(dim, num_classes, pool=pool, **training)
+        super().__init__(
+            dim,
+            num_classes,
+            pool=pool,
+            dropout=dropout,
+            label_smoothing=label_smoothing,
+            class_weights=class_weights,
+        )
         self.kinds = tuple(kinds)
         self.ratio_scores = NaiveBayesScores(dim, len(kinds))
         nn.init.zeros_(self.output.weight)  # initially the scores are those of naive Bayes alone

@@ -29,7 +29,7 @@ from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, Example, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, describe_skipped, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import (
@@ -73,12 +73,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             pairs, notes = (train, ()) if split == "train" else (val, (notice,))
         else:
             pairs = read_labeled(data, path, split)
-        if pairs.skipped:
-            notes = (
-                f"{pairs.origin}: skipped {len(pairs.skipped):,} texts; first: {pairs.skipped[0]}",
-                *notes,
-            )
-        return Dataset(pairs, pairs.origin, pairs.sources, notes=notes)
+        skipped = describe_skipped(pairs.origin, "texts", pairs.skipped)
+        return Dataset(pairs, pairs.origin, pairs.sources, notes=(*skipped, *notes))
 
     @cached_property
     def _held_out(self) -> tuple[Pairs, Pairs, str]:
@@ -99,9 +95,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """Return the texts with a valid target, cut to data.max_length tokens."""
         encoded = super().encode(dataset)
         whole, texts = encoded.data, [self.shorten(text) for text in encoded.data]
-        num_cut = sum(map(len, texts)) < sum(map(len, whole))
         notes = encoded.notes
-        if num_cut:
+        if sum(map(len, texts)) < sum(map(len, whole)):
             limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
             notes = (*notes, f"{dataset.origin}: texts longer than {limit} are cut there")
         return replace(encoded, data=texts, inputs=texts, names=whole, notes=notes)
@@ -162,16 +157,17 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             )
         target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
-        training = {
-            "dropout": config.dropout,
-            "label_smoothing": smoothing,
-            "class_weights": target.class_weights,
-        }
         return build_classifier(
             config,
             build_token_reader(config, vocab, RatioTextReader),
             lambda dim, pool: NaiveBayesWriter(
-                dim, len(target.names), kinds=kinds, pool=pool, **training
+                dim,
+                len(target.names),
+                kinds=kinds,
+                pool=pool,
+                dropout=config.dropout,
+                label_smoothing=smoothing,
+                class_weights=target.class_weights,
             ),
         )
 
@@ -179,11 +175,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"
 
     def evaluation_batches(self, dataset: Dataset[list[str]]) -> Iterator[Any]:
-        texts = self.encode_texts(dataset.data)
-        budget, extend = (
-            max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))),
-            self._compute_ratios(dataset),
-        )
+        texts, extend = self.encode_texts(dataset.data), self._compute_ratios(dataset)
+        budget = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1)))
         batches = LabeledBatches(texts, dataset.targets, batch_tokens=budget, seed=0, extend=extend)
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(dataset)))
 
@@ -219,7 +212,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return Sample(title=text, axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode_texts(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of texts."""
         return Ragged.from_sequences(ids or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
     def _segment(self, text: str) -> list[str]:
@@ -235,9 +227,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """
         if self.ratios is None:
             return None
-        texts = dataset.data
-        classes = [None] * len(texts) if own is None else own.tolist()
         ratios = []
-        for text, label in zip(texts, classes, strict=True):
+        for i, text in enumerate(dataset.data):
+            label = None if own is None else int(own[i])
             ratios.append(self.ratios.compute(self._segment(text), label))
         return lambda source, indices: attach_ratios(source, [ratios[i] for i in indices])

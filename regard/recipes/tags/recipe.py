@@ -62,7 +62,7 @@ class Words(NamedTuple):
 
     tokens: Sequence[str]
     offsets: Sequence[tuple[int, int]]
-    """Offsets of the first character of each token and after it, if the input is a text."""
+    """First character of each token, and the one after it, if the input is a text."""
     ids: list[int]
     """Ids of the subwords."""
     starts: list[int]
@@ -97,9 +97,15 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         data = self.config.data
         assert data.train is not None
         sentences = read_tagged(data.train, data)
-        names = {"origin": sentences.origin, "noun": "sentences", "seed": self.run.seed}
-        kinds = {"groups": sentences.tokens, "labels": sentences.tags}
-        parts = hold_out(len(sentences), data.val_share, **names, **kinds)
+        parts = hold_out(
+            len(sentences),
+            data.val_share,
+            origin=sentences.origin,
+            noun="sentences",
+            seed=self.run.seed,
+            groups=sentences.tokens,
+            labels=sentences.tags,
+        )
         val = dataclasses.replace(sentences.take(parts.val, ()), skipped=())
         return sentences.take(parts.train, ()), val, parts.notice
 
@@ -109,12 +115,13 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         for i, (tokens, tags) in enumerate(zip(sentences.tokens, sentences.tags, strict=True)):
             unknown = [tag for tag in tags if tag not in self.labels.names]
             length = len(encode_words(tokens, self.tokenizer)[0])
-            if not unknown and length <= most:
-                keep.append(i)
-                continue
-            problem = f"{length} {self.tokenizer.noun}, more than --data.max-length {most}"
             if unknown:
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
+            elif length > most:
+                problem = f"{length} {self.tokenizer.noun}, more than --data.max-length {most}"
+            else:
+                keep.append(i)
+                continue
             skipped.append(f"{sentences.where(i)}: {problem}")
             if self.config.data.on_bad == "error":
                 raise UserError(skipped[-1])
@@ -172,7 +179,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         self, model: nn.Module, sentences: TaggedSentences
     ) -> tuple[list[list[str]], list[float]]:
         """Return the most likely tag of each token, and log p of the reference tags."""
-        rows, device = self.encode_tags(sentences), next(model.parameters()).device
+        rows, device = self.encode_tags(sentences), device_of(model)
         longest = max(len(ids) for ids, _ in rows)
         batches = TaggedBatches(rows, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
         predicted: list[list[str]] = [[] for _ in rows]
@@ -183,10 +190,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             has_tag = target != _NO_TAG
             log_probs += log_p[has_tag].gather(1, target[has_tag][:, None]).squeeze(1).tolist()
             for row, i in enumerate(indices):
-                predicted[i] = [
-                    self.labels.names[number]
-                    for number in log_p[row][has_tag[row]].argmax(-1).tolist()
-                ]
+                best = log_p[row][has_tag[row]].argmax(-1).tolist()
+                predicted[i] = [self.labels.names[number] for number in best]
         return predicted, log_probs
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
@@ -197,9 +202,9 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         tokens, offsets = _split(value)
         ids, starts = encode_words(tokens, self.tokenizer)
         count = sum(end <= self.config.data.max_length for end in (*starts[1:], len(ids)))
-        if isinstance(value, str):
-            return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]
-        return list(tokens[:count])
+        if not isinstance(value, str):
+            return list(tokens[:count])
+        return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]
 
     def preprocess(self, given: str | Sequence[str], number: int) -> list[Words]:
         """given: a text (tokens separated by white space), or a list of tokens."""
@@ -278,7 +283,7 @@ def _to_dataset(sentences: TaggedSentences, notes: tuple[str, ...]) -> Dataset[T
 
 def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, int]]]:
     """Return the tokens of an input, and of a text their offsets."""
-    offsets = locate_words(value) if isinstance(value, str) else []
-    return [value[start:end] for start, end in offsets] if isinstance(
-        value, str
-    ) else value, offsets
+    if not isinstance(value, str):
+        return value, []
+    offsets = locate_words(value)
+    return [value[start:end] for start, end in offsets], offsets

@@ -26,10 +26,9 @@ MAX_EXCERPT = 60
 
 
 class RawTargets(NamedTuple):
-    """Targets of some inputs as the files have them, not parsed yet."""
+    """Targets of some inputs as texts, not parsed yet."""
 
     texts: Sequence[str]
-    """A label, labels or numbers, as text."""
     where: Callable[[int], str]
     """Returns the file and line of an input, for messages."""
     origin: str

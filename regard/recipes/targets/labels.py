@@ -17,13 +17,7 @@ from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
-from regard.recipes.metrics.vectors import (
-    LABEL_THRESHOLD,
-    class_scores,
-    class_table,
-    label_scores,
-    label_table,
-)
+from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, parse_rows
 
 _LABELS, _WEIGHTS = "labels.json", "class_weights.json"
@@ -84,13 +78,9 @@ class ClassTarget(NamedTarget):
     ):
         super().__init__(labels, data)
         self.weights = weights
+        self.class_weights = () if weights is None else weights.weights
         # Macro F1 is a mean over the classes.
         self.metric = "macro_f1" if data.class_weights == "balanced" else "accuracy"
-
-    @property
-    def class_weights(self) -> tuple[float, ...]:
-        """Weight of each class in the loss, if classes are balanced."""
-        return () if self.weights is None else self.weights.weights
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
@@ -103,9 +93,9 @@ class ClassTarget(NamedTarget):
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
-        is_balanced = data.class_weights == "balanced"
-        weights = ClassWeights.load(folder / _WEIGHTS) if is_balanced else None
-        return cls(Labels.load(folder / _LABELS), data, weights)
+        if data.class_weights == "none":
+            return super().load(folder, data)
+        return cls(Labels.load(folder / _LABELS), data, ClassWeights.load(folder / _WEIGHTS))
 
     def artifacts(self) -> dict[str, Any]:
         return super().artifacts() | ({_WEIGHTS: self.weights} if self.weights else {})
@@ -130,18 +120,14 @@ class ClassTarget(NamedTarget):
         )
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        table = class_table(outputs.argmax(-1), targets, self.names)
-        return class_scores(outputs, targets) | table
+        return class_scores(outputs, targets, self.names)
 
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
         ranked = self.rank(output, n_best)
-        best = ranked[0]
-        json = {
-            "label": best.text,
-            "probability": best.score,
-            "labels": self.probabilities(output, n_best),
-        }
-        return Answer(best.text, json, [one_line(best.text)], ranked)
+        label, probability = ranked[0]
+        json = {"label": label, "probability": probability}
+        json["labels"] = self.probabilities(output, n_best)
+        return Answer(label, json, [one_line(label)], ranked)
 
     def reference(self, target: Any) -> str:
         return self.names[int(target)]
@@ -178,9 +164,9 @@ class LabelsTarget(NamedTarget):
 
         def parse(text: str) -> list[int]:
             labels = parse_labels(text, self.separator)
-            unknown = [label for label in labels if label not in known]
-            if unknown:
-                raise ValueError(self.labels.describe_unknown(unknown[0], raw.nouns))
+            for label in labels:
+                if label not in known:
+                    raise ValueError(self.labels.describe_unknown(label, raw.nouns))
             return [known[label] for label in labels]
 
         keep, rows = parse_rows(raw, parse)
@@ -197,8 +183,7 @@ class LabelsTarget(NamedTarget):
         )
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        table = label_table(outputs >= LABEL_THRESHOLD, targets.bool(), self.names)
-        return label_scores(outputs, targets) | table
+        return label_scores(outputs, targets, self.names)
 
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
         """Return the predicted set of labels and its probability; n_best > 1: the most likely."""

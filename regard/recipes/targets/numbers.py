@@ -45,25 +45,22 @@ class NumberTarget(Target):
         count = len(scales.means)
         default = ("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)]
         self.names: Sequence[str] = scales.names or default
-        shown = zip(
-            scales.names or ["a number"] * count, scales.means, scales.deviations, strict=True
-        )
-        self.signature = ", ".join(
-            f"{name}, {mean:.4g} +- {deviation:.4g} in training" for name, mean, deviation in shown
-        )
+        shown = scales.names or ["a number"] * count
+        parts = []
+        for name, mean, deviation in zip(shown, scales.means, scales.deviations, strict=True):
+            parts.append(f"{name}, {mean:.4g} +- {deviation:.4g} in training")
+        self.signature = ", ".join(parts)
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
         """Compute mean and standard deviation, of as many numbers as the first target has."""
-        count: int | None = None
+        rows: list[list[float]] = []
 
         def parse(text: str) -> list[float]:
-            nonlocal count
-            row = _parse_numbers(text, data.separator, count)
-            count = len(row)
-            return row
+            rows.append(_parse_numbers(text, data.separator, len(rows[0]) if rows else None))
+            return rows[-1]
 
-        _, rows = parse_rows(raw, parse)
+        parse_rows(raw, parse)
         values = np.asarray(rows, np.float64)
         means, deviations = values.mean(0), values.std(0)
         if (deviations < np.maximum(MIN_DEVIATION, MIN_RELATIVE * np.abs(means))).any():

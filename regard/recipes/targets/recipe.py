@@ -20,11 +20,7 @@ from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
 from regard.trace import Trace
 
-_KINDS: dict[str, type[Target]] = {
-    "class": ClassTarget,
-    "labels": LabelsTarget,
-    "number": NumberTarget,
-}
+_KINDS = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
 
 
 class TargetRecipe(Recipe[ConfigT]):
@@ -76,11 +72,10 @@ class TargetRecipe(Recipe[ConfigT]):
 
     def encode(self, dataset: Dataset[Any]) -> Dataset[Any]:
         keep, targets = self.target.encode(self.raw_targets(dataset))
-        left_out, inputs = len(dataset) - len(keep), dataset.inputs
-        names, notes = dataset.names or inputs, dataset.notes
-        if left_out:
+        inputs, names, notes = dataset.inputs, dataset.names or dataset.inputs, dataset.notes
+        if len(keep) < len(dataset):
             reason = f"{self.nouns[1]}s whose {self.nouns[0]} cannot be used"
-            notes = (*notes, f"{dataset.origin}: left out {left_out} {reason}")
+            notes = (*notes, f"{dataset.origin}: left out {len(dataset) - len(keep)} {reason}")
         return replace(
             dataset,
             data=self.take(dataset.data, keep),

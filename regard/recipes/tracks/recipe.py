@@ -293,7 +293,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         frames, skipped = parse_frames(
             file.content.split(b"\n"), file.name, self.config.data.on_bad
         )
-        self.report_notes(describe_skipped(file.name, "lines", skipped))
+        for note in describe_skipped(file.name, "lines", skipped):
+            self.notify(note)
         observed = self.config.data.observed
         last = sorted(frames)[-observed:]
         ids = (

@@ -94,16 +94,10 @@ def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
         ({"text": "bob"}, {}, TypeError, "inputs must be a list, got dict"),
         (["bob"], {"bem": 3}, TypeError, "unknown option 'bem'; the options are: "),
         (["bob"], {"beam": 0}, UserError, "beam must be from 1 to 1,000, got 0"),
-        (["bob"], {"beam": "x"}, UserError, "beam must be from 1 to 1,000, got 'x'"),
+        (["bob"], {"beam": "x"}, UserError, "beam must be a whole number, got 'x'"),
         (["bob"], {"n_best": 3, "beam": 2}, UserError, r"n_best must be at most beam \(2\)"),
         (["bob"], {"decode": {"bem": 3}}, UserError, r"decode\.bem is not a setting"),
         (["bob"], {"decode": 3}, UserError, "decode must hold settings by name, got 3"),
-        (
-            ["bob"],
-            {"on_bad": "truncate"},
-            UserError,
-            "on_bad must be error or skip, got 'truncate'",
-        ),
     ],
 )
 def test_predict_raises_type_error_for_names_and_kinds_of_arguments_and_user_error_for_values(
@@ -313,7 +307,7 @@ def test_a_dictionary_changes_fields_of_an_option(finished_run: Path) -> None:
     assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(
         decode=dataclasses.replace(trained_run.config.decode, beam=1)
     )
-    with pytest.raises(UserError, match=r"decode\.beams is not a setting.*beam"):
+    with pytest.raises(UserError, match=r"decode\.beams is not a setting"):
         trained_run.predict(["bob"], decode={"beams": 1})
     with pytest.raises(UserError, match=r"decode\.beam must be"):
         trained_run.predict(["bob"], decode={"beam": 0})
@@ -333,7 +327,7 @@ def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
     assert "input 4 " in messages[1]
     assert run.predict([long], on_bad="skip") == [None]
     run.predict([long, "bob", "zoe"], on_bad="skip")
-    assert "in input 3" in messages[-1]  # "zoe" was never seen in training
+    assert "input 3: never seen" in messages[-1]  # "zoe" was never seen in training
     assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [
         False,
         True,

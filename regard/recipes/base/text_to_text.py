@@ -161,7 +161,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = self.settings.data
-        options = {name: getattr(data, name, "auto") for name in ("header", "format")}
+        options: Any = {name: getattr(data, name, "auto") for name in ("header", "format")}
         texts = read_column(path, "source", getattr(data, "source_column", None), **options)
         return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 

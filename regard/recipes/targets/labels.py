@@ -125,8 +125,8 @@ class ClassTarget(NamedTarget):
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
         ranked = self.rank(output, n_best)
         label, probability = ranked[0]
-        json = {"label": label, "probability": probability}
-        json["labels"] = self.probabilities(output, n_best)
+        shown = self.probabilities(output, n_best)
+        json = {"label": label, "probability": probability, "labels": shown}
         return Answer(label, json, [one_line(label)], ranked)
 
     def reference(self, target: Any) -> str:

@@ -118,13 +118,21 @@ class Entry:
                 raise UserError(f"{option_name(path)} has no effect in {self.name}: leave it out")
 
 
-def keep_test(config: Any, data: Any) -> Any:
-    """Return settings with the test data of these settings of data."""
-    names = [path.partition(".")[2] for path in _TEST]
-    test = {name: getattr(data, name) for name in names if hasattr(data, name)}
+def without_test(config: Any) -> Any:
+    """Return settings without test data."""
+    default = type(config.data)()
+    test = {name: getattr(default, name) for name in _test_names(config)}
     return replace(config, data=replace(config.data, **test))
 
 
-def without_test(config: Any) -> Any:
-    """Return settings without test data."""
-    return keep_test(config, type(config.data)())
+def keep_test(config: Any, other: Any) -> Any:
+    """Return settings with the test data of others, as far as they have none."""
+    test = {}
+    for name in _test_names(config):
+        test[name] = getattr(config.data, name) or getattr(other.data, name)
+    return replace(config, data=replace(config.data, **test))
+
+
+def _test_names(config: Any) -> list[str]:
+    names = [path.partition(".")[2] for path in _TEST]
+    return [name for name in names if hasattr(config.data, name)]

@@ -132,30 +132,11 @@ def test_run_without_test_data_has_no_test_score(
     assert main(["look", str(tmp_path / "run"), "--test", "0"]) == 2
     assert "has no test data" in capsys.readouterr().err
     out, test = tmp_path / "answers.jsonl", tmp_path / "test.tsv"
-    assert (
-        main(
-            [
-                "evaluate",
-                str(tmp_path / "run"),
-                "--data.test",
-                str(test),
-                "--predictions",
-                "answers.csv",
-            ]
-        )
-        == 2
-    )
-    assert "the suffix must be .jsonl or .ndjson, got answers.csv" in capsys.readouterr().err
-    assert (
-        main(
-            ["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", str(out)]
-        )
-        == 0
-    )
+    evaluate = ["evaluate", str(tmp_path / "run"), "--data.test", str(test)]
+    assert main([*evaluate, "--predictions", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [
-        f"{line['source']}\t{line['reference']}" for line in lines
-    ] == test.read_text().splitlines()
+    pairs = [f"{line['source']}\t{line['reference']}" for line in lines]
+    assert pairs == test.read_text().splitlines()
 
 
 BAD = {
@@ -184,16 +165,9 @@ def test_unusable_data_is_reported_before_training(
 def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=3)
     # Without the two dashes torchrun takes --run for a short form of its own --run-path.
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m regard -- train"
     result = subprocess.run(
-        [*launcher, "-m", "regard", "--", "train", *arguments],
+        [sys.executable, *launcher.split(), *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,

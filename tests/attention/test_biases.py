@@ -74,10 +74,7 @@ def test_parameters_of_a_sum_are_those_of_both():
 def test_wrong_biases_are_refused():
     with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got list"):
         TensorBias([[0.0]])
-    with pytest.raises(
-        TypeError,
-        match=r"bias must be floating point, got torch.bool; pass",
-    ):
+    with pytest.raises(TypeError, match=r"bias must be floating point, got torch.bool; pass"):
         TensorBias(torch.ones(2, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), got shape \(2,\)"):
         TensorBias(torch.zeros(2))

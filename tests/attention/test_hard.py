@@ -268,10 +268,7 @@ def test_invalid_arguments_are_refused():
         ):
             Hard(temperature=temperature)
     with (
-        pytest.raises(
-            ValueError,
-            match=r"must contain a Hard\(gradient='reinforce'\), got none",
-        ),
+        pytest.raises(ValueError, match=r"must contain a Hard\(gradient='reinforce'\), got none"),
         reinforce(nn.Sequential(Hard(), Soft())),
     ):
         pass

@@ -23,9 +23,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.config import (
-    PositionsConfig,
-)
+from regard.layers.positions.config import PositionsConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read

@@ -11,14 +11,7 @@ from regard.decode.config import SampleConfig
 from regard.engines.engine import check_prompts, check_sentences, check_specials
 from regard.engines.registry import prepare
 from regard.layers.positions.config import LearnedConfig
-from tests.engines.small import (
-    DECODE,
-    SENTENCES,
-    SMALL,
-    VOCAB,
-    encoder_decoder,
-    language_model,
-)
+from tests.engines.small import DECODE, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 

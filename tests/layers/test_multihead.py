@@ -355,10 +355,7 @@ def test_multihead_rejects_sizes_below_one():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
-    with pytest.raises(
-        TypeError,
-        match="bias must be a Bias or a floating-point tensor, got bool",
-    ):
+    with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got bool"):
         MultiHead(5, num_heads=3, bias=False)
 
 

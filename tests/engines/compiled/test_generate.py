@@ -135,8 +135,7 @@ def test_learned_positions_end_as_in_torch(length, window, position):
             results.append(engine.generate(prompts, sampling, **options))
         else:
             with pytest.raises(
-                ValueError,
-                match=f"at most 24 positions were learned, got {position}",
+                ValueError, match=f"at most 24 positions were learned, got {position}"
             ):
                 engine.generate(prompts, sampling, **options)
     assert position is not None or results[0] == results[1]

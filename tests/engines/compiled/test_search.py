@@ -232,7 +232,4 @@ def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
         else:
             check_same([actual], [expected])
             outcomes.add("found")
-    assert outcomes == {
-        "found",
-        "at most 10 positions were learned, got 11",
-    }
+    assert outcomes == {"found", "at most 10 positions were learned, got 11"}

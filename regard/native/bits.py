@@ -10,7 +10,6 @@ With numba's integers, which are promoted to 64 bits in every sum, the same loop
 as long.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -26,8 +25,9 @@ def _word(value: int) -> ir.Constant:
     return ir.Constant(_WORD, value)
 
 
-def _emit_widen(context: Any, bits: Any) -> Any:
-    """Emit the float32 whose upper half is given."""
+@intrinsic
+def widen_bfloat16(_typing: Any, bits: Any) -> Any:
+    """Return the float32 whose upper half is given."""
 
     def build(context, builder, signature, arguments):
         wide = builder.zext(arguments[0], _WORD)
@@ -36,8 +36,9 @@ def _emit_widen(context: Any, bits: Any) -> Any:
     return types.float32(types.uint16), build
 
 
-def _emit_round(context: Any, x: Any) -> Any:
-    """Emit the upper half of x, rounded by the lower half."""
+@intrinsic
+def round_to_bfloat16(_typing: Any, x: Any) -> Any:
+    """Return the upper half of x, rounded by the lower half."""
 
     def build(context, builder, signature, arguments):
         x = arguments[0]
@@ -50,8 +51,9 @@ def _emit_round(context: Any, x: Any) -> Any:
     return types.uint16(types.float32), build
 
 
-def _emit_scale(context: Any, y: Any, shifted: Any) -> Any:
-    """Emit the addition of n to the exponent of y."""
+@intrinsic
+def scale_by_power_of_two(_typing: Any, y: Any, shifted: Any) -> Any:
+    """Return y with n added to its exponent."""
 
     def build(context, builder, signature, arguments):
         y, shifted = (builder.bitcast(argument, _WORD) for argument in arguments)
@@ -60,8 +62,9 @@ def _emit_scale(context: Any, y: Any, shifted: Any) -> Any:
     return types.float32(types.float32, types.float32), build
 
 
-def _emit_maximum(context: Any, x: Any, y: Any) -> Any:
-    """Emit llvm.maxnum, which is vectorized; a comparison and a select are not."""
+@intrinsic
+def maximum(_typing: Any, x: Any, y: Any) -> Any:
+    """Return the larger by llvm.maxnum, which is vectorized; a comparison and a select are not."""
 
     def build(context, builder, signature, arguments):
         signature = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
@@ -69,9 +72,3 @@ def _emit_maximum(context: Any, x: Any, y: Any) -> Any:
         return builder.call(function, arguments, fastmath=("nnan", "nsz"))
 
     return types.float32(types.float32, types.float32), build
-
-
-maximum: Callable = intrinsic(_emit_maximum)
-widen_bfloat16: Callable = intrinsic(_emit_widen)
-round_to_bfloat16: Callable = intrinsic(_emit_round)
-scale_by_power_of_two: Callable = intrinsic(_emit_scale)

@@ -42,9 +42,7 @@ from regard.errors import UserError
 from regard.system.lock import lock_file
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
-    raise UserError(
-        "NUMBA_DISABLE_JIT is set, but regard requires compilation: remove it from the environment"
-    )
+    raise UserError("NUMBA_DISABLE_JIT is set, but regard requires compilation: unset it")
 
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32
@@ -81,9 +79,8 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable, stamp: str):
         super().__init__(function)
         self._key = (stamp, _describe(function))
-        self._files = self._cache_file = _Files(
-            Path(self._cache_path), self._impl.filename_base, stamp
-        )
+        name = self._impl.filename_base
+        self._files = self._cache_file = _Files(Path(self._cache_path), name, stamp)
         self._unlock: Callable[[], None] = lambda: None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -92,9 +89,8 @@ class _Cache(FunctionCache):
         if cached is None:
             _LOG.info("compiling %s for this machine, cached in %s", self._name, self.cache_path)
             self._unlock = self._files.lock(self._index_key(sig, target_context.codegen()))
-            cached = super().load_overload(
-                sig, target_context
-            )  # another process may have compiled it meanwhile
+            # Another process may have compiled it meanwhile.
+            cached = super().load_overload(sig, target_context)
             if cached is not None:
                 self._unlock()
         return cached

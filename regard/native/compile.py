@@ -89,9 +89,8 @@ def jit_worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[
 
     @functools.cache
     def compile_once(dtype: torch.dtype) -> Any:
-        return compile_cached_c(
-            inspect.unwrap(make(_KINDS[dtype], STAMP)), _RUN, stamp=STAMP, **OPTIONS
-        ).ctypes
+        function = inspect.unwrap(make(_KINDS[dtype], STAMP))
+        return compile_cached_c(function, _RUN, stamp=STAMP, **OPTIONS).ctypes
 
     return compile_once
 

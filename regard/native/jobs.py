@@ -16,7 +16,7 @@ taken (`fetch_and_increment`).
 import functools
 import struct
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, get_type_hints
 
 import numpy as np
@@ -76,8 +76,9 @@ def _fields(job: Any) -> tuple[tuple[str, str | int], ...]:
     return tuple((name, getattr(hints[name], "__metadata__", ("",))[0]) for name in job._fields)
 
 
-def _address(context, number):
-    """Emit the conversion of an integer to a pointer."""
+@intrinsic
+def as_address(_typing, number):
+    """Return an integer as a pointer."""
 
     def build(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], VOID_POINTER)
@@ -85,24 +86,18 @@ def _address(context, number):
     return types.voidptr(number), build
 
 
-as_address: Callable = intrinsic(_address)
-
-
-def _fetch_add(context, table, index):
-    """Emit an atomic increment of table[index] that returns the old value."""
+@intrinsic
+def fetch_and_increment(_typing, table, index):
+    """Increment table[index] atomically and return the old value."""
     signature = types.int64(table, types.int64)
 
     def build(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         increment = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw(
-            "add", builder.gep(array.data, [arguments[1]]), increment, "monotonic"
-        )
+        place = builder.gep(array.data, [arguments[1]])
+        return builder.atomic_rmw("add", place, increment, "monotonic")
 
     return signature, build
-
-
-fetch_and_increment: Callable = intrinsic(_fetch_add)
 
 
 @jit_inline

@@ -19,31 +19,21 @@ from regard.compat.torch import onednn_operators
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Return x W^T + b, or its positive part if `relu`."""
-    needs_grad = (
-        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    )
-    if torch.is_grad_enabled() and needs_grad:
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return _Product.apply(x, weight, bias, relu)
     return _multiply(x, weight, bias, relu=relu)
 
 
 @functools.cache
 def is_onednn_faster() -> bool:
-    """Return True if oneDNN has the faster float32 product: AVX-512 on non-Intel processors."""
-    return (
-        onednn_operators() is not None
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and _cpu_vendor() != "Intel"
-    )
-
-
-def _cpu_vendor() -> str:
-    """Return the vendor of the processor: AMD, or Intel if unknown."""
+    """Return True if oneDNN has the faster float32 product: AVX-512 on AMD processors."""
+    if onednn_operators() is None or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
     try:
-        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
     except OSError:
-        cpuinfo = ""
-    return "AMD" if "AuthenticAMD" in cpuinfo else "Intel"
+        return False
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
@@ -65,9 +55,12 @@ class _Product(torch.autograd.Function):
         x, weight, _, out = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # gradients of gradients use torch's operators
-            return *_differentiable_gradients(
-                gradient, x, weight, out, (needs_x, needs_weight, needs_bias)
-            ), None
+            if out is not None:
+                gradient = gradient * (out > 0)
+            rows, items = gradient.flatten(0, -2), x.flatten(0, -2)
+            grad_x = gradient @ weight if needs_x else None
+            grad_weight = rows.t() @ items if needs_weight else None
+            return grad_x, grad_weight, rows.sum(0) if needs_bias else None, None
         if ctx.relu:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         rows = gradient.reshape(-1, weight.shape[0]).contiguous()
@@ -82,16 +75,3 @@ class _Product(torch.autograd.Function):
         if needs_x:
             grad_x = _multiply(rows, weight.t(), None).view(x.shape)
         return grad_x, grad_weight, grad_bias if needs_bias else None, None
-
-
-def _differentiable_gradients(
-    gradient: Tensor, x: Tensor, weight: Tensor, out: Tensor | None, needs: tuple[bool, bool, bool]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    if out is not None:
-        gradient = gradient * (out > 0)
-    rows, items = gradient.flatten(0, -2), x.flatten(0, -2)
-    return (
-        gradient @ weight if needs[0] else None,
-        rows.t() @ items if needs[1] else None,
-        rows.sum(0) if needs[2] else None,
-    )

@@ -73,9 +73,8 @@ def _accepts_add_dropout(x: Tensor, f: Tensor, *norm: Tensor | None) -> bool:
 
 def _accepts_gru(*tensors: Tensor) -> bool:
     dtype = product_dtype()
-    return dtype in (torch.float32, torch.bfloat16) and is_plain(
-        *tensors, dtypes=(torch.float32, dtype)
-    )
+    dtypes = torch.float32, dtype
+    return dtype in (torch.float32, torch.bfloat16) and is_plain(*tensors, dtypes=dtypes)
 
 
 def _accepts_gru_encode(lengths: Tensor, items: Tensor, *weights: Tensor) -> bool:
@@ -88,14 +87,9 @@ def _accepts_gru_encode(lengths: Tensor, items: Tensor, *weights: Tensor) -> boo
 
 
 def _accepts_gru_decode(
-    targets: Tensor,
-    state: Tensor,
-    context: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    lengths: Tensor,
+    targets: Tensor, state: Tensor, context: Tensor, keys: Tensor, values: Tensor, lengths: Tensor,
     *weights: Tensor,
-) -> bool:
+) -> bool:  # fmt: skip
     rows = keys.shape[0]
     return (
         len(targets) == rows == len(state)

@@ -26,11 +26,8 @@ _INFINITY = np.float32(np.inf)
 @jit
 def embed(context, table, token, position, row):
     """Set items[row] to the sum of the token embedding and the positional encoding."""
-    item, vector, encodings = (
-        floats(context, layout.ITEMS)[row],
-        table[token],
-        floats(context, layout.POSITIONS),
-    )
+    item, vector = floats(context, layout.ITEMS)[row], table[token]
+    encodings = floats(context, layout.POSITIONS)
     width = context[layout.WIDTH]
     if encodings.shape[0] > 0:
         encoding = encodings[position]
@@ -124,11 +121,8 @@ def _rotate(context, row, position):
     rotations = floats(context, layout.ROTATIONS)
     pairs = rotations.shape[1] // 2
     if pairs > 0:
-        mapped, angles, size = (
-            floats(context, layout.MAPPED)[row],
-            rotations[position],
-            context[layout.SIZE],
-        )
+        mapped, angles = floats(context, layout.MAPPED)[row], rotations[position]
+        size = context[layout.SIZE]
         for head in range(context[layout.HEADS] + context[layout.KEY_HEADS]):
             at = head * size
             for c in range(pairs):
@@ -142,9 +136,8 @@ def _feed_forward(context, products, norm, rows):
     inputs, hidden = _sublayer_input(context, norm, rows), floats(context, layout.HIDDEN)
     activation, is_gated = context[layout.ACTIVATION], context[layout.IS_GATED] != 0
     is_floor = activation == layout.RELU and not is_gated  # relu, as the lower bound of the product
-    product(
-        context, products + layout.UP, inputs, rows, hidden, _ZERO if is_floor else _NO_FLOOR, SET
-    )
+    floor = _ZERO if is_floor else _NO_FLOOR
+    product(context, products + layout.UP, inputs, rows, hidden, floor, SET)
     if not is_floor:
         width = table_of(context)[products + layout.UP, PANELS] * PANEL
         if is_gated:
@@ -162,7 +155,7 @@ def _feed_forward(context, products, norm, rows):
 @jit
 def encode(context, ids, starts, first, last, sources):
     """Encode sentences first .. last - 1 into sources[block, token]: keys, values per block."""
-    begin, end = starts[first], starts[last]
+    begin, end, mapped = starts[first], starts[last], floats(context, layout.MAPPED)
     rows = end - begin
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
@@ -171,9 +164,7 @@ def encode(context, ids, starts, first, last, sources):
     for block in range(context[layout.ENCODERS]):
         products, norm = layout.ENCODER_PRODUCTS * block, 2 * block
         inputs = _sublayer_input(context, norm, rows)
-        _set_product(
-            context, products + layout.QUERY_KEY_VALUE, inputs, rows, floats(context, layout.MAPPED)
-        )
+        _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
                 _rotate(context, token - begin, token - starts[sentence])
@@ -184,12 +175,20 @@ def encode(context, ids, starts, first, last, sources):
         _feed_forward(context, products, norm + 1, rows)
     encoded = _sublayer_input(context, 2 * context[layout.ENCODERS], rows)
     for block in range(context[layout.DECODERS]):
-        products = (
-            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
-        )
-        _set_product(
-            context, products + layout.CROSS_KEYS, encoded, rows, sources[block, begin:end]
-        )
+        cross_keys = _decoder_products(context, block) + layout.CROSS_KEYS
+        _set_product(context, cross_keys, encoded, rows, sources[block, begin:end])
+
+
+@jit
+def _decoder_products(context, block):
+    """Return the index of the first product of a decoder block."""
+    return layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
+
+
+@jit
+def _decoder_norm(context, block):
+    """Return the index of the first norm of a decoder block; after the last, that of the stack."""
+    return 2 * context[layout.ENCODERS] + 1 + 3 * block
 
 
 @jit
@@ -207,9 +206,7 @@ def _store_key_values(context, row, slot, block, keys, values):
 @jit
 def _decoder_output(context, rows):
     """Return the decoder output, the input of the output layer."""
-    return _sublayer_input(
-        context, 2 * context[layout.ENCODERS] + 1 + 3 * context[layout.DECODERS], rows
-    )
+    return _sublayer_input(context, _decoder_norm(context, context[layout.DECODERS]), rows)
 
 
 @jit
@@ -219,22 +216,13 @@ def prefill(context, tokens, slots, keys, values):
 
     slots[position]: slot of the keys and values of the token at each position.
     """
-    count = len(tokens)
+    count, mapped = len(tokens), floats(context, layout.MAPPED)
     for position in range(count):
         embed(context, floats(context, layout.TARGETS), tokens[position], position, position)
     for block in range(context[layout.DECODERS]):
-        products = (
-            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
-        )
-        norm = 2 * context[layout.ENCODERS] + 1 + 3 * block
+        products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, count)
-        _set_product(
-            context,
-            products + layout.QUERY_KEY_VALUE,
-            inputs,
-            count,
-            floats(context, layout.MAPPED),
-        )
+        _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, count, mapped)
         for position in range(count):
             _rotate(context, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
@@ -252,32 +240,24 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     positions[row]: position of the token; slots[row, position]: slot of its keys and values;
     begins, ends: range of the source tokens of the row in `sources`.
     """
-    mapped = floats(context, layout.MAPPED)
-    read = floats(context, layout.READ)
-    identity = integers(context, layout.IDENTITY)
+    mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
+    identity, window = integers(context, layout.IDENTITY), context[layout.WINDOW]
     at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
     for row in range(rows):
         embed(context, floats(context, layout.TARGETS), tokens[row], positions[row], row)
     for block in range(context[layout.DECODERS]):
-        products = (
-            layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.DECODER_PRODUCTS * block
-        )
-        norm = 2 * context[layout.ENCODERS] + 1 + 3 * block
+        products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, rows)
-        _set_product(
-            context, products + layout.QUERY_KEY_VALUE, inputs, rows, floats(context, layout.MAPPED)
-        )
+        _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for row in range(rows):
             position = positions[row]
             _rotate(context, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
-            begin = (
-                max(0, position + 1 - context[layout.WINDOW]) if context[layout.WINDOW] > 0 else 0
-            )
+            begin = max(0, position + 1 - window) if window > 0 else 0
             read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1],
                      address(values[block]), values.strides[1], address(slots[row]), begin,
                      position + 1, PAST, address(read[row]))  # fmt: skip
-        _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
+        _add_product(context, products + layout.OUT_PROJECTION, read, rows)
         _post_norm(context, norm, rows)
         if table_of(context)[products + layout.CROSS_QUERY, OUT] > 0:
             inputs = _sublayer_input(context, norm + 1, rows)
@@ -287,7 +267,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
                 read_one(context, address(mapped[row]), source, sources.strides[1],
                          source + at_values, sources.strides[1], address(identity), begins[row],
                          ends[row], SOURCE, address(read[row]))  # fmt: skip
-            _add_product(context, products + layout.CROSS_OUT, floats(context, layout.READ), rows)
+            _add_product(context, products + layout.CROSS_OUT, read, rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)
     return _decoder_output(context, rows)

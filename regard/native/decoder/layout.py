@@ -13,22 +13,9 @@ from numba import carray, types
 from regard.native.compile import intrinsic, jit
 
 (
-    ENCODERS,
-    DECODERS,
-    WIDTH,
-    HEADS,
-    KEY_HEADS,
-    SIZE,
-    VALUE_SIZE,
-    VOCAB,
-    IS_PRE_NORM,
-    IS_RMS,
-    ACTIVATION,
-    IS_GATED,
-    WINDOW,
-    FLOAT_CODE,
-    OVERFLOW,
-) = range(15)
+    ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE_NORM, IS_RMS,
+    ACTIVATION, IS_GATED, WINDOW, FLOAT_CODE, OVERFLOW,
+) = range(15)  # fmt: skip
 """Indices of the sizes: number of encoder and decoder blocks, width, query and key heads, sizes of
 query and value heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm,
 norms are RMSNorm, the activation, whether feed-forward networks are gated, attention window (0:
@@ -39,19 +26,13 @@ RELU, GELU, GELU_TANH, SILU = range(4)
 
 # The model.
 TABLE = 0  # (products, FIELDS): see regard.native.decoder.matmul
-# (NORM_ROWS norms, width): scale, shift and eps of each; those of the encoder first, final norms
-# last
-NORMS = 1
+NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps of each; final norms last of a stack
 SOURCES = 2  # (vocab, width): embeddings of the encoder
 TARGETS = 3  # (vocab, width): embeddings of the decoder
 POSITIONS = 4  # (positions, width): positional encodings; no rows: none
-# (heads, 2 max distance + 1): added to encoder scores, by key minus query position; or no columns
-ENCODER_BIAS = 5
-# (heads, max distance + 1): added to decoder scores, by distance back to the key; or no columns
-DECODER_BIAS = 6
-ROTATIONS = (
-    7  # (positions, 2 pairs): cosines, then sines, of the angles of rotary positions; or no columns
-)
+ENCODER_BIAS = 5  # (heads, 2 max distance + 1): by key minus query position; or no columns
+DECODER_BIAS = 6  # (heads, max distance + 1): by distance back to the key; or no columns
+ROTATIONS = 7  # (positions, 2 pairs): cosines, then sines, of rotary angles; or no columns
 IDENTITY = 8  # (1, items of all sources): 0, 1, 2, ...
 ZEROS = 9  # (1, outputs of the widest product)
 NORM_ROWS = 3
@@ -69,8 +50,7 @@ CODES = 19  # (rows, 2 max depth): rows in bytes or in bfloat16
 ROW_SCALES = 20  # (1, rows): scales of rows in bytes
 ARRAYS = 21
 
-# The products of a block, in their order in the table; a decoder without a source has the cross
-# ones empty.
+# The products of a block, in their order in the table; without a source the cross ones are empty.
 QUERY_KEY_VALUE, OUT_PROJECTION, UP, DOWN = range(4)
 ENCODER_PRODUCTS = 4
 CROSS_QUERY, CROSS_KEYS, CROSS_OUT = range(4, 7)

@@ -118,12 +118,10 @@ def _to_bytes(x, rows, depth, codes, scales):
             nan_check += x_row[k] * _ZERO
         scales[row] = most / np.float32(127) if nan_check == 0 else np.float32(np.nan)
         inverse = np.float32(127) / most if most > _MIN_MAXIMUM and nan_check == 0 else _ZERO
+        is_number = nan_check == 0
         for k in range(depth):
-            is_number = nan_check == 0
-            number = (
-                np.int32(x_row[k] * inverse + np.float32(128.5)) if is_number else np.int32(128)
-            )
-            code[k] = np.uint8(number)
+            number = np.int32(x_row[k] * inverse + np.float32(128.5))
+            code[k] = np.uint8(number if is_number else np.int32(128))
         for k in range(depth, (depth + 3) // 4 * 4):
             code[k] = 128
 

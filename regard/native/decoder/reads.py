@@ -71,19 +71,12 @@ def _softmax(context, weights, index, count, width, head, is_causal):
 @jit
 def read_all(context, first, count, is_causal):
     """Compute self-attention of rows first .. first + count of queries, keys, values `mapped`."""
-    mapped, scores, read = (
-        floats(context, layout.MAPPED),
-        floats(context, layout.SCORES),
-        floats(context, layout.READ),
-    )
-    heads = context[layout.HEADS]
-    key_heads = context[layout.KEY_HEADS]
-    size = context[layout.SIZE]
-    value_size = context[layout.VALUE_SIZE]
+    mapped, scores = floats(context, layout.MAPPED), floats(context, layout.SCORES)
+    read, zeros = floats(context, layout.READ), floats(context, layout.ZEROS)
+    heads, key_heads = context[layout.HEADS], context[layout.KEY_HEADS]
+    size, value_size = context[layout.SIZE], context[layout.VALUE_SIZE]
     panels, group = (count + PANEL - 1) // PANEL, heads // key_heads
-    key_mask = floats(context, layout.KEY_MASK)[0]
-    zeros = floats(context, layout.ZEROS)
-    code = context[layout.FLOAT_CODE]
+    key_mask, code = floats(context, layout.KEY_MASK)[0], context[layout.FLOAT_CODE]
     for key in range(panels * PANEL):
         key_mask[key] = _ZERO if key < count else _NONE
     packed = floats(context, layout.PACKED)
@@ -118,19 +111,15 @@ def read_one(
     All arguments are addresses, with strides in bytes.
     """
     scores, bias = floats(context, layout.SCORES), floats(context, layout.DECODER_BIAS)
-    heads, size, value_size = (
-        context[layout.HEADS],
-        context[layout.SIZE],
-        context[layout.VALUE_SIZE],
-    )
-    group, count = heads // context[layout.KEY_HEADS], end - begin
+    heads, size = context[layout.HEADS], context[layout.SIZE]
+    value_size, count = context[layout.VALUE_SIZE], end - begin
+    group = heads // context[layout.KEY_HEADS]
     width, slot = (count + LANES - 1) // LANES * LANES, slots_at(slots, end)
     for index in range(count):
         key = keys + slot[begin + index] * key_stride
         for head in range(heads):
-            scores[head, index] = dot(
-                query + 4 * head * size, key + 4 * (head // group) * size, size
-            )
+            at_head = key + 4 * (head // group) * size
+            scores[head, index] = dot(query + 4 * head * size, at_head, size)
     for head in range(heads):
         weights = scores[head]
         if is_past and bias.shape[1] > 0:

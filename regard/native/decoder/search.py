@@ -30,44 +30,22 @@ FINISHED, IS_NAN, IS_NONE, IS_PAST = 0, 1, 2, 3
 with; output longer than the learned positions."""
 _NONE = np.float32(-np.inf)
 
-SearchBatch = namedtuple(
-    "SearchBatch",
-    [
-        "ids",  # (tokens,): concatenated sentences
-        "starts",  # (sentences + 1,): offset of each, and the end
-        "groups",  # (groups + 1,): sentences groups[g] .. groups[g + 1] - 1 are encoded together
-        "limits",  # (sentences,): maximum number of tokens of each output, including EOS
-    ],
-)
-SearchRules = namedtuple(
-    "SearchRules",
-    [
-        "width",  # hypotheses per sentence; 1 is greedy search, which ends at the first EOS
-        "powers",  # (tokens,): length^alpha of each length
-        "bos",
-        "eos",
-        "banned",  # (vocab,)
-    ],
-)
-SearchResults = namedtuple(
-    "SearchResults",
-    [
-        "scores",  # (sentences, n_best): best first; minus infinity for missing hypotheses
-        "log_probs",  # (sentences, n_best)
-        "lengths",  # (sentences, n_best): number of tokens, including EOS
-        "tokens",  # (sentences, n_best, tokens)
-    ],
-)
-_Hypotheses = namedtuple(
-    "_Hypotheses",
-    [
-        "log_probs",  # (rows,): for comparison of beams, in single precision as in the reference
-        "sums",  # (rows,): the same in double precision, for greedy search
-        "tokens",  # (rows, tokens)
-        "slots",  # (rows, tokens): slots of the keys and values of each token
-    ],
-)
-_Candidates = namedtuple("_Candidates", ["rows", "tokens", "totals"])
+# numba supports named tuples of collections alone.
+# ids (tokens,): concatenated sentences. starts (sentences + 1,): offset of each, and the end.
+# groups (groups + 1,): sentences groups[g] .. groups[g + 1] - 1 are encoded together.
+# limits (sentences,): maximum number of tokens of each output, including EOS.
+SearchBatch = namedtuple("SearchBatch", "ids starts groups limits")
+# width: hypotheses per sentence; 1 is greedy search, which ends at the first EOS.
+# powers (tokens,): length^alpha of each length. banned (vocab,).
+SearchRules = namedtuple("SearchRules", "width powers bos eos banned")
+# scores (sentences, n_best): best first; minus infinity for missing hypotheses.
+# log_probs and lengths as scores, lengths with EOS. tokens (sentences, n_best, tokens).
+SearchResults = namedtuple("SearchResults", "scores log_probs lengths tokens")
+# log_probs (rows,): to compare beams, in single precision as in the reference.
+# sums (rows,): the same in double precision, for greedy search.
+# tokens and slots (rows, tokens): slots of the keys and values of each token.
+_Hypotheses = namedtuple("_Hypotheses", "log_probs sums tokens slots")
+_Candidates = namedtuple("_Candidates", "rows tokens totals")
 
 
 @jit
@@ -140,8 +118,7 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
                 new.slots[at, index] = old.slots[row, index]
             new.tokens[at, length - 1] = token
             at += 1
-    # A continuation is never likelier than its prefix: the best row is bounded by its score at the
-    # maximum length.
+    # The best row is bounded by its score at the maximum length: continuations are no likelier.
     if rules.width > 1 and at > first:
         bound = new.log_probs[first] / rules.powers[limit]
         if bound <= results.scores[sentence, results.scores.shape[1] - 1]:

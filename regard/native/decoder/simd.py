@@ -63,11 +63,11 @@ def _store(builder: Any, value: Any, address: Any, index: Any) -> None:
     builder.store(value, _pointer(builder, address, index)).align = 4
 
 
-def _abs(builder: Any, x: Any) -> Any:
-    """Emit |x| of a register."""
-    signature = ir.FunctionType(_FLOATS, [_FLOATS])
-    size = declare_function(builder.module, signature, f"llvm.fabs.v{LANES}f32")
-    return builder.call(size, [x])
+def _call(builder: Any, name: str, *registers: Any) -> Any:
+    """Emit a call of an LLVM function of registers."""
+    signature = ir.FunctionType(_FLOATS, [_FLOATS] * len(registers))
+    function = declare_function(builder.module, signature, f"llvm.{name}.v{LANES}f32")
+    return builder.call(function, registers)
 
 
 def _is_negative(builder: Any, x: Any) -> Any:
@@ -76,9 +76,7 @@ def _is_negative(builder: Any, x: Any) -> Any:
 
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Emit a b + c of registers, rounded once."""
-    signature = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    function = declare_function(builder.module, signature, f"llvm.fma.v{LANES}f32")
-    return builder.call(function, [a, b, c])
+    return _call(builder, "fma", a, b, c)
 
 
 def broadcast(builder: Any, value: Any) -> Any:
@@ -100,9 +98,7 @@ def _reduce(builder: Any, value: Any, join: Callable) -> Any:
 
 def _exp(builder: Any, x: Any) -> Any:
     """Emit e^x of a register, x at most 88."""
-    signature = ir.FunctionType(_FLOATS, [_FLOATS])
-    rint = declare_function(builder.module, signature, f"llvm.rint.v{LANES}f32")
-    rounded = builder.call(rint, [builder.fmul(x, _splat(1 / math.log(2)))])
+    rounded = _call(builder, "rint", builder.fmul(x, _splat(1 / math.log(2))))
     part = fma(builder, rounded, _splat(-_LN2_LOW), fma(builder, rounded, _splat(-_LN2_HIGH), x))
     result = _splat(_SERIES[-1])
     for term in reversed(_SERIES[:-1]):
@@ -175,9 +171,10 @@ def row_max(_typing: Any, a: Any, count: Any) -> Any:
         def maximum(left: Any, right: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
-        maxima = _loop_registers(
-            builder, count, _splat(-math.inf), lambda at, most: maximum(_load(builder, a, at), most)
-        )
+        def step(index: Any, most: Any) -> Any:
+            return maximum(_load(builder, a, index), most)
+
+        maxima = _loop_registers(builder, count, _splat(-math.inf), step)
         return _reduce(builder, maxima, maximum)
 
     return types.float32(types.int64, types.int64), generate
@@ -185,7 +182,7 @@ def row_max(_typing: Any, a: Any, count: Any) -> Any:
 
 def _sigmoid(builder: Any, x: Any) -> Any:
     """Emit 1 / (1 + e^-x) of a register, from e^-|x|, which cannot overflow."""
-    tail = _exp(builder, builder.fneg(_abs(builder, x)))
+    tail = _exp(builder, builder.fneg(_call(builder, "fabs", x)))
     share = builder.fdiv(_splat(1.0), builder.fadd(_splat(1.0), tail))
     return builder.select(_is_negative(builder, x), builder.fmul(tail, share), share)
 
@@ -214,7 +211,7 @@ def _silu(builder: Any, x: Any) -> Any:
 
 
 def _gelu(builder: Any, x: Any) -> Any:
-    scaled = builder.fmul(_abs(builder, x), _splat(math.sqrt(0.5)))
+    scaled = builder.fmul(_call(builder, "fabs", x), _splat(math.sqrt(0.5)))
     t = builder.fdiv(_splat(1.0), fma(builder, scaled, _splat(_ERF_P), _splat(1.0)))
     series = _splat(_ERF[-1])
     for term in reversed(_ERF[:-1]):
@@ -242,8 +239,7 @@ gelu_tanh = intrinsic(_in_place(_gelu_tanh))
 @intrinsic
 def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
     """Write a_i, rounded to nearest even, to the bfloat16 o_i."""
-    # In integers: without native instructions, LLVM would emit calls of functions that do not
-    # exist.
+    # In integers: without native instructions, LLVM would emit calls of missing functions.
     halves = ir.VectorType(ir.IntType(16), LANES)
 
     def splat(number: int) -> ir.Constant:
@@ -257,13 +253,10 @@ def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
             bits = builder.bitcast(value, _WORDS)
             is_odd = builder.and_(builder.lshr(bits, splat(16)), splat(1))
             rounded = builder.lshr(builder.add(bits, builder.add(is_odd, splat(0x7FFF))), splat(16))
-            rounded = builder.select(
-                builder.fcmp_unordered("uno", value, value), splat(0x7FC0), rounded
-            )
+            is_nan = builder.fcmp_unordered("uno", value, value)
+            rounded = builder.trunc(builder.select(is_nan, splat(0x7FC0), rounded), halves)
             to = builder.add(out, builder.mul(index, ir.Constant(_INT, 2)))
-            builder.store(
-                builder.trunc(rounded, halves), builder.inttoptr(to, halves.as_pointer())
-            ).align = 2
+            builder.store(rounded, builder.inttoptr(to, halves.as_pointer())).align = 2
             return unused
 
         _loop_registers(builder, count, _splat(0.0), step)
@@ -284,9 +277,8 @@ def _exponentials(in_place: bool) -> Callable:
                     _store(builder, power, a, index)
                 return builder.fadd(total, power)
 
-            return _reduce(
-                builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd
-            )
+            sums = _loop_registers(builder, count, _splat(0.0), step)
+            return _reduce(builder, sums, builder.fadd)
 
         return types.float32(types.int64, types.float32, types.int64), generate
 

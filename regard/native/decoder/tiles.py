@@ -62,9 +62,8 @@ _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
 _BYTE_PRODUCT = "llvm.x86.avx512.vpdpbusd.512"
 _DECLARATION = f"declare <16 x i32> @{_BYTE_PRODUCT}(<16 x i32>, <16 x i32>, <16 x i32>)"
 # LLVM 22 takes bytes where earlier versions took words, and rewrites the declaration.
-_FOURS = (
-    ir.VectorType(_BYTE, 4 * LANES) if "i8" in str(binding.parse_assembly(_DECLARATION)) else _WORDS
-)
+_TAKES_BYTES = "i8" in str(binding.parse_assembly(_DECLARATION))
+_FOURS = ir.VectorType(_BYTE, 4 * LANES) if _TAKES_BYTES else _WORDS
 _TWOS = ir.VectorType(_BFloat(), 2 * LANES)
 LINE = 64
 """Bytes of a cache line."""
@@ -79,16 +78,6 @@ class _Shape(NamedTuple):
     kind: int
     rows: int
     panels: int
-
-    @property
-    def sums(self) -> int:
-        """Number of registers of sums."""
-        return self.rows * self.columns
-
-    @property
-    def is_packed(self) -> bool:
-        """True if a word holds several numbers of x."""
-        return self.kind in (INT8, PAIRS)
 
     @property
     def columns(self) -> int:
@@ -183,18 +172,18 @@ def _function(module: Any, shape: _Shape) -> Any:
     builder.branch(loop)
     builder.position_at_end(loop)
     kind = _WORDS if shape.kind == INT8 else _FLOATS
-    step, sums = builder.phi(_INT), [builder.phi(kind) for _ in range(shape.sums)]
+    step, sums = builder.phi(_INT), [builder.phi(kind) for _ in range(shape.rows * shape.columns)]
     if shape.panels == 1:
         _prefetch(builder, builder.add(prefetch, builder.mul(step, _constant(LINE))))
     columns = _load_weights(builder, shape, panels, step)
     byte_offset, new_sums = builder.mul(step, _constant(4)), []
-    word = _WORD if shape.is_packed else _FLOAT
+    word = _WORD if shape.kind in (INT8, PAIRS) else _FLOAT  # several numbers of x, or one
     for row, address in enumerate(rows):
         number = broadcast(builder, _load(builder, builder.add(address, byte_offset), word))
         for column, weight in enumerate(columns):
             total = sums[row * shape.columns + column]
             new_sums.append(_multiply_add(builder, shape.kind, total, number, weight))
-    after, zeros = builder.add(step, _constant(1)), (0, *[None] * shape.sums)
+    after, zeros = builder.add(step, _constant(1)), (0, *[None] * len(sums))
     for phi, first, following in zip((step, *sums), zeros, (after, *new_sums), strict=True):
         phi.add_incoming(ir.Constant(phi.type, first), begin)
         phi.add_incoming(following, loop)

@@ -51,12 +51,8 @@ class _AddDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         to_x, to_f = ctx.needs_input_grad[:2]
-        return (
-            gradient if to_x else None,
-            drop(gradient, *ctx.dropout) if to_f else None,
-            None,
-            None,
-        )
+        grad_f = drop(gradient, *ctx.dropout) if to_f else None
+        return gradient if to_x else None, grad_f, None, None
 
 
 class _AddDropoutNorm(torch.autograd.Function):
@@ -64,9 +60,8 @@ class _AddDropoutNorm(torch.autograd.Function):
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
-        out, stats, rounded = loops.add_norm(
-            x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast()
-        )
+        with_bfloat16 = is_bfloat16_autocast()
+        out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=with_bfloat16)
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         ctx.set_materialize_grads(False)
@@ -82,20 +77,16 @@ class _AddDropoutNorm(torch.autograd.Function):
             gradient = _sum(gradient, of_rounded)
             # Views, since f usually depends on x: the gradient of x must not also flow through f.
             x, f, weight, bias = (t.view_as(t) for t in (x, f, weight, bias))
-            out = nn.functional.layer_norm(
-                x + drop(f, seed, threshold, torch.float32), weight.shape, weight, bias, epsilon
-            )
-            inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
+            tensors = x, f, weight, bias
+            total = x + drop(f, seed, threshold, torch.float32)
+            out = nn.functional.layer_norm(total, weight.shape, weight, bias, epsilon)
+            inputs = [t for t in tensors if t.requires_grad]
             of_inputs = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-            return *(
-                next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias)
-            ), None
-        of_outputs = _contiguous(gradient), _contiguous(of_rounded)
+            return *(next(of_inputs) if t.requires_grad else None for t in tensors), None
+        of_outputs = [
+            None if given is None else given.contiguous() for given in (gradient, of_rounded)
+        ]
         return *loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold), None
-
-
-def _contiguous(gradient: Tensor | None) -> Tensor | None:
-    return None if gradient is None else gradient.contiguous()
 
 
 def _sum(gradient: Tensor | None, of_rounded: Tensor | None) -> Tensor | None:

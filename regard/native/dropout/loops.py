@@ -15,6 +15,7 @@ returned in bfloat16 too.
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,16 +74,9 @@ def add(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
 
 
 def add_norm(
-    x: Tensor,
-    f: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    epsilon: float,
-    seed: int,
-    threshold: int,
-    *,
-    with_bfloat16: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int,
+    *, with_bfloat16: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return y, mean and inverse standard deviation of each row of s, and y in bfloat16."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
@@ -94,14 +88,9 @@ def add_norm(
 
 
 def add_norm_gradients(
-    gradients: tuple[Tensor | None, Tensor | None],
-    x: Tensor,
-    f: Tensor,
-    weight: Tensor,
-    stats: Tensor,
-    seed: int,
-    threshold: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradients: Sequence[Tensor | None], x: Tensor, f: Tensor, weight: Tensor, stats: Tensor,
+    seed: int, threshold: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return gradients of x, f, weight and bias from those of y and of bfloat16 y, either None."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
@@ -301,10 +290,9 @@ def _make_norm_gradient(dtype, stamp):
                 for i in range(dim):
                     values[i] += x_row[i]
                 mean, inverse = stats[row, 0], stats[row, 1]
+                grad_row[:] = 0
                 if job[_AT.grad] != 0:
                     grad_row[:] = grad[row]
-                else:
-                    grad_row[:] = 0
                 if job[_AT.rounded] != 0:
                     _add_rounded(grad_row, rounded[row])
                 _norm_gradient(

@@ -58,10 +58,9 @@ def decode(
         return None
     lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
     weights = cell.state, cell.state_bias, cell.context
-    constants = _Constants((2 * wide).exp_(), lengths, product_dtype())
-    return _Decoder.apply(
-        constants, projected, *before, source.keys, source.values, *weights, *read
-    )
+    constants = (2 * wide).exp_(), lengths, product_dtype()
+    tensors = projected, *before, source.keys, source.values, *weights, *read
+    return _Decoder.apply(constants, *tensors)
 
 
 def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -104,17 +103,11 @@ class _EncoderLayer(torch.autograd.Function):
                     weight, bias = recurrent_weights[direction], biases[direction]
                     recurrent = linear(product_states[direction, before], weight, bias)
                     cells.gru(
-                        projected[t, :, inputs],
-                        None,
-                        recurrent,
-                        states[direction, before],
-                        gates=gates[direction, t],
-                        new_state=states[direction, after],
-                        low=None if low is None else low[direction, after],
-                        out=out[t, :, columns],
-                        lengths=lengths,
-                        time=t,
-                    )
+                        states[direction, before], time=t, lengths=lengths,
+                        input=projected[t, :, inputs], recurrent=recurrent,
+                        gates=gates[direction, t], new_state=states[direction, after],
+                        low=None if low is None else low[direction, after], out=out[t, :, columns],
+                    )  # fmt: skip
             ends = torch.stack([states[d, 0 if d else steps] for d in range(directions)])
         ctx.save_for_backward(lengths, states, gates, product_states, *recurrent_weights)
         ctx.dtype = dtype
@@ -139,16 +132,11 @@ class _EncoderLayer(torch.autograd.Function):
                 weight_t = recurrent_weights[direction].t()
                 for t, before, _ in reversed(order):
                     cells.gru_gradients(
-                        grad_out[t, :, columns],
-                        extra,
-                        carry,
-                        gates[direction, t],
-                        states[direction, before],
-                        grad_input=grad_input[t, :, inputs],
-                        grad_recurrent=grad_recurrent[direction, t],
-                        lengths=lengths,
-                        time=t,
-                    )
+                        states[direction, before], time=t, lengths=lengths,
+                        out=grad_out[t, :, columns], extra=extra, carry=carry,
+                        gates=gates[direction, t], input=grad_input[t, :, inputs],
+                        recurrent=grad_recurrent[direction, t],
+                    )  # fmt: skip
                     is_last = t == order[0][0]
                     extra = None if is_last else linear(grad_recurrent[direction, t], weight_t)
             grad_weights, grad_biases = [], []
@@ -166,17 +154,9 @@ def _schedule(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int
     return steps, [(t, t + 1, t) for t in reversed(range(steps))]
 
 
-class _Constants(NamedTuple):
-    """Arguments without gradient."""
-
-    exps: Tensor
-    lengths: Tensor
-    dtype: torch.dtype
-
-
 class _Decoder(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx, constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False):
             product_states, product_contexts, saved = _decode(constants, *tensors)
         ctx.save_for_backward(*saved)
@@ -186,18 +166,14 @@ class _Decoder(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx, grad_states: Tensor | None, grad_contexts: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        if grad_states is None and grad_contexts is None:
+    def backward(ctx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradients == (None, None):
             return (None,) * (1 + len(ctx.types))
         saved = _SavedForBackward(*ctx.saved_tensors)
-        given = [
-            None if x is None else x.float().contiguous() for x in (grad_states, grad_contexts)
-        ]
+        given = [None if x is None else x.float().contiguous() for x in gradients]
         with torch.autocast("cpu", enabled=False):
-            gradients = _decode_backward(saved, *given)
-        pairs = zip(gradients, ctx.types, strict=True)
+            results = _decode_backward(saved, *given)
+        pairs = zip(results, ctx.types, strict=True)
         return None, *(gradient.to(dtype) for gradient, dtype in pairs)
 
 
@@ -220,13 +196,8 @@ class _SavedForBackward(NamedTuple):
     """[B; W], in the dtype of products."""
     product_context_weight: Tensor
 
-    @property
-    def memory(self) -> tuple[Tensor, ...]:
-        """Memory arguments of the loops."""
-        return self.exps, self.values, self.v, self.lengths
 
-
-def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
+def _decode(constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
     """Return states and contexts, with those before the first step, and saved tensors."""
     projected, state, context, _, values = tensors[:5]
     state_weight, state_bias, context_weight, query_weight, v = tensors[5:]
@@ -251,23 +222,16 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
     recurrent = linear(product_states[0], weight, bias)
     for t in range(steps):
         cells.gru(
-            projected[t],
-            linear(product_contexts[t], product_context_weight),
-            recurrent,
-            states[t],
-            gates=gates[t],
-            new_state=states[t + 1],
+            states[t], input=projected[t], recurrent=recurrent, gates=gates[t],
+            context=linear(product_contexts[t], product_context_weight), new_state=states[t + 1],
             low=None if low_states is None else low_states[t + 1],
-        )
+        )  # fmt: skip
         recurrent = linear(product_states[t + 1], weight, bias)
         reads.read(
-            recurrent[:, 3 * hidden :],
-            reads.ExponentialMemory(*memory),
-            exp_query=exp_queries[t],
-            weights=weights[t],
-            out=contexts[t + 1],
+            reads.ExponentialMemory(*memory), query=recurrent[:, 3 * hidden :],
+            exp_queries=exp_queries[t], weights=weights[t], out=contexts[t + 1],
             low=None if low_contexts is None else low_contexts[t + 1],
-        )
+        )  # fmt: skip
     saved = _SavedForBackward(
         states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory,
         weight, product_context_weight,
@@ -282,7 +246,7 @@ def _decode_backward(
     steps, rows, _ = saved.exp_queries.shape
     hidden = saved.states.shape[2]
     dtype = saved.product_states.dtype
-    memory = reads.ExponentialMemory(*saved.memory)
+    memory = reads.ExponentialMemory(saved.exps, saved.values, saved.v, saved.lengths)
     weight_t, context_weight_t = saved.weight.t(), saved.product_context_weight.t()
     grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
     grad_recurrent = torch.empty(steps + 1, rows, saved.weight.shape[0], dtype=dtype)
@@ -293,30 +257,22 @@ def _decode_backward(
     carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
     for t in reversed(range(steps)):
         reads.read_gradients(
-            None if grad_contexts is None else grad_contexts[t],
-            extra,
-            memory,
-            exp_query=saved.exp_queries[t],
-            weights=saved.weights[t],
-            grad_scores=grad_scores[t],
-            grad_out=total_grad_contexts[t],
-            grad_query=grad_recurrent[t + 1, :, 3 * hidden :],
-        )
+            memory, grad=None if grad_contexts is None else grad_contexts[t], extra=extra,
+            exp_queries=saved.exp_queries[t], weights=saved.weights[t], grad_scores=grad_scores[t],
+            grad_out=total_grad_contexts[t], grad_query=grad_recurrent[t + 1, :, 3 * hidden :],
+        )  # fmt: skip
         cells.gru_gradients(
-            None if grad_states is None else grad_states[t],
-            linear(grad_recurrent[t + 1], weight_t),
-            carry,
-            saved.gates[t],
-            saved.states[t],
-            grad_input=grad_input[t],
-            grad_recurrent=grad_recurrent[t],
-        )
+            saved.states[t], out=None if grad_states is None else grad_states[t],
+            extra=linear(grad_recurrent[t + 1], weight_t), carry=carry, gates=saved.gates[t],
+            input=grad_input[t], recurrent=grad_recurrent[t],
+        )  # fmt: skip
         extra = linear(grad_input[t], context_weight_t)
     assert extra is not None
     grad_state = carry.add_(linear(grad_recurrent[0], weight_t))
     grad_keys, grad_values, grad_v = reads.memory_gradients(
-        saved.exp_queries, saved.weights, grad_scores, total_grad_contexts, memory
-    )
+        memory, steps=steps, exp_queries=saved.exp_queries, weights=saved.weights,
+        grad_scores=grad_scores, grad_out=total_grad_contexts,
+    )  # fmt: skip
     grad_weight = _weight_gradient(grad_recurrent, saved.product_states)
     grad_context_weight = _weight_gradient(grad_input, saved.product_contexts[:steps])
     grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)

@@ -48,9 +48,9 @@ class GRUJob(NamedTuple):
     dim: int
     rows_per_task: int
     time: int
-    input: Strided
-    recurrent: Strided
-    out: Strided
+    input: Strided = None
+    recurrent: Strided = None
+    out: Strided = None
     context: Address = None
     state: Address = None
     gates: Address = None
@@ -65,67 +65,36 @@ _AT = offsets(GRUJob)
 _ONE, _HALF, _TWO, _CLAMP = np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
-def gru(
-    projected: Tensor,
-    context: Tensor | None,
-    recurrent: Tensor,
-    state: Tensor,
-    *,
-    gates: Tensor,
-    new_state: Tensor,
-    low: Tensor | None,
-    out: Tensor | None = None,
-    lengths: Tensor | None = None,
-    time: int = 0,
-) -> None:
+def gru(state: Tensor, *, recurrent: Tensor, **others: Any) -> None:
     """Write s' (rows, hidden) to `new_state`, its bfloat16 to `low`, [r z n q_n] to `gates`, and s'
     or zeros to `out`.
 
-    projected, recurrent: p and q (rows, at least 3 hidden) with any row stride.
+    input, recurrent: p and q (rows, at least 3 hidden) with any row stride.
     context: a (rows, 3 hidden) or None.
     lengths: rows of at most `time` items are finished.
     """
-    job = GRUJob(
-        *_sizes(state), time, projected, recurrent, out,
-        context=context, state=state, gates=gates, new_state=new_state, low=low, lengths=lengths,
-    )  # fmt: skip
-    run_rows(_forward(recurrent.dtype), job, state.numel(), _MIN_WORK_PER_THREAD)
+    _run(_forward(recurrent.dtype), state, recurrent=recurrent, **others)
 
 
-def gru_gradients(
-    grad_out: Tensor | None,
-    extra: Tensor | None,
-    carry: Tensor,
-    gates: Tensor,
-    state: Tensor,
-    *,
-    grad_input: Tensor,
-    grad_recurrent: Tensor,
-    lengths: Tensor | None = None,
-    time: int = 0,
-) -> None:
+def gru_gradients(state: Tensor, *, input: Tensor, **others: Any) -> None:
     """Write the gradients of p (equal to those of a) and of q, and replace `carry` by z ds'.
 
-    ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from
-    products, from the output.
+    ds' = carry + extra + out: gradients (rows, hidden) of s' from the next step, from products,
+    from the output.
     """
-    job = GRUJob(
-        *_sizes(state), time, grad_input, grad_recurrent, grad_out,
-        extra=extra, carry=carry, gates=gates, state=state, lengths=lengths,
-    )  # fmt: skip
-    run_rows(_backward(grad_input.dtype), job, state.numel(), _MIN_WORK_PER_THREAD)
+    _run(_backward(input.dtype), state, input=input, **others)
+
+
+def _run(function: Any, state: Tensor, *, time: int = 0, **others: Any) -> None:
+    rows, dim = state.shape
+    job = GRUJob(rows, dim, max(1, _ELEMENTS_PER_TASK // dim), time, state=state, **others)
+    run_rows(function, job, state.numel(), _MIN_WORK_PER_THREAD)
 
 
 def run_rows(function: Any, job: Any, size: int, min_work: int) -> None:
     """Run the tasks of a job of rows on as many threads as pay off for this size."""
     if job.rows:
         run_on_threads(function, pack(job), min(1 + size // min_work, job.rows))
-
-
-def _sizes(state: Tensor) -> tuple[int, int, int]:
-    """Return the number of rows, their size, and the number of rows per task."""
-    rows, dim = state.shape
-    return rows, dim, max(1, _ELEMENTS_PER_TASK // dim)
 
 
 @jit_inline
@@ -200,11 +169,9 @@ def _make_forward(dtype, stamp):
                 if job[_AT.low] != 0:
                     write(low[row], target)
                 if job[_AT.out] != 0:
-                    out = outs[row, :dim]
-                    if is_active:
-                        out[:] = target
-                    else:
-                        out[:] = 0
+                    outs[row, :dim] = target
+                    if not is_active:
+                        outs[row, :dim] = 0
             task = fetch_and_increment(job, COUNTER)
 
     return tasks

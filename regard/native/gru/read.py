@@ -24,16 +24,9 @@ from numba import carray
 from torch import Tensor
 
 from regard.native.additive.cpu.loops import exp_twice
-from regard.native.compile import jit, jit_worker
+from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
-from regard.native.jobs import (
-    COUNTER,
-    Address,
-    Strided,
-    array_at,
-    fetch_and_increment,
-    offsets,
-)
+from regard.native.jobs import COUNTER, Address, Strided, array_at, fetch_and_increment, offsets
 from regard.native.rows import row_reader, row_writer
 
 _MIN_WORK_PER_THREAD = 1 << 16
@@ -67,11 +60,8 @@ class ReadJob(NamedTuple):
 
 
 _AT = offsets(ReadJob)
-_ZERO = np.float32(0)
-_ONE = np.float32(1)
-_HALF = np.float32(0.5)
-_TWO = np.float32(2)
-_CLAMP = np.float32(43)
+_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
+_TWO, _CLAMP = np.float32(2), np.float32(43)
 
 
 class ExponentialMemory(NamedTuple):
@@ -87,69 +77,49 @@ class ExponentialMemory(NamedTuple):
     """Number of keys of each row (rows), int64."""
 
 
-def read(
-    query: Tensor,
-    memory: ExponentialMemory,
-    *,
-    exp_query: Tensor,
-    weights: Tensor,
-    out: Tensor,
-    low: Tensor | None,
-) -> None:
-    """Write c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `exp_query`, p (rows,
+def read(memory: ExponentialMemory, *, query: Tensor, **outputs: Tensor | None) -> None:
+    """Write c (rows, value_dim) to `out`, its bfloat16 to `low`, e^{2 q} to `exp_queries`, p (rows,
     keys) to `weights`.
 
     query: (rows, dim), with any row stride. All zeros for a length of 0.
     """
-    job = _job(memory, query=query, exp_queries=exp_query, weights=weights, out=out, low=low)
-    _run(_forward(query.dtype), job)
+    _run(_forward(query.dtype), memory, query=query, **outputs)
 
 
 def read_gradients(
-    gradient: Tensor | None,
-    extra: Tensor | None,
-    memory: ExponentialMemory,
-    *,
-    exp_query: Tensor,
-    weights: Tensor,
-    grad_scores: Tensor,
-    grad_out: Tensor,
-    grad_query: Tensor,
+    memory: ExponentialMemory, *, grad_query: Tensor, **others: Tensor | None
 ) -> None:
-    """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`."""
-    job = _job(
-        memory, grad=gradient, extra=extra, exp_queries=exp_query, weights=weights,
-        grad_scores=grad_scores, grad_out=grad_out, grad_query=grad_query,
-    )  # fmt: skip
-    _run(_backward(grad_query.dtype), job)
+    """Write dc = grad + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`."""
+    _run(_backward(grad_query.dtype), memory, grad_query=grad_query, **others)
 
 
-def memory_gradients(
-    exp_queries: Tensor,
-    weights: Tensor,
-    grad_scores: Tensor,
-    grad_out: Tensor,
-    memory: ExponentialMemory,
-) -> tuple[Tensor, Tensor, Tensor]:
+def memory_gradients(memory: ExponentialMemory, **others: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of keys, values and v from (steps, rows, ...) tensors of all steps."""
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
     grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
-    job = _job(
-        memory, steps=exp_queries.shape[0], exp_queries=exp_queries, weights=weights,
-        grad_scores=grad_scores, grad_out=grad_out,
-        grad_keys=grad_keys, grad_values=grad_values, grad_v=grad_v,
-    )  # fmt: skip
-    _run(_memory_gradients(torch.float32), job)
+    targets = {"grad_keys": grad_keys, "grad_values": grad_values, "grad_v": grad_v}
+    _run(_memory_gradients(torch.float32), memory, **targets, **others)
     return grad_keys, grad_values, grad_v.sum(0)
 
 
-def _job(memory: ExponentialMemory, **others: Any) -> ReadJob:
+def _run(function: Any, memory: ExponentialMemory, **others: Any) -> None:
     rows, keys, dim = memory.keys.shape
-    return ReadJob(rows, keys, dim, memory.values.shape[2], *memory, **others)
+    job = ReadJob(rows, keys, dim, memory.values.shape[2], *memory, **others)
+    run_rows(function, job, memory.keys.numel(), _MIN_WORK_PER_THREAD)
 
 
-def _run(function: Any, job: ReadJob) -> None:
-    run_rows(function, job, job.rows * job.keys * job.dim, _MIN_WORK_PER_THREAD)
+@jit_inline
+def _open_job(address):
+    """Return the job and the arrays of the memory."""
+    job = carray(address, (_AT.length,), np.int64)
+    rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
+    exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
+    values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
+    v, lengths = (
+        array_at(job, _AT.v, (dim,), np.float32),
+        array_at(job, _AT.lengths, (rows,), np.int64),
+    )
+    return job, exps, values, v, lengths
 
 
 @jit
@@ -228,17 +198,13 @@ def _make_forward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_AT.length,), np.int64)
-        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
-        values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
-        v = array_at(job, _AT.v, (dim,), np.float32)
+        job, exps, values, v, lengths = _open_job(address)
+        (rows, keys, dim), value_dim = exps.shape, values.shape[2]
         queries = array_at(job, _AT.query, (rows, job[_AT.query_stride]), dtype)
         exp_queries = array_at(job, _AT.exp_queries, (rows, dim), np.float32)
         weights = array_at(job, _AT.weights, (rows, keys), np.float32)
         out = array_at(job, _AT.out, (rows, value_dim), np.float32)
         low = array_at(job, _AT.low, (rows, value_dim), dtype)
-        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
             exp_query, weight, target = exp_queries[row], weights[row], out[row]
@@ -265,11 +231,8 @@ def _make_backward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_AT.length,), np.int64)
-        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
-        values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
-        v = array_at(job, _AT.v, (dim,), np.float32)
+        job, exps, values, v, lengths = _open_job(address)
+        (rows, keys, dim), value_dim = exps.shape, values.shape[2]
         exp_queries = array_at(job, _AT.exp_queries, (rows, dim), np.float32)
         weights = array_at(job, _AT.weights, (rows, keys), np.float32)
         extras = array_at(job, _AT.extra, (rows, value_dim), dtype)
@@ -277,7 +240,6 @@ def _make_backward(dtype, stamp):
         grad_scores = array_at(job, _AT.grad_scores, (rows, keys), np.float32)
         grad_out = array_at(job, _AT.grad_out, (rows, value_dim), np.float32)
         grad_queries = array_at(job, _AT.grad_query, (rows, job[_AT.grad_query_stride]), dtype)
-        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         grad_query = np.empty(dim, np.float32)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
@@ -308,11 +270,8 @@ def _make_backward(dtype, stamp):
 def _make_memory_gradients(dtype, stamp):
     def tasks(address):
         _ = stamp
-        job = carray(address, (_AT.length,), np.int64)
-        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
-        steps = job[_AT.steps]
-        exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
-        v = array_at(job, _AT.v, (dim,), np.float32)
+        job, exps, values, v, lengths = _open_job(address)
+        (rows, keys, dim), value_dim, steps = exps.shape, values.shape[2], job[_AT.steps]
         exp_queries = array_at(job, _AT.exp_queries, (steps, rows, dim), np.float32)
         weights = array_at(job, _AT.weights, (steps, rows, keys), np.float32)
         grad_scores = array_at(job, _AT.grad_scores, (steps, rows, keys), np.float32)
@@ -320,7 +279,6 @@ def _make_memory_gradients(dtype, stamp):
         grad_keys = array_at(job, _AT.grad_keys, (rows, keys, dim), np.float32)
         grad_values = array_at(job, _AT.grad_values, (rows, keys, value_dim), np.float32)
         grad_v = array_at(job, _AT.grad_v, (rows, dim), np.float32)
-        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
             length, target = lengths[row], grad_v[row]

@@ -40,45 +40,29 @@ _CONSTANTS = {
 
 
 def forward(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    v: Tensor,
-    first: Tensor | None,
-    last: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    diagonals: Tensor | None,
-    exps: Tensor | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *others: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute the read and the log-sum-exp of the scores of each query; see `additive_read`."""
+    """Compute the read and the log-sum-exp of the scores of each query.
+
+    The arguments are those of `additive_read`.
+    """
+    *rules, exps = others
     dtype = _compute_dtype(query.dtype)
     out = torch.empty(*query.shape[:3], values.shape[-1], dtype=dtype)
     lse = torch.empty(query.shape[:3], dtype=dtype)
     threads, parts = _num_threads_and_parts(query, keys, values)
-    rules = first, last, allowed, bias, diagonals
     tasks = forward_steps if is_step(query, keys) else forward_tasks
-    _run(tasks(dtype), (query, keys, values, v), exps, rules, threads, 0, parts, (out, lse))
+    _run(tasks(dtype), (query, keys, values, v), exps, rules, (0, parts, threads), (out, lse))
     return out.to(query.dtype), lse
 
 
-def backward(
-    grad_out: Tensor,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    v: Tensor,
-    first: Tensor | None,
-    last: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    diagonals: Tensor | None,
-    exps: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
-    needs: Sequence[bool],
-) -> tuple[Tensor | None, ...]:
-    """Return gradients of query, keys, values, v, bias, diagonals; None if absent or not needed."""
+def backward(grad_out: Tensor, *arguments: Any) -> tuple[Tensor | None, ...]:
+    """Return gradients of query, keys, values, v, bias, diagonals; None if absent or not needed.
+
+    arguments: those of `forward`, its two results, and whether each gradient is needed.
+    """
+    *inputs, first, last, allowed, bias, diagonals, exps, out, lse, needs = arguments
+    query, keys, values, v = inputs
     dtype = _compute_dtype(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _num_threads_and_parts(query, keys, values)
@@ -94,13 +78,12 @@ def backward(
         diagonals = diagonals.contiguous()
     results = [_as_contiguous(x, dtype) for x in (out, lse, grad_out)]
     results += [grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals]
-    # In order, thread t takes every `threads`-th task, so that the sums in its slot are the same in
-    # each run.
+    # In order, a thread takes every `threads`-th task: sums in its slot are the same in each run.
     in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
     step = threads if in_order else 0
-    inputs, rules = (query, keys, values, v), (first, last, allowed, bias, diagonals)
+    rules = first, last, allowed, bias, diagonals
     tasks = backward_steps if is_step(query, keys) else backward_tasks
-    _run(tasks(dtype), inputs, exps, rules, threads, step, parts, results)
+    _run(tasks(dtype), inputs, exps, rules, (step, parts, threads), results)
     grad_v = grad_v.sum((0, 1))
     gradients = (
         grad_query,
@@ -118,17 +101,15 @@ def backward(
 
 
 def _run(
-    tasks: Any,
-    inputs: Sequence[Tensor],
-    exps: Tensor | None,
-    rules: Sequence[Tensor | None],
-    threads: int,
-    step: int,
-    parts: int,
-    results: Sequence[Tensor],
-) -> None:
-    """Run the tasks of a job, which keeps its tensors alive meanwhile."""
+    tasks: Any, inputs: Sequence[Tensor], exps: Tensor | None, rules: Sequence[Tensor | None],
+    schedule: tuple[int, int, int], results: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Run the tasks of a job, which keeps its tensors alive meanwhile.
+
+    schedule: step, parts and threads.
+    """
     query, keys, values, v = inputs
+    step, parts, threads = schedule
     dtype = _compute_dtype(query.dtype)
     memory = keys if exps is None or not is_step(query, keys) else exps
     arrays = [_as_contiguous(x, dtype) for x in (query, memory, values, v)]
@@ -165,21 +146,17 @@ def _flatten_rules(
     """Flatten masks and biases and return all strides, zero along axes of size one."""
     flat: list[Tensor | None] = []
     strides: list[int] = []
-    for rule, axes, kind in zip(
-        rules, (3, 3, 4, 4, 3), (torch.int64, torch.int64, torch.bool, dtype, dtype), strict=True
-    ):
+    kinds = torch.int64, torch.int64, torch.bool, dtype, dtype
+    for rule, axes, kind in zip(rules, (3, 3, 4, 4, 3), kinds, strict=True):
         if rule is None or rule.numel() == 0:
             flat.append(None)
             strides += [0] * axes
             continue
         memory = rule.detach().to(kind)
-        strides += [
-            0 if size == 1 else stride
-            for size, stride in zip(memory.shape, memory.stride(), strict=True)
-        ]
-        span = 1 + sum(
-            (size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True)
-        )
+        span = 1
+        for size, stride in zip(memory.shape, memory.stride(), strict=True):
+            strides.append(0 if size == 1 else stride)
+            span += (size - 1) * stride
         flat.append(memory.as_strided((span,), (1,)))
     return flat, strides
 

@@ -70,12 +70,6 @@ def next_task(job, task):
 
 
 @jit_inline
-def has_exp_keys(job):
-    """Return True if the key array holds e^{2 keys}."""
-    return job[AT.has_exps] > 0
-
-
-@jit_inline
 def _flat(job, at, dtype):
     return array_at(job, at, (job[at + 1],), dtype)
 

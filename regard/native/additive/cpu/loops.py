@@ -46,15 +46,13 @@ CAP = {_F32: 2.0**26, _F64: 2.0**56}
 CLAMP = {_F32: 43.0, _F64: 350.0}
 SIDE = {_F32: MAX_EXP_INPUT, _F64: 330.0}
 
-# e^f for |f| <= ln 2 / 2, interpolated at Chebyshev nodes: relative error 9e-8 at degree 5, in
-# float32.
+# e^f for |f| <= ln 2 / 2, interpolated at Chebyshev nodes: relative error 9e-8 in float32.
 _POWERS = Chebyshev.interpolate(np.exp, 5, domain=[-math.log(2) / 2, math.log(2) / 2]).convert(
     kind=Polynomial
 )
 _C0, _C1, _C2, _C3, _C4, _C5 = _POWERS.coef.astype(np.float32)
 _LOG2_E = np.float32(1 / math.log(2))
-# ln 2 in two parts: the first has so few digits that its product with an integer below 256 is
-# exact.
+# ln 2 in two parts: the product of the first with an integer below 256 is exact.
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 # The order of operations matters here: the two parts must not be added up first.
@@ -79,8 +77,7 @@ def _exp_twice(x):
         return lambda x: math.exp(x + x)
 
     def single(x):
-        # e^{2x} = 2^n e^f, n an integer and |f| <= ln 2 / 2; adding 256.5 turns truncation into
-        # rounding.
+        # e^{2x} = 2^n e^f, |f| <= ln 2 / 2; adding 256.5 turns truncation into rounding.
         y = x + x
         n = np.int32(y * _LOG2_E + _ABOVE) - _OFFSET
         f = (y - np.float32(n) * _LN2_HIGH) - np.float32(n) * _LN2_LOW
@@ -186,10 +183,12 @@ def add_scores(rows, keys, v, begin, end, const, out):
             r0, r1, r2, r3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
             i += 1
             s0, s1, s2, s3 = rows[i, d], rows[i, d + 1], rows[i, d + 2], rows[i, d + 3]
-            out0 = out[i - 3, span]
-            out1 = out[i - 2, span]
-            out2 = out[i - 1, span]
-            out3 = out[i, span]
+            out0, out1, out2, out3 = (
+                out[i - 3, span],
+                out[i - 2, span],
+                out[i - 1, span],
+                out[i, span],
+            )
             for j in range(k0.shape[0]):
                 b0, b1, b2, b3 = k0[j], k1[j], k2[j], k3[j]
                 out0[j] += _four_quotients(one, cap, v0, v1, v2, v3, p0, p1, p2, p3, b0, b1, b2, b3)
@@ -211,10 +210,12 @@ def direct_scores(row, keys, v, first, begin, end, const, out):
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
-        k0 = keys[first + j]
-        k1 = keys[first + j + 1]
-        k2 = keys[first + j + 2]
-        k3 = keys[first + j + 3]
+        k0, k1, k2, k3 = (
+            keys[first + j],
+            keys[first + j + 1],
+            keys[first + j + 2],
+            keys[first + j + 3],
+        )
         s0 = s1 = s2 = s3 = zero
         for d in range(row.shape[0]):
             a = row[d]
@@ -243,10 +244,8 @@ def add_products(x, i, y, first, begin, end, left, right, out, target):
     """Add sum_k x[i + r, k] y[first + k, c] to out[target + r, c], r < 4, begin <= k < end, left <=
     c < right."""
     span = slice(left, right)
-    o0 = out[target, span]
-    o1 = out[target + 1, span]
-    o2 = out[target + 2, span]
-    o3 = out[target + 3, span]
+    o0, o1 = out[target, span], out[target + 1, span]
+    o2, o3 = out[target + 2, span], out[target + 3, span]
     x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
     k = begin
     while k + 4 <= end:

@@ -15,13 +15,7 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import normalize_v
-from regard.native.additive.cpu.jobs import (
-    gradient_arrays,
-    has_exp_keys,
-    input_arrays,
-    next_task,
-    open_job,
-)
+from regard.native.additive.cpu.jobs import AT, gradient_arrays, input_arrays, next_task, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     direct_scores,
@@ -140,10 +134,8 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
     while j + 4 <= end:
         k0, k1, k2, k3 = keys[j], keys[j + 1], keys[j + 2], keys[j + 3]
         at = j - begin
-        out0 = residuals[at]
-        out1 = residuals[at + 1]
-        out2 = residuals[at + 2]
-        out3 = residuals[at + 3]
+        out0, out1 = residuals[at], residuals[at + 1]
+        out2, out3 = residuals[at + 2], residuals[at + 3]
         s0 = s1 = s2 = s3 = zero
         if has_exps:
             for d in range(row.shape[0]):
@@ -320,7 +312,7 @@ def forward_steps(dtype, stamp):
         inputs, rules = input_arrays(job, dtype)
         heads = inputs.keys.shape[1]
         while task < inputs.keys.shape[0] * heads:
-            _read_task(rules, inputs, task // heads, task % heads, has_exp_keys(job))
+            _read_task(rules, inputs, task // heads, task % heads, job[AT.has_exps] > 0)
             task = next_task(job, task)
 
     return run
@@ -337,7 +329,7 @@ def backward_steps(dtype, stamp):
         grads, heads = gradient_arrays(job, dtype), inputs.keys.shape[1]
         while task < inputs.keys.shape[0] * heads:
             b, g = task // heads, task % heads
-            _backward_task(rules, inputs, grads, slot, b, g, has_exp_keys(job))
+            _backward_task(rules, inputs, grads, slot, b, g, job[AT.has_exps] > 0)
             task = next_task(job, task)
 
     return run

@@ -80,19 +80,16 @@ def add_bias_gradients(
     inside = (rows < num_queries)[None, :] & (cols < num_keys)[:, None]
     if grad_bias is not None:
         target = grad_bias + batch * bias_strides[0] + head * bias_strides[1]
-        target += (
-            rows.to(tl.int64)[None, :] * bias_strides[2]
-            + cols.to(tl.int64)[:, None] * bias_strides[3]
-        )
+        target += rows.to(tl.int64)[None, :] * bias_strides[2]
+        target += cols.to(tl.int64)[:, None] * bias_strides[3]
         if ATOMIC:
             tl.atomic_add(target, slopes, mask=inside)
         else:
             tl.store(target, slopes, mask=inside)
     if grad_diagonals is not None:
         target = grad_diagonals + batch * strides[8] + head * strides[9]
-        tl.atomic_add(
-            target + (cols[:, None] - rows[None, :] + num_queries - 1), slopes, mask=inside
-        )
+        target += cols[:, None] - rows[None, :] + num_queries - 1
+        tl.atomic_add(target, slopes, mask=inside)
 
 
 @triton.jit

@@ -22,6 +22,7 @@ the tensor cores, and Triton compiled the kernels for sm_80 and sm_90. Tile size
 register use and instruction counts, not from timings.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,9 +32,7 @@ from torch import Tensor
 try:
     import triton
 except ImportError as error:
-    raise ImportError(
-        "additive attention on a GPU requires triton, which is not installed: pip install triton"
-    ) from error
+    raise ImportError("additive attention on a GPU needs triton: pip install triton") from error
 
 from regard.native.additive.gpu.backward import keys_kernel, query_kernel
 from regard.native.additive.gpu.forward import read_kernel
@@ -88,19 +87,17 @@ def forward(
     if 0 in inputs.sizes:
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
         return query.new_zeros(batch, heads, num_queries, value_dim), lse
-    tiles = (tiles or (STEP if inputs.is_step else FORWARD)).fit(
-        1 if inputs.is_step else num_queries, value_dim
-    )
+    tiles = tiles or (STEP if inputs.is_step else FORWARD)
+    tiles = tiles.fit(1 if inputs.is_step else num_queries, value_dim)
     launch = prepare(inputs, tiles)
     blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
     splits = num_splits(blocks, num_keys, tiles)
     is_chunked = value_dim > tiles.values
     make = torch.zeros if is_chunked else torch.empty
     out_dtype = inputs.sum_dtype if is_chunked or splits > 1 else query.dtype
-    out = make(splits, batch, heads, num_queries, value_dim, dtype=out_dtype, device=query.device)
-    lse = torch.empty(
-        splits, batch, heads, num_queries, dtype=inputs.sum_dtype, device=query.device
-    )
+    shape, device = (splits, batch, heads, num_queries), query.device
+    out = make(*shape, value_dim, dtype=out_dtype, device=device)
+    lse = torch.empty(shape, dtype=inputs.sum_dtype, device=device)
     with torch.cuda.device_of(query):
         _launch(
             read_kernel, blocks * splits,
@@ -158,15 +155,15 @@ def backward(
 
 
 def _query_gradients(
-    saved: tuple[Tensor, Tensor, Tensor],
-    inputs: AdditiveInputs,
-    launch: LaunchArguments,
-    tiles: Tiles,
+    saved: tuple[Tensor, ...], inputs: AdditiveInputs, launch: LaunchArguments, tiles: Tiles,
     needs: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of query, v, bias and diagonals, by programs that own queries."""
-    has_diagonals = needs[3] and inputs.diagonals is not None
-    needs = (*needs[:2], needs[2] and inputs.bias is not None, has_diagonals)
+    needs = (
+        *needs[:2],
+        needs[2] and inputs.bias is not None,
+        needs[3] and inputs.diagonals is not None,
+    )
     if not any(needs):
         return (None,) * 4
     (batch, heads, num_queries, num_keys), dim = inputs.sizes, inputs.query.shape[-1]
@@ -175,18 +172,14 @@ def _query_gradients(
     splits = num_splits(blocks, num_keys, tiles)
     unit_sums = splits, batch, heads, launch.units, num_queries
     shapes = unit_sums, unit_sums, _shape(inputs.bias), _shape(inputs.diagonals)
-    grad_query, grad_v, grad_bias, grad_diagonals = sums = [
-        torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
-        for shape, need in zip(shapes, needs, strict=True)
-    ]
+    grad_query, grad_v, grad_bias, grad_diagonals = sums = _zeros(inputs, shapes, needs)
     _launch(
         query_kernel, blocks * splits,
         *sums, strides_of(grad_bias, inputs.sizes), *saved, *launch.arguments, splits,
         **launch.flags, ATOMIC=_shape(inputs.bias) != inputs.sizes,
         OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
     )  # fmt: skip
-    if grad_query is not None:
-        # The kernel's weights are -2 v, for 4 v.
+    if grad_query is not None:  # the kernel's weights are -2 v, for 4 v
         grad_query = -2.0 * grad_query.sum(0)[:, :, :dim].transpose(2, 3)
     grad_v = None if grad_v is None else grad_v.sum((0, 1, 4))[:, :dim]
     return (
@@ -198,12 +191,9 @@ def _query_gradients(
 
 
 def _keys_gradients(
-    saved: tuple[Tensor, Tensor, Tensor],
-    inputs: AdditiveInputs,
-    launch: LaunchArguments,
-    tiles: Tiles,
+    saved: tuple[Tensor, ...], inputs: AdditiveInputs, launch: LaunchArguments, tiles: Tiles,
     needs: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of keys and values, by programs that own keys."""
     if not any(needs):
         return None, None
@@ -211,15 +201,9 @@ def _keys_gradients(
     tiles = tiles.fit(num_keys, inputs.values.shape[-1])
     blocks = triton.cdiv(num_keys, tiles.own) * batch * key_heads
     splits = num_splits(blocks, num_queries, tiles)
-    shapes = (launch.units, num_keys), (num_keys, inputs.values.shape[-1])
-    grad_keys, grad_values = sums = [
-        torch.zeros(
-            splits, batch, key_heads, *shape, dtype=inputs.sum_dtype, device=inputs.keys.device
-        )
-        if need
-        else None
-        for shape, need in zip(shapes, needs, strict=True)
-    ]
+    sides = splits, batch, key_heads
+    shapes = (*sides, launch.units, num_keys), (*sides, num_keys, inputs.values.shape[-1])
+    grad_keys, grad_values = sums = _zeros(inputs, shapes, needs)
     _launch(
         keys_kernel, blocks * splits,
         *sums, *saved, *launch.arguments, splits, **launch.flags,
@@ -227,22 +211,17 @@ def _keys_gradients(
     )  # fmt: skip
     if grad_keys is not None:
         grad_keys = -2.0 * grad_keys.sum(0)[:, :, :dim].transpose(2, 3)
-    return _like(grad_keys, inputs.keys), _like(
-        None if grad_values is None else grad_values.sum(0), inputs.values
-    )
+    grad_values = None if grad_values is None else grad_values.sum(0)
+    return _like(grad_keys, inputs.keys), _like(grad_values, inputs.values)
 
 
 def _step_gradients(
-    saved: tuple[Tensor, Tensor, Tensor],
-    inputs: AdditiveInputs,
-    launch: LaunchArguments,
-    tiles: Tiles,
+    saved: tuple[Tensor, ...], inputs: AdditiveInputs, launch: LaunchArguments, tiles: Tiles,
     needs: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return all gradients for few queries, by programs that own keys."""
-    (batch, heads, num_queries, num_keys) = inputs.sizes
-    key_heads = inputs.keys.shape[1]
-    dim = inputs.query.shape[-1]
+    batch, heads, num_queries, num_keys = inputs.sizes
+    key_heads, dim = inputs.keys.shape[1], inputs.query.shape[-1]
     tiles = tiles._replace(own=tiles.other).fit(num_keys, inputs.values.shape[-1])
     blocks = triton.cdiv(num_keys, tiles.own)
     row = blocks, batch, heads, num_queries, dim
@@ -251,10 +230,7 @@ def _step_gradients(
     has_bias = needs[4] and inputs.bias is not None
     has_diagonals = needs[5] and inputs.diagonals is not None
     is_needed = needs[0], needs[3], needs[1], needs[2], has_bias, has_diagonals
-    sums = [
-        torch.zeros(shape, dtype=inputs.sum_dtype, device=inputs.query.device) if need else None
-        for shape, need in zip(shapes, is_needed, strict=True)
-    ]
+    sums = _zeros(inputs, shapes, is_needed)
     _launch(
         step_kernel, blocks * batch * key_heads,
         *sums, strides_of(sums[4], inputs.sizes), *saved, *launch.arguments, **launch.flags,
@@ -270,6 +246,17 @@ def _step_gradients(
         _like(grad_bias, inputs.bias),
         _like(grad_diagonals, inputs.diagonals),
     )
+
+
+def _zeros(
+    inputs: AdditiveInputs, shapes: Sequence[tuple[int, ...]], needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return zeros for the sums that are needed."""
+    dtype, device = inputs.sum_dtype, inputs.query.device
+    pairs = zip(shapes, needs, strict=True)
+    return [
+        torch.zeros(shape, dtype=dtype, device=device) if need else None for shape, need in pairs
+    ]
 
 
 def _v_gradient(sums: Tensor | None, v: Tensor) -> Tensor | None:
@@ -297,15 +284,11 @@ def _shape(tensor: Tensor | None) -> tuple[int, ...]:
 
 def _like(gradient: Tensor | None, tensor: Tensor | None) -> Tensor | None:
     """Return the gradient contiguous and in its tensor's dtype, as the fake operator declares."""
-    return (
-        gradient if gradient is None or tensor is None else gradient.to(tensor.dtype).contiguous()
-    )
+    if gradient is None or tensor is None:
+        return gradient
+    return gradient.to(tensor.dtype).contiguous()
 
 
 def _require_gpu(query: Tensor) -> None:
     if not (query.is_cuda or is_interpreted()):
-        raise ValueError(
-            f"query must be on a GPU for this kernel, got {query.device}; Triton's interpreter "
-            f"runs it on any device, "
-            "slowly, if TRITON_INTERPRET=1 is set before triton is first imported"
-        )
+        raise ValueError(f"query must be on a GPU for this kernel, got {query.device}")

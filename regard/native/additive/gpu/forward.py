@@ -36,17 +36,13 @@ def add_values(
         lanes = at + tl.arange(0, VALUES)
         inside = (lanes < value_dim)[:, None] & (cols < num_keys)[None, :]
         source = values + cols.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-        part = product(
-            tl.load(source, mask=inside, other=0.0), scores, DOT, PRECISION, WIDE
-        )  # (value_dim, query)
+        loaded = tl.load(source, mask=inside, other=0.0)
+        part = product(loaded, scores, DOT, PRECISION, WIDE)  # (value_dim, query)
         if CHUNKED:
             target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
             inside = (lanes < value_dim)[:, None] & (rows < num_queries)[None, :]
-            tl.store(
-                target,
-                tl.load(target, mask=inside, other=0.0) * rescale[None, :] + part,
-                mask=inside,
-            )
+            before = tl.load(target, mask=inside, other=0.0)
+            tl.store(target, before * rescale[None, :] + part, mask=inside)
         else:
             sums = sums * rescale[None, :] + part
     if CHUNKED:
@@ -128,9 +124,8 @@ def read_kernel(
                     weights + head * units, units, dim, SHARED, FAST, WIDE,
                 )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
-            anchor = tl.where(
-                new_top == float("-inf"), 0.0, new_top
-            )  # no key yet: e^(-inf - 0) = 0, not NaN
+            # No key yet: e^(-inf - 0) = 0, not NaN.
+            anchor = tl.where(new_top == float("-inf"), 0.0, new_top)
             scores, rescale = tl.exp(scores - anchor[None, :]), tl.exp(top - anchor)
             norm, top = norm * rescale + tl.sum(scores, 0), new_top
             sums = add_values(

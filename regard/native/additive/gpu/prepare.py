@@ -108,12 +108,8 @@ def is_interpreted() -> bool:
 
 def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
     """Return the number of programs that share the other side: enough, each with a few tiles."""
-    return max(
-        1,
-        min(
-            tiles.programs // programs, other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS
-        ),
-    )
+    most = min(other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS)
+    return max(1, min(tiles.programs // programs, most))
 
 
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,28 +127,26 @@ def compute_exponentials(
     Int[Tensor, "batch key_head chunks"],
 ]:
     """Return A and B with lengths last, and for each chunk of units whether all of them fit."""
-    (heads, num_queries, dim), (key_heads, num_keys) = query.shape[1:], keys.shape[1:3]
+    heads, key_heads, dim = query.shape[1], keys.shape[1], query.shape[-1]
     sum_dtype, units, group = weights.dtype, weights.shape[-1], heads // key_heads
     query = query.to(sum_dtype).unflatten(1, (key_heads, group))
     keys = keys.to(sum_dtype)
     top = query.amax((2, 3))  # (batch, key_head, dim)
-    is_small = (
-        weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1) <= MAX_SHARED_WEIGHT
-    )  # (key_head,)
-    fits = (top + keys.amax(2) <= LIMIT) & is_small[
-        :, None
-    ]  # (batch, key_head, dim); NaN does not fit
+    largest = weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1)
+    is_small = largest <= MAX_SHARED_WEIGHT  # (key_head,)
+    # (batch, key_head, dim); NaN does not fit.
+    fits = (top + keys.amax(2) <= LIMIT) & is_small[:, None]
     fits = pad(fits, (0, units - dim), value=True).unflatten(-1, (units // CHUNK, CHUNK)).all(-1)
     query_exp = (2.0 * (query - top[:, :, None, None])).exp().flatten(1, 2)
     keys_exp = (2.0 * (keys + top[:, :, None])).exp()
-    extra = units - dim
-    query_exp = pad(
-        query_exp.transpose(2, 3), (0, padded_length(num_queries) - num_queries, 0, extra)
-    ).contiguous()
-    keys_exp = pad(
-        keys_exp.transpose(2, 3), (0, padded_length(num_keys) - num_keys, 0, extra)
-    ).contiguous()
-    return query_exp, keys_exp, fits.to(torch.int32)
+    return _pad_units(query_exp, units), _pad_units(keys_exp, units), fits.to(torch.int32)
+
+
+def _pad_units(exponentials: Tensor, units: int) -> Tensor:
+    """Return (..., length, dim) as (..., units, padded length)."""
+    length, dim = exponentials.shape[-2:]
+    sizes = 0, padded_length(length) - length, 0, units - dim
+    return pad(exponentials.transpose(2, 3), sizes).contiguous()
 
 
 def padded_length(length: int) -> int:
@@ -166,14 +160,12 @@ def key_ranges(
     """Return first and last clipped to 0 .. key; (key, 0) if empty, which widens no range."""
     *rows, num_keys = inputs.sizes
     device = inputs.query.device
-    first = (
-        torch.zeros((), dtype=torch.int64, device=device)
-        if inputs.first is None
-        else inputs.first.clamp(0, num_keys)
-    )
-    last = (
-        torch.full_like(first, num_keys) if inputs.last is None else inputs.last.clamp(0, num_keys)
-    )
+    first = torch.zeros((), dtype=torch.int64, device=device)
+    if inputs.first is not None:
+        first = inputs.first.clamp(0, num_keys)
+    last = torch.full_like(first, num_keys)
+    if inputs.last is not None:
+        last = inputs.last.clamp(0, num_keys)
     is_open = first < last
     first, last = torch.where(is_open, first, num_keys), torch.where(is_open, last, 0)
     first, last = (bound.to(torch.int32).expand(rows).contiguous() for bound in (first, last))
@@ -183,21 +175,18 @@ def key_ranges(
 def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     """Return the arguments shared by all kernels."""
     batch, heads, num_queries, num_keys = inputs.sizes
-    dim = inputs.query.shape[-1]
-    key_heads = inputs.keys.shape[1]
-    value_dim = inputs.values.shape[-1]
+    dim, key_heads, value_dim = (
+        inputs.query.shape[-1],
+        inputs.keys.shape[1],
+        inputs.values.shape[-1],
+    )
     units = triton.cdiv(dim, CHUNK) * CHUNK
-    weights = (
-        pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))
-        .expand(heads, units)
-        .contiguous()
-    )
+    weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))
+    weights = weights.expand(heads, units).contiguous()
     totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
-    exps = (
-        (None, None, None)
-        if inputs.is_step
-        else compute_exponentials(inputs.query, inputs.keys, weights)
-    )
+    exps = None, None, None
+    if not inputs.is_step:
+        exps = compute_exponentials(inputs.query, inputs.keys, weights)
     allowed = None if inputs.allowed is None else inputs.allowed.view(torch.uint8)
     diagonals = None if inputs.diagonals is None else inputs.diagonals.contiguous()
     diagonal_shape = batch, heads, num_queries + num_keys - 1
@@ -212,14 +201,12 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
         padded_length(num_keys), units, dim, value_dim,
     )  # fmt: skip
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
+    has_cores = min(tiles.own, tiles.other, tiles.values) >= 16
     flags = {
         "SHARED": tiles.shared,
         "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
-        "DOT": _dot_dtype(inputs.query.dtype)
-        if min(tiles.own, tiles.other, tiles.values) >= 16
-        else None,
-        # Three products in tf32 are as accurate as float32; float64 and other vendors support only
-        # "ieee".
+        "DOT": _dot_dtype(inputs.query.dtype) if has_cores else None,
+        # Three products in tf32 are as accurate as float32; only NVIDIA supports them.
         "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
         "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,
         "num_warps": tiles.warps,

@@ -23,17 +23,9 @@ from regard.native.additive.gpu.tiles import (
 @triton.jit
 @no_type_check
 def step_score_gradients(
-    probs,
-    delta,
-    grad_values,
-    grad_out,
-    values,
-    cols,
-    num_keys,
-    value_dim,
-    VALUES: tl.constexpr,
+    probs, delta, grad_values, grad_out, values, cols, num_keys, value_dim, VALUES: tl.constexpr,
     WIDE: tl.constexpr,
-):
+):  # fmt: skip
     """Return gradients of the scores of one query, (key, 1); add p grad_out to grad_values."""
     slopes = tl.zeros_like(probs)
     for at in range(0, value_dim, VALUES):
@@ -41,9 +33,8 @@ def step_score_gradients(
         inside = (cols < num_keys)[:, None] & (lanes < value_dim)[None, :]
         offsets = cols.to(tl.int64)[:, None] * value_dim + lanes[None, :]
         gradient = tl.load(grad_out + lanes, mask=lanes < value_dim, other=0.0).to(WIDE)[None, :]
-        slopes += tl.sum(tl.load(values + offsets, mask=inside, other=0.0).to(WIDE) * gradient, 1)[
-            :, None
-        ]
+        value = tl.load(values + offsets, mask=inside, other=0.0).to(WIDE)
+        slopes += tl.sum(value * gradient, 1)[:, None]
         if grad_values is not None:
             add_at(grad_values + offsets, probs * gradient, inside)
     return probs * (slopes - delta)
@@ -98,9 +89,7 @@ def step_kernel(
         grad_keys += key_side * num_keys * dim
     if grad_values is not None:
         grad_values += key_side * num_keys * value_dim
-    block = (start // OWN) * (
-        num_slices * group * num_queries
-    )  # its rows of grad_query and grad_weights
+    block = (start // OWN) * (num_slices * group * num_queries)  # its rows of unit sums
     for step in range(0, group * num_queries):
         head = key_side % key_heads * group + step // num_queries
         at = (batch * heads + head) * num_queries + step % num_queries

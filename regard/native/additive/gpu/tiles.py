@@ -31,8 +31,7 @@ CHUNK = 4
 LIMIT = 10.0
 """Maximum a + b whose units share a division: (1 + exp(2 LIMIT)) ** CHUNK fits float32."""
 
-# The shape checker of the tests would wrap the functions below, and Triton compiles the source of
-# the wrapper: no_type_check prevents that.
+# no_type_check: the shape checker of the tests would wrap the source that Triton compiles.
 
 
 @triton.jit
@@ -89,20 +88,9 @@ def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.co
 @triton.jit
 @no_type_check
 def initial_scores(
-    rows,
-    cols,
-    first,
-    last,
-    batch,
-    head,
-    num_queries,
-    num_keys,
-    allowed,
-    bias,
-    diagonals,
-    strides,
+    rows, cols, first, last, batch, head, num_queries, num_keys, allowed, bias, diagonals, strides,
     WIDE: tl.constexpr,
-):
+):  # fmt: skip
     """Return scores without units: the bias, or -inf for masked pairs, which remains with units."""
     is_allowed = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
     rows_wide = rows.to(tl.int64)  # row * stride may pass 2**31
@@ -135,32 +123,22 @@ def divisor(own_exp, other_exp, unit, own_at, other_at, own_padded, other_padded
 @triton.jit
 @no_type_check
 def exact_residual(
-    own_raw,
-    other_raw,
-    unit,
-    own_at,
-    other_at,
-    own_len,
-    other_len,
-    dim,
-    FAST: tl.constexpr,
+    own_raw, other_raw, unit, own_at, other_at, own_len, other_len, dim, FAST: tl.constexpr,
     WIDE: tl.constexpr,
-):
+):  # fmt: skip
     """Return r of one unit for any finite input: halves do not overflow, |a + b| is at most 30."""
     unit = tl.minimum(unit, dim - 1)  # padded units have weight 0, so any value may be loaded
-    own = (
-        tl.load(own_raw + own_at.to(tl.int64) * dim + unit, mask=own_at < own_len, other=0.0).to(
-            WIDE
-        )
-        * 0.5
-    )
-    other = (
-        tl.load(
-            other_raw + other_at.to(tl.int64) * dim + unit, mask=other_at < other_len, other=0.0
-        ).to(WIDE)
-        * 0.5
-    )
-    half = other[:, None] + own[None, :]
+    own = own_raw + own_at.to(tl.int64) * dim + unit
+    own = tl.load(own, mask=own_at < own_len, other=0.0).to(WIDE) * 0.5
+    other = other_raw + other_at.to(tl.int64) * dim + unit
+    other = tl.load(other, mask=other_at < other_len, other=0.0).to(WIDE) * 0.5
+    return clamped_residual(other[:, None] + own[None, :], FAST)
+
+
+@triton.jit
+@no_type_check
+def clamped_residual(half, FAST: tl.constexpr):
+    """Return r of half the sum a + b."""
     half = tl.where(half > 15.0, 15.0, half)  # not tl.minimum, which drops NaN
     half = tl.where(half < -15.0, -15.0, half)
     return reciprocal(1.0 + tl.exp(half * 4.0), FAST)
@@ -173,9 +151,8 @@ def fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: t
     if SHARED == 4:
         left = x0 * x1
         right = x2 * x3
-        total = ((w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left) * reciprocal(
-            left * right, FAST
-        )
+        total = (w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left
+        total = total * reciprocal(left * right, FAST)
     elif SHARED == 2:
         total = (w0 * x1 + w1 * x0) * reciprocal(x0 * x1, FAST)
         total += (w2 * x3 + w3 * x2) * reciprocal(x2 * x3, FAST)
@@ -225,16 +202,9 @@ def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, W
     lanes_in = lanes < dim
     inside = (cols < num_keys)[:, None] & lanes_in[None, :]
     own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
-    other = (
-        tl.load(
-            keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :], mask=inside, other=0.0
-        ).to(WIDE)
-        * 0.5
-    )
-    half = other + own[None, :]
-    half = tl.where(half > 15.0, 15.0, half)
-    half = tl.where(half < -15.0, -15.0, half)
-    return reciprocal(1.0 + tl.exp(half * 4.0), FAST)
+    other = keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :]
+    other = tl.load(other, mask=inside, other=0.0).to(WIDE) * 0.5
+    return clamped_residual(other + own[None, :], FAST)
 
 
 @triton.jit
@@ -264,32 +234,14 @@ def add_all_units(
     for unit in range(0, units, 4):
         if tl.load(fits + unit // 4) != 0:
             scores = add_units_shared(
-                scores,
-                own_exp,
-                other_exp,
-                own_at,
-                other_at,
-                own_padded,
-                other_padded,
-                weights + unit,
-                SHARED,
-                FAST,
-            )
+                scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded,
+                weights + unit, SHARED, FAST,
+            )  # fmt: skip
         else:
             scores = add_units_exact(
-                scores,
-                own_raw,
-                other_raw,
-                own_at,
-                other_at,
-                own_len,
-                other_len,
-                weights + unit,
-                unit,
-                dim,
-                FAST,
-                WIDE,
-            )
+                scores, own_raw, other_raw, own_at, other_at, own_len, other_len, weights + unit,
+                unit, dim, FAST, WIDE,
+            )  # fmt: skip
         own_exp += 4 * own_padded
         other_exp += 4 * other_padded
     return scores
@@ -332,13 +284,9 @@ def score_gradients(
         lanes = at + tl.arange(0, VALUES)
         own_open = (own_at < own_len)[None, :] & (lanes < value_dim)[:, None]
         other_open = (other_at < other_len)[:, None] & (lanes < value_dim)[None, :]
-        own = tl.load(
-            own_side + own_wide[None, :] * value_dim + lanes[:, None], mask=own_open, other=0.0
-        )
-        other = tl.load(
-            other_side + other_wide[:, None] * value_dim + lanes[None, :],
-            mask=other_open,
-            other=0.0,
-        )
+        own = own_side + own_wide[None, :] * value_dim + lanes[:, None]
+        other = other_side + other_wide[:, None] * value_dim + lanes[None, :]
+        own = tl.load(own, mask=own_open, other=0.0)
+        other = tl.load(other, mask=other_open, other=0.0)
         grad_weights += product(other, own, DOT, PRECISION, WIDE)
     return weights * (grad_weights - delta)

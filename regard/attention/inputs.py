@@ -164,10 +164,9 @@ class AttentionInputs(NamedTuple):
             if size != 1 and size != whole:  # noqa: PLR1714
                 fits = False
         if not fits:
-            raise ValueError(
-                f"the leading axes of {name} {type(getattr(self, name)).__name__} must be those of "
-                f"the read, {tuple(leading)}, or 1, got {tuple(own)}"
-            )
+            kind = type(getattr(self, name)).__name__
+            axes = f"those of the read, {tuple(leading)}, or 1, got {tuple(own)}"
+            raise ValueError(f"the leading axes of {name} {kind} must be {axes}")
         return align(tensor, self.num_axes)
 
 
@@ -183,7 +182,10 @@ def prepare_inputs(
     """Check the arguments of `attend`, align their axes, and map queries and keys."""
     has_parts = isinstance(score, Score) and isinstance(choice, Choice)
     if not has_parts or not (mask is None or isinstance(mask, Mask)):
-        _check_parts(score, choice, mask)
+        check_part("score", score, Score)
+        check_part("choice", choice, Choice)
+        if mask is not None:
+            check_part("mask", mask, Mask)
     bias = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
     cache, kernel_cache = None, None
     if isinstance(memory, KeyValueCache):
@@ -196,17 +198,13 @@ def prepare_inputs(
     elif isinstance(memory, tuple | list) and len(memory) == 2:
         keys, values = memory
     else:
-        raise TypeError(
-            f"memory must be a Memory or a pair (keys, values), got {type(memory).__name__}"
-        )
+        kind = type(memory).__name__
+        raise TypeError(f"memory must be a Memory or a pair (keys, values), got {kind}")
     _check_tensors(query, keys, values)
     num_axes = query.dim()
     if not num_axes == keys.dim() == values.dim():
         if cache is not None and score.num_heads is not None and keys.dim() < num_axes:
-            raise ValueError(
-                f"keys that {type(score).__name__} maps per head must have as many axes as the "
-                f"query, {num_axes}, got shape {tuple(keys.shape)}"
-            )
+            raise ValueError(f"mapped keys must have {num_axes} axes, got {tuple(keys.shape)}")
         keys, values = align(keys, num_axes), align(values, num_axes)
     if cache is None:
         keys = score.map_keys(keys)
@@ -223,47 +221,26 @@ def prepare_inputs(
     _check_score(score, form, mapped, keys)
     choice.check(leading, num_queries)
     positions = Positions(num_queries, keys.shape[-2], query.device)
+    positions = positions if cache is None else cache.positions(num_queries)
     return AttentionInputs(
-        mapped,
-        keys,
-        values,
-        score,
-        form,
-        choice,
-        mask,
-        bias,
-        positions if cache is None else cache.positions(num_queries),
-        query,
-        kernel_cache,
+        mapped, keys, values, score, form, choice, mask, bias, positions, query, kernel_cache
     )
-
-
-def _check_parts(score: Score, choice: Choice, mask: Mask | None) -> None:
-    check_part("score", score, Score)
-    check_part("choice", choice, Choice)
-    if mask is not None:
-        check_part("mask", mask, Mask)
 
 
 def _check_score(score: Score, form: Form | None, query: Tensor, keys: Tensor) -> None:
     """Raise ValueError or TypeError unless the score fits the mapped queries and keys."""
     name = type(score).__name__
     if score.num_heads is not None and query.shape[:-2][-1:] != (score.num_heads,):
-        raise ValueError(
-            f"the last leading axis of a read by {name} must be its {score.num_heads} heads, got "
-            f"leading axes {tuple(query.shape[:-2])}"
-        )
+        heads = f"its {score.num_heads} heads, got leading axes {tuple(query.shape[:-2])}"
+        raise ValueError(f"the last leading axis of a read by {name} must be {heads}")
     if form is not None and query.shape[-1] != keys.shape[-1]:
-        raise ValueError(
-            f"queries and keys of {name} must have equal sizes, got {query.shape[-1]} and "
-            f"{keys.shape[-1]}; General, Additive and Concat support others"
+        sizes = (
+            f"{query.shape[-1]} and {keys.shape[-1]}; General, Additive and Concat support others"
         )
+        raise ValueError(f"queries and keys of {name} must have equal sizes, got {sizes}")
     if isinstance(form, InnerProduct) and isinstance(form.scale, Tensor):
         # Kernels pass the scale as a number, which has no gradient.
-        raise TypeError(
-            f"scale of {name}.form must be a number, got a tensor; multiply by it in map_query, or "
-            f"pass choice=Soft(beta)"
-        )
+        raise TypeError(f"scale of {name}.form must be a number, got a tensor; use Soft(beta)")
 
 
 def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
@@ -287,23 +264,16 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
         if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
             raise TypeError(f"{name} must have the query's dtype {query.dtype}, got {tensor.dtype}")
         if tensor.device != query.device:
-            raise ValueError(
-                f"{name} must be on the query's device {query.device}, got {tensor.device}"
-            )
+            raise ValueError(f"{name} must be on {query.device}, got {tensor.device}")
         if tensor.shape[-1] == 0 and name != "values":
-            raise ValueError(
-                f"the last axis of {name} must not be empty, got {tuple(tensor.shape)}"
-            )
+            shape = tuple(tensor.shape)
+            raise ValueError(f"the last axis of {name} must not be empty, got {shape}")
         if tensor.dim() > query.dim():
-            raise ValueError(
-                f"query must have all leading axes of its memory, {tuple(tensor.shape[:-2])}, got "
-                f"shape {tuple(query.shape)}; insert axes of size 1"
-            )
+            leading = f"{tuple(tensor.shape[:-2])}, got shape {tuple(query.shape)}"
+            raise ValueError(f"query must have all leading axes of its memory, {leading}")
     if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(
-            f"there must be as many values as keys, got {keys.shape[-2]} keys and "
-            f"{values.shape[-2]} values"
-        )
+        numbers = f"{keys.shape[-2]} keys and {values.shape[-2]} values"
+        raise ValueError(f"there must be as many values as keys, got {numbers}")
 
 
 def _with_heads(tensor: Tensor, num_heads: int) -> Tensor:

@@ -47,13 +47,9 @@ class Bias(nn.Module, ABC):
         return self
 
     def picture(
-        self,
-        num_queries: int,
-        num_keys: int,
-        *,
-        query: Tensor | None = None,
+        self, num_queries: int, num_keys: int, *, query: Tensor | None = None,
         title: str | None = None,
-    ) -> Picture:
+    ) -> Picture:  # fmt: skip
         """Draw the bias: queries down, keys across; -inf is hatched.
 
         query: the queries (..., query, query_dim), for a bias that depends on them; by default
@@ -102,8 +98,7 @@ class DistanceBias(Bias):
         is_fixed = positions.key_positions is None and not torch.compiler.is_exporting()
         if not is_fixed or rows == 0 or keys == 0:
             return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
-        # One number per diagonal, expanded over the rows: gradients are summed along diagonals
-        # before the table.
+        # One number per diagonal: gradients are summed along diagonals before the table.
         diagonals = self.at(_distances(rows, keys, positions), query.dtype)
         return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
 
@@ -124,14 +119,9 @@ class TensorBias(Bias):
     def __init__(self, tensor: Float[Tensor, "..."]):
         super().__init__()
         if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"bias must be a Bias or a floating-point tensor, got {type(tensor).__name__}"
-            )
+            raise TypeError(f"bias must be a Bias or a tensor, got {type(tensor).__name__}")
         if not tensor.is_floating_point():
-            raise TypeError(
-                f"bias must be floating point, got {tensor.dtype}; pass a boolean tensor as "
-                f"mask=regard.dense(tensor)"
-            )
+            raise TypeError(f"bias must be floating point, got {tensor.dtype}; a mask is boolean")
         if tensor.dim() < 2:
             raise ValueError(f"bias must be (..., query, key), got shape {tuple(tensor.shape)}")
         self.tensor = tensor

@@ -32,12 +32,9 @@ class RelativeBias(DistanceBias):
     """
 
     def __init__(
-        self,
-        num_heads: int | None,
-        buckets: int = 32,
-        max_distance: int = 128,
+        self, num_heads: int | None, buckets: int = 32, max_distance: int = 128,
         two_sided: bool = True,
-    ):
+    ):  # fmt: skip
         super().__init__()
         check_integer("num_heads", 1 if num_heads is None else num_heads, 1)
         check_integer("buckets", buckets, 4 if two_sided else 2)
@@ -75,10 +72,7 @@ def _bounds(buckets: int, max_distance: int) -> list[int]:
     exact = buckets // 2
     wide = buckets - exact
     if max_distance <= exact:
-        raise ValueError(
-            f"max_distance must exceed {exact}, the number of buckets of one distance, got "
-            f"{max_distance}"
-        )
+        raise ValueError(f"max_distance must exceed {exact}, half of buckets, got {max_distance}")
     bounds = list(range(1, exact + 1))
     for step in range(1, wide):
         least, reach = bounds[-1], exact ** (wide - step) * max_distance**step

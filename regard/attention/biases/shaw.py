@@ -55,14 +55,10 @@ class ShawBias(Bias):
     def _check(self, query: Tensor) -> None:
         size = self.table.shape[-1]
         if query.shape[-1] != size:
-            raise ValueError(
-                f"query must have size {size} for this ShawBias, got {query.shape[-1]}"
-            )
+            raise ValueError(f"query must have size {size}, got {query.shape[-1]}")
         if self.table.dim() == 3 and (query.dim() < 3 or query.shape[-3] != self.table.shape[0]):
-            raise ValueError(
-                f"query must be (..., {self.table.shape[0]} heads, query, {size}) for this "
-                f"ShawBias, got {tuple(query.shape)}"
-            )
+            sizes = f"{self.table.shape[0]} heads, query, {size}"
+            raise ValueError(f"query must be (..., {sizes}), got {tuple(query.shape)}")
 
     def extra_repr(self) -> str:
         heads = f", num_heads={self.table.shape[0]}" if self.table.dim() == 3 else ""

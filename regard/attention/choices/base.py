@@ -42,7 +42,6 @@ class Choice(nn.Module, ABC):
     def forward(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "... query key"]:
-        """Return `weights(scores, allowed)`."""
         return self.weights(scores, allowed)
 
 
@@ -81,26 +80,21 @@ class Soft(Choice):
         return self._fixed_beta
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless beta broadcasts to the rows of the scores."""
         beta = self._fixed_beta if self.log_beta is None else self.log_beta
         if not isinstance(beta, Tensor):
             return
         sizes, rows = tuple(beta.shape), (*leading, num_queries, 1)
         fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
         if len(sizes) > len(rows) or not fits:
-            raise ValueError(
-                f"beta must broadcast to the rows of the read, {rows}, got shape {sizes}"
-            )
+            raise ValueError(f"beta must broadcast to the rows {rows}, got shape {sizes}")
 
     def weights(
         self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
     ) -> Float[Tensor, "... query key"]:
-        """Return the softmax over the keys."""
         scores = self.scale_scores(scores)
         if allowed is None:
             return scores.softmax(-1)
-        # Fully masked rows are unmasked before the softmax: afterwards the NaN would already be in
-        # the gradient.
+        # Fully masked rows are unmasked: after the softmax NaN would already be in the gradient.
         masked = ~allowed.any(-1, keepdim=True)
         return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
 
@@ -114,14 +108,12 @@ class Soft(Choice):
         return scores if beta == 1 else scores * beta
 
     def tile(self, first: int, last: int) -> "Soft":
-        """Return the choice with the rows of a beta that differs between queries."""
         beta = self.beta
         if not isinstance(beta, Tensor) or beta.dim() < 2 or beta.shape[-2] == 1:
             return self
         return Soft(beta[..., first:last, :])
 
     def extra_repr(self) -> str:
-        """Beta, and whether it is learned."""
         if self.log_beta is not None:
             return f"beta={self.log_beta.detach().exp().tolist()}, learn=True"
         beta = self._fixed_beta

@@ -101,10 +101,7 @@ class Hard(KeySelection):
             self._samples.log_probs.append(log_prob)
             self._samples.choices.append(self)
         elif log_prob.requires_grad:
-            raise ValueError(
-                "Hard(gradient='reinforce') must run inside `with reinforce(model) as samples` in "
-                "training, or the scores get no gradient"
-            )
+            raise ValueError("Hard(gradient='reinforce') must run inside `with reinforce(model)`")
 
     def extra_repr(self) -> str:
         return f"gradient={self.gradient!r}, temperature={self.temperature}"
@@ -166,10 +163,8 @@ class ReinforceSamples:
         total = torch.zeros_like(cost)
         for log_prob in self.log_probs:
             if log_prob.shape[: len(rows)] != rows:
-                raise ValueError(
-                    f"cost must have the first axes of every read, got shape {tuple(rows)} for a "
-                    f"read (..., query) of shape {tuple(log_prob.shape)}"
-                )
+                shapes = f"{tuple(rows)} for a read {tuple(log_prob.shape)}"
+                raise ValueError(f"cost must have the first axes of every read, got {shapes}")
             has_more_axes = log_prob.dim() > len(rows)
             total = total + (log_prob.flatten(len(rows)).sum(-1) if has_more_axes else log_prob)
         if isinstance(baseline, Tensor):

@@ -50,8 +50,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         return _with_four_axes(tensor, has_heads=has_heads)
 
     if inputs.query.device.type == "cpu":
-        # The loops compute in float32, so the tensors that they save for backward are not rounded
-        # either.
+        # The loops compute in float32: what they save for backward is not rounded either.
         inputs = inputs.with_wide_scores()._replace(values=widen(inputs.values))
     query, keys, values = map(to_four_axes, (inputs.query, inputs.keys, inputs.values))
     # Under autocast the mapped queries and keys are in half precision; values keep their dtype.
@@ -74,9 +73,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
             assert allowed is not None
             hidden = ~to_four_axes(allowed)
             # No infinity may reach the gradient of beta.
-            bias = (bias.masked_fill(hidden, 0.0) * beta[:, None]).masked_fill(
-                hidden, float("-inf")
-            )
+            bias = bias.masked_fill(hidden, 0.0) * beta[:, None]
+            bias = bias.masked_fill(hidden, float("-inf"))
         diagonals = None if diagonals is None else diagonals * beta
     elif beta != 1:
         v = v * beta

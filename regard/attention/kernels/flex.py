@@ -66,14 +66,9 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     leading = query.shape[:-2]
     query, keys, values = (_with_four_axes(x) for x in (query, keys, values))
     out = _flex_attention(
-        query,
-        keys,
-        values,
-        score_mod=_score_mod(inputs, choice.beta, form.cap),
-        block_mask=_block_mask(inputs, query.shape[:2]),
-        scale=form.scale,
-        enable_gqa=grouped,
-    )
+        query, keys, values, score_mod=_score_mod(inputs, choice.beta, form.cap),
+        block_mask=_block_mask(inputs, query.shape[:2]), scale=form.scale, enable_gqa=grouped,
+    )  # fmt: skip
     return cast("Tensor", out).reshape(*leading, *out.shape[-2:])
 
 
@@ -140,13 +135,8 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
         return None
     positions = inputs.positions
     block_masks = _BLOCK_MASKS.setdefault(mask, {})
-    key = (
-        *leading,
-        positions.num_queries,
-        positions.num_keys,
-        positions.rows,
-        str(positions.device),
-    )
+    sizes = positions.num_queries, positions.num_keys
+    key = (*leading, *sizes, positions.rows, str(positions.device))
     if positions.is_aligned and key in block_masks:
         return block_masks[key]
     inputs.tile(0, 1).allowed_pairs()  # raises if the mask has other leading axes than the read
@@ -157,9 +147,8 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
         return rule(row, head, query, key)
 
     batch, heads = leading
-    block_mask = create_block_mask(
-        allows, batch, heads, positions.num_rows, positions.num_keys, device=positions.device.type
-    )
+    sizes = positions.num_rows, positions.num_keys
+    block_mask = create_block_mask(allows, batch, heads, *sizes, device=positions.device.type)
     if positions.is_aligned:
         block_masks[key] = block_mask
     return block_mask

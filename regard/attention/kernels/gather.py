@@ -48,18 +48,15 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     num_queries = inputs.query.shape[-2]
     choice, step = inputs.choice, queries_per_tile(inputs)
     assert isinstance(choice, KeySelection)
-    tiles = [
-        inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)
-    ]
+    starts = range(0, num_queries, step)
+    tiles = [inputs.tile(first, min(first + step, num_queries)) for first in starts]
     recomputes = len(tiles) > 1 and torch.is_grad_enabled()
     recomputes = recomputes and not (torch.compiler.is_compiling() or is_transformed())
     outs, log_probs = [], []
     for tile in tiles:
         if recomputes:  # in backward, with the same random numbers
-            draws = choice.is_random
-            out, log_prob = checkpoint(
-                _read_tile, tile, use_reentrant=False, preserve_rng_state=draws
-            )
+            rng = {"preserve_rng_state": choice.is_random}
+            out, log_prob = checkpoint(_read_tile, tile, use_reentrant=False, **rng)
         else:
             out, log_prob = _read_tile(tile)
         outs.append(out)
@@ -87,11 +84,8 @@ def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     if inputs.group == 1:
         return _gather(selected, inputs.values), selected.log_prob
     group, slope = inputs.group, selected.soft_weights
-    folded = SelectedKeys(
-        reference.fold(selected.index, group),
-        reference.fold(selected.weight, group),
-        None if slope is None else reference.fold(slope, group),
-    )
+    index, weight = (reference.fold(part, group) for part in selected[:2])
+    folded = SelectedKeys(index, weight, None if slope is None else reference.fold(slope, group))
     return reference.unfold(_gather(folded, inputs.values), group), selected.log_prob
 
 

@@ -56,10 +56,9 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     leading = query.shape[:-2]
     added, fully_masked = _additive_mask(wide, wide.query, beta)
     added = None if added is None else _flatten_mask(added, leading)
-    weights = half_softmax(
-        _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT, added, form.scale * beta
-    )
-    out = torch.bmm(weights, _flatten(values)).view(*leading, query.shape[-2], values.shape[-1])
+    query, keys_t = _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT
+    weights = half_softmax(query, keys_t, added, form.scale * beta)
+    out = torch.bmm(weights, _flatten(values)).view(*leading, -1, values.shape[-1])
     return out if fully_masked is None else out * ~fully_masked
 
 

@@ -69,8 +69,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 
 def _is_plainly_causal(inputs: AttentionInputs) -> bool:
-    # A single query at the last position attends to all keys; torch aligns is_causal to the top
-    # left, which equals our alignment only if there are as many queries as keys.
+    # A single query attends to all keys; torch aligns is_causal to the top left.
     positions = inputs.positions
     if not isinstance(inputs.mask, Causal) or not positions.is_aligned:
         return False
@@ -87,14 +86,9 @@ def _attend(
         query, keys, values = query.unsqueeze(-3), keys.unsqueeze(-3), values.unsqueeze(-3)
         mask = None if mask is None else mask.unsqueeze(-3)
     out = scaled_dot_product_attention(
-        query,
-        keys,
-        values,
-        attn_mask=mask,
-        is_causal=is_causal,
-        scale=scale,
+        query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale,
         enable_gqa=inputs.group > 1,
-    )
+    )  # fmt: skip
     for _ in range(num_added):
         out = out.squeeze(-3)
     return out

@@ -39,15 +39,8 @@ from regard.attention.kernels import additive, flex, gather, linear, products, r
 from regard.attention.scores import InnerProduct, TanhSum
 from regard.ops.half import has_half_products
 
-KERNELS: dict[str, ModuleType] = {
-    "reference": reference,
-    "products": products,
-    "sdpa": sdpa,
-    "flex": flex,
-    "additive": additive,
-    "gather": gather,
-    "linear": linear,
-}
+_MODULES = reference, products, sdpa, flex, additive, gather, linear
+KERNELS: dict[str, ModuleType] = {kernel.__name__.split(".")[-1]: kernel for kernel in _MODULES}
 
 
 def choose(name: str, inputs: AttentionInputs) -> str:
@@ -59,15 +52,12 @@ def choose(name: str, inputs: AttentionInputs) -> str:
     if name == "auto":
         return _by_table(inputs)
     if name not in KERNELS:
-        raise ValueError(
-            f"kernel must be auto or one of {', '.join(sorted(KERNELS))}, got {name!r}"
-        )
+        known = ", ".join(sorted(KERNELS))
+        raise ValueError(f"kernel must be auto or one of {known}, got {name!r}")
     reason = KERNELS[name].unsupported_reason(inputs)
     if reason is not None:
-        supporting = [other for other in KERNELS if _supports(other, inputs)]
-        raise ValueError(
-            f"kernel {name!r} does not support this read: {reason}. Use {', '.join(supporting)}"
-        )
+        others = ", ".join(other for other in KERNELS if _supports(other, inputs))
+        raise ValueError(f"kernel {name!r} does not support this read: {reason}. Use {others}")
     return name
 
 

@@ -60,23 +60,17 @@ class Mask(ABC):
         return True
 
     def tensor(
-        self, num_queries: int, num_keys: int, *, device: torch.device | None = None
+        self, num_queries: int, num_keys: int, *, device: torch.device | str = "cpu"
     ) -> Bool[Tensor, "..."]:
         """Return the mask as a tensor, for a read whose last query is at the last key."""
-        where = torch.device("cpu") if device is None else device
-        return materialize_mask(self, Positions(num_queries, num_keys, where))
+        return materialize_mask(self, Positions(num_queries, num_keys, torch.device(device)))
 
     def picture(
-        self,
-        num_queries: int,
-        num_keys: int,
-        *,
-        title: str | None = None,
-        device: torch.device | None = None,
-    ) -> Picture:
+        self, num_queries: int, num_keys: int, *, title: str | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Picture:  # fmt: skip
         """Draw the mask: rows are queries, columns are keys, dark = may attend."""
-        where = torch.device("cpu") if device is None else device
-        positions = Positions(num_queries, num_keys, where)
+        positions = Positions(num_queries, num_keys, torch.device(device))
         tensor = self.materialize(positions.tile(0, num_queries))
         title = repr(self) if title is None else title
         return draw_tensor(tensor, positions, title=title, is_mask=True)
@@ -102,19 +96,14 @@ class Mask(ABC):
         return Not(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "a mask has no truth value: combine masks with & and |, not with `and` and `or`"
-        )
+        raise TypeError("a mask has no truth value: combine masks with & and |, not `and` and `or`")
 
 
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
     """Return the tensor of a mask, which must be boolean."""
     allowed = mask.materialize(positions)
     if allowed.dtype != torch.bool:
-        raise TypeError(
-            f"{type(mask).__name__}.materialize must return a boolean tensor (True = may attend), "
-            f"got {allowed.dtype}"
-        )
+        raise TypeError(f"{type(mask).__name__}.materialize must be boolean, got {allowed.dtype}")
     return allowed
 
 
@@ -126,12 +115,10 @@ class Dense(Mask):
         self.allowed = allowed
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
-        """Return the tensor, after checking that it broadcasts."""
         check_broadcasts("dense mask", self.allowed, positions)
         return positions.rows_of(self.allowed)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select rows, if the tensor has a leading axis of rows."""
         if self.allowed.dim() < 3 or self.allowed.shape[0] == 1:
             return self
         return Dense(self.allowed.index_select(0, index))
@@ -153,11 +140,8 @@ class _Pair(Mask):
         return type(self)(self.left.select(index), self.right.select(index))
 
     def _tensors(self, positions: Positions) -> tuple[Tensor, Tensor]:
-        left, right = (
-            materialize_mask(self.left, positions),
-            materialize_mask(self.right, positions),
-        )
-        return align_pair(left, right)
+        left = materialize_mask(self.left, positions)
+        return align_pair(left, materialize_mask(self.right, positions))
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
@@ -209,16 +193,13 @@ class Not(Mask):
         self.hidden = hidden
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
-        """Return the negated tensor."""
         return ~materialize_mask(self.hidden, positions)
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the negated rule."""
         hidden = self.hidden.rule(positions)
         return lambda *index: ~hidden(*index)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        """Select rows of the mask."""
         return Not(self.hidden.select(index))
 
     def _shown_sizes(self) -> tuple[int, int]:
@@ -237,10 +218,7 @@ def dense(tensor: Tensor) -> Mask:
     """
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise TypeError(
-            f"a dense mask must be a boolean tensor (True = may attend), got {kind}; pass numbers "
-            f"that are added to scores as bias="
-        )
+        raise TypeError(f"a dense mask must be boolean (True = may attend), got {kind}")
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")
     return Dense(tensor)

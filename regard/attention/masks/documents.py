@@ -70,17 +70,15 @@ class Documents(Mask):
         if self.key_ids is None:
             return _ids_at(ids, positions.query.squeeze(-1), _NO_QUERY)
         if ids.shape[-1] != positions.num_queries:
-            raise ValueError(
-                f"ids must be (..., {positions.num_queries} queries), got {tuple(ids.shape)}"
-            )
+            sizes = f"{positions.num_queries} queries), got {tuple(ids.shape)}"
+            raise ValueError(f"ids must be (..., {sizes}")
         return ids if positions.rows is None else ids[..., positions.rows[0] : positions.rows[1]]
 
     def _check(self, positions: Positions) -> None:
         name, keys = "ids" if self.key_ids is None else "key_ids", self._keys()
         if positions.is_aligned and keys.shape[-1] < positions.num_keys:
-            raise ValueError(
-                f"{name} must be (..., {positions.num_keys} keys or more), got {tuple(keys.shape)}"
-            )
+            sizes = f"{positions.num_keys} keys or more), got {tuple(keys.shape)}"
+            raise ValueError(f"{name} must be (..., {sizes}")
 
     def _shown_sizes(self) -> tuple[int, int]:
         queries, keys = super()._shown_sizes()

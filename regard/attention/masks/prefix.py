@@ -33,9 +33,7 @@ class Prefix(Mask):
         if positions.key_positions is not None:
             return make_lookup(self.materialize(positions))
         first, length = positions.first, make_lookup(self._column(positions))
-        return lambda row, head, query, key: (
-            (key <= query + first) | (key < length(row, head, query, key))
-        )
+        return lambda *index: (index[3] <= index[2] + first) | (index[3] < length(*index))
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows

@@ -57,7 +57,5 @@ def window(size: int, ahead: int = 0) -> Mask:
     check_integer("size", size, 1)
     check_integer("ahead", ahead, 0)
     if ahead >= size:
-        raise ValueError(
-            f"ahead must be less than the size {size}, which includes the query, got {ahead}"
-        )
+        raise ValueError(f"ahead must be less than the size {size}, got {ahead}")
     return Window(size, ahead)

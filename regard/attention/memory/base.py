@@ -91,20 +91,14 @@ def check_can_grow(memory: KeyValueCache) -> None:
 def check_unmapped(memory: KeyValueCache) -> None:
     """Raise ValueError if the memory's keys have been mapped."""
     if memory.mapped_by is not None:
-        raise ValueError(
-            f"score must be the {type(memory.mapped_by).__name__} that mapped the keys of this "
-            f"memory, got another score"
-        )
+        kind = type(memory.mapped_by).__name__
+        raise ValueError(f"score must be the {kind} that mapped the keys, got another score")
 
 
 def check_new_pairs(
-    old_keys: Tensor,
-    old_values: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    dtype: torch.dtype | None = None,
-) -> None:
+    old_keys: Tensor, old_values: Tensor, keys: Tensor, values: Tensor,
+    *, dtype: torch.dtype | None = None,
+) -> None:  # fmt: skip
     """Raise ValueError or TypeError unless new pairs fit old ones.
 
     dtype: dtype of the keys and values that reads use, if it differs from that of storage.
@@ -117,11 +111,7 @@ def check_new_pairs(
         if new.dtype != expected:
             raise TypeError(f"new {name} must have the memory's dtype {expected}, got {new.dtype}")
         if new.device != old.device:
-            raise ValueError(
-                f"new {name} must be on the memory's device {old.device}, got {new.device}"
-            )
+            raise ValueError(f"new {name} must be on {old.device}, got {new.device}")
     if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(
-            f"there must be as many new values as keys, got {values.shape[-2]} values and "
-            f"{keys.shape[-2]} keys"
-        )
+        numbers = f"{values.shape[-2]} values and {keys.shape[-2]} keys"
+        raise ValueError(f"there must be as many new values as keys, got {numbers}")

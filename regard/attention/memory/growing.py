@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Mask
+from regard.attention.memory import lookup
 from regard.attention.memory.base import (
     KernelCache,
     KeyValueCache,
@@ -18,14 +19,7 @@ from regard.attention.memory.base import (
     check_new_pairs,
     check_unmapped,
 )
-from regard.attention.memory.lookup import (
-    allowed_keys,
-    compact,
-    equal_to_any,
-    find_best,
-    find_equal,
-    put_pairs,
-)
+from regard.attention.memory.lookup import allowed_keys
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
 from regard.compat.torch import is_wrapped
@@ -132,9 +126,7 @@ class Memory(KeyValueCache):
         """
         numbers = self.counts.unique().tolist()
         if len(numbers) > 1:
-            raise ValueError(
-                f"rows must have equal numbers of pairs for len(), got {numbers}; use `counts`"
-            )
+            raise ValueError(f"rows must have equal numbers of pairs for len(), got {numbers}")
         return numbers[0] if numbers else 0
 
     def put(self, keys: Float[Tensor, "..."], values: Float[Tensor, "..."]) -> Self:
@@ -153,7 +145,8 @@ class Memory(KeyValueCache):
         if bool(new_keys.isnan().any()):
             raise ValueError("keys must not hold NaN, which equals nothing, got one")
         allowed = allowed_keys(self.mask, self.keys)
-        return self._pack(*put_pairs(self.keys, self.values, allowed, new_keys, new_values))
+        pairs = lookup.put_pairs(self.keys, self.values, allowed, new_keys, new_values)
+        return self._pack(*pairs)
 
     def get(
         self,
@@ -201,7 +194,7 @@ class Memory(KeyValueCache):
         """
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
         allowed = allowed_keys(self.mask, self.keys)
-        removed = equal_to_any(self.keys, allowed, self._with_axis("keys", keys))
+        removed = lookup.equal_to_any(self.keys, allowed, self._with_axis("keys", keys))
         return self._pack(self.keys, self.values, allowed & ~removed)
 
     def __getitem__(self, queries: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -220,19 +213,16 @@ class Memory(KeyValueCache):
         queries = self._with_axis(name, queries)
         allowed = allowed_keys(self.mask, self.keys)
         if score is not None:
-            return find_best(queries, self.keys, allowed, score, threshold)
+            return lookup.find_best(queries, self.keys, allowed, score, threshold)
         if threshold is not None:
             raise ValueError(f"threshold must be None without a score, got {threshold}")
         if queries.shape[-1] != self.keys.shape[-1]:
-            raise ValueError(
-                f"{name} must have the size of the keys, {self.keys.shape[-1]}, got "
-                f"{queries.shape[-1]}"
-            )
+            sizes = f"{self.keys.shape[-1]}, got {queries.shape[-1]}"
+            raise ValueError(f"{name} must have the size of the keys, {sizes}")
         if queries.dtype != self.keys.dtype:
-            raise TypeError(
-                f"{name} must have the dtype of the keys, {self.keys.dtype}, got {queries.dtype}"
-            )
-        return find_equal(queries, self.keys, allowed)
+            dtypes = f"{self.keys.dtype}, got {queries.dtype}"
+            raise TypeError(f"{name} must have the dtype of the keys, {dtypes}")
+        return lookup.find_equal(queries, self.keys, allowed)
 
     def _with_axis(self, name: str, tensor: Tensor) -> Tensor:
         """Return (..., item, dim) for a tensor that may lack the axis of items."""
@@ -240,27 +230,22 @@ class Memory(KeyValueCache):
         leading = self.keys.shape[:-2]
         if given.dim() != self.keys.dim() or given.shape[:-2] != leading:
             axes = "".join(f"{size}, " for size in leading)
-            raise ValueError(
-                f"{name} must be ({axes}item, dim) or ({axes}dim), got shape {tuple(tensor.shape)}"
-            )
+            shapes = f"({axes}item, dim) or ({axes}dim), got shape {tuple(tensor.shape)}"
+            raise ValueError(f"{name} must be {shapes}")
         return given
 
     def _check_lookup(self) -> None:
         """Raise ValueError if keys cannot be found in this memory."""
         if self.mapped_by is not None:
-            raise ValueError(
-                f"keys must not be mapped to be found, got keys mapped by "
-                f"{type(self.mapped_by).__name__}; use the memory before `map_keys_with`"
-            )
+            kind = type(self.mapped_by).__name__
+            raise ValueError(f"keys must not be mapped to be found, got keys mapped by {kind}")
         if self.keys.shape[:-2] != self.values.shape[:-2]:
-            raise ValueError(
-                f"keys and values must have the same leading axes to be found, got shapes "
-                f"{tuple(self.keys.shape)} and {tuple(self.values.shape)}"
-            )
+            shapes = f"{tuple(self.keys.shape)} and {tuple(self.values.shape)}"
+            raise ValueError(f"keys and values must have the same leading axes, got {shapes}")
 
     def _pack(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
         """Return a memory of the allowed pairs."""
-        keys, values, mask = compact(keys, values, allowed)
+        keys, values, mask = lookup.compact(keys, values, allowed)
         return replace(self, keys=keys, values=values, mask=mask)
 
     def _concatenate(self, keys: Tensor, values: Tensor) -> Self:

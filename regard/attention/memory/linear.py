@@ -59,15 +59,11 @@ class LinearState:
         """
         score, keys = memory.mapped_by, memory.keys
         if not isinstance(score, Features):
-            raise TypeError(
-                f"keys must be mapped by Features (use map_keys_with), got keys mapped by {score!r}"
-            )
+            raise TypeError(f"keys must be mapped by Features, got keys mapped by {score!r}")
         if memory.mask is not None:
             positions = memory.positions(2)
             if not is_same_for_all_queries(memory.mask, positions):
-                raise ValueError(
-                    f"the mask of the memory must be the same for every query, got {memory.mask!r}"
-                )
+                raise ValueError(f"the mask must be the same for every query, got {memory.mask!r}")
             keys = zero_hidden_keys(keys, memory.mask.materialize(positions))
         return cls(*summarize(widen(keys), widen(memory.values)), score)
 
@@ -77,10 +73,8 @@ class LinearState:
         """Return the state with new pairs added, whose keys must be mapped by the same score."""
         sums, totals = summarize(widen(keys), widen(values))
         if sums.shape != self.sums.shape:
-            raise ValueError(
-                f"the sums of new pairs must be {tuple(self.sums.shape)}, (..., features, "
-                f"value_dim), got {tuple(sums.shape)}"
-            )
+            shapes = f"{tuple(self.sums.shape)}, got {tuple(sums.shape)}"
+            raise ValueError(f"the sums of new pairs must be {shapes}")
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
@@ -106,7 +100,7 @@ class LinearState:
         """
         if score is not self.mapped_by:
             raise ValueError(
-                f"score must be the {self.mapped_by!r} that mapped the keys, got {score!r}"
+                f"score must be {self.mapped_by!r}, which mapped the keys, got {score!r}"
             )
         check_part("choice for a LinearState", choice, Proportional)
         if kernel not in ("auto", "linear"):
@@ -116,10 +110,8 @@ class LinearState:
             raise ValueError("a LinearState has no single pairs: it takes neither bias nor mask")
         mapped, num_axes = score.map_query(query), query.dim()
         if num_axes < self.sums.dim():
-            raise ValueError(
-                f"query must have all leading axes of its memory, {tuple(self.sums.shape[:-2])}, "
-                f"got shape {tuple(query.shape)}"
-            )
+            axes = f"{tuple(self.sums.shape[:-2])}, got shape {tuple(query.shape)}"
+            raise ValueError(f"query must have all leading axes of its memory, {axes}")
         sums = align(self.sums, num_axes)
         totals = align(self.totals.unsqueeze(-1), num_axes).squeeze(-1)
         broadcast_leading(mapped, sums, sums)

@@ -49,25 +49,19 @@ def find_equal(
     if num_keys == 0 or queries.numel() * num_keys <= _MAX_ELEMENTS:
         equal = (queries.unsqueeze(-2) == keys.unsqueeze(-3)).all(-1) & allowed.unsqueeze(-2)
         found = equal.any(-1)
-        return (
-            torch.where(found, equal.int().argmax(-1), _MISSING)
-            if num_keys
-            else found.long() + _MISSING
-        )
+        index = equal.int().argmax(-1) if num_keys else found.long()
+        return torch.where(found, index, _MISSING)
     # Equal vectors get equal numbers; each row's numbers of keys are sorted, so that a query is
     # found by bisection.
     has_nan = queries.isnan().any(-1)
     allowed = allowed & ~keys.isnan().any(-1)
-    vectors = (
-        torch.cat((queries, keys), -2)
-        .nan_to_num(posinf=float("inf"), neginf=float("-inf"))
-        .reshape(-1, dim)
-    )  # NaN has no order
+    # NaN has no order.
+    vectors = torch.cat((queries, keys), -2).nan_to_num(posinf=float("inf"), neginf=float("-inf"))
+    vectors = vectors.reshape(-1, dim)
     numbers = torch.unique(vectors, dim=0, return_inverse=True)[1].view(*leading, -1)
     wanted, present = numbers.split((num_queries, num_keys), -1)
-    ordered, order = torch.sort(
-        torch.where(allowed, present, _MISSING), stable=True
-    )  # stable: the first of equal keys
+    # stable: the first of equal keys.
+    ordered, order = torch.sort(torch.where(allowed, present, _MISSING), stable=True)
     place = torch.searchsorted(ordered, wanted.contiguous()).clamp(max=num_keys - 1)
     found = (ordered.gather(-1, place) == wanted) & ~has_nan
     return torch.where(found, order.gather(-1, place), _MISSING)
@@ -95,36 +89,25 @@ def find_best(
 
 
 def put_pairs(
-    keys: Tensor,
-    values: Tensor,
-    allowed: Bool[Tensor, "... key"],
-    new_keys: Tensor,
+    keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"], new_keys: Tensor,
     new_values: Tensor,
-) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:
+) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:  # fmt: skip
     """Return keys, values and allowed keys after storing new pairs."""
-    num_new = new_keys.shape[-2]
-    every = allowed_keys(None, new_keys)
+    num_new, num_old, every = new_keys.shape[-2], allowed.shape[-1], allowed_keys(None, new_keys)
     here = torch.arange(num_new, device=keys.device)
     is_first = find_equal(new_keys, new_keys, every) == here
     last = num_new - 1 - find_equal(new_keys, new_keys.flip(-2), every)
     new_values = _rows(new_values, last)
     slot = find_equal(new_keys, keys, allowed)
-    source = keys.new_full(
-        (*allowed.shape[:-1], allowed.shape[-1] + 1), _MISSING, dtype=torch.int64
-    )
-    source = source.scatter(
-        -1, torch.where(slot == _MISSING, allowed.shape[-1], slot), here.expand(slot.shape)
-    )
+    source = keys.new_full((*allowed.shape[:-1], num_old + 1), _MISSING, dtype=torch.int64)
+    place = torch.where(slot == _MISSING, num_old, slot)
+    source = source.scatter(-1, place, here.expand(slot.shape))
     source = source[..., :-1]  # the last slot received the new pairs that replace nothing
-    values = torch.where(
-        (source == _MISSING).unsqueeze(-1), values, _rows(new_values, source.clamp(min=0))
-    )
+    replaced = _rows(new_values, source.clamp(min=0))
+    values = torch.where((source == _MISSING).unsqueeze(-1), values, replaced)
     added = is_first & (slot == _MISSING)
-    return (
-        torch.cat((keys, new_keys), -2),
-        torch.cat((values, new_values), -2),
-        torch.cat((allowed, added), -1),
-    )
+    keys, values = torch.cat((keys, new_keys), -2), torch.cat((values, new_values), -2)
+    return keys, values, torch.cat((allowed, added), -1)
 
 
 def equal_to_any(

@@ -56,16 +56,12 @@ class QuantizedVectors(NamedTuple):
 
     def append(self, vectors: Float[Tensor, "... new dim"]) -> "QuantizedVectors":
         """Append new vectors."""
-        new = QuantizedVectors.quantize(vectors)
-        return QuantizedVectors(
-            torch.cat((self.numbers, new.numbers), -2), torch.cat((self.scale, new.scale), -2)
-        )
+        pairs = zip(self, QuantizedVectors.quantize(vectors), strict=True)
+        return QuantizedVectors(*(torch.cat(pair, -2) for pair in pairs))
 
     def select(self, index: Int[Tensor, " rows"]) -> "QuantizedVectors":
         """Select the rows `index` of the first axis."""
-        return QuantizedVectors(
-            self.numbers.index_select(0, index), self.scale.index_select(0, index)
-        )
+        return QuantizedVectors(*(part.index_select(0, index) for part in self))
 
     def crop(self, size: int) -> "QuantizedVectors":
         """Keep the first `size` vectors, as views."""
@@ -87,13 +83,8 @@ class QuantizedMemory(KeyValueCache):
     @classmethod
     def of(cls, memory: Memory) -> Self:
         """Quantize a memory, keeping its mask. Map its keys first."""
-        return cls(
-            QuantizedVectors.quantize(memory.keys),
-            QuantizedVectors.quantize(memory.values),
-            memory.keys.dtype,
-            memory.mask,
-            memory.mapped_by,
-        )
+        keys, values = map(QuantizedVectors.quantize, (memory.keys, memory.values))
+        return cls(keys, values, memory.keys.dtype, memory.mask, memory.mapped_by)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:
@@ -125,11 +116,8 @@ class QuantizedMemory(KeyValueCache):
         check_unmapped(self)
         if type(score).map_keys is Score.map_keys:
             return replace(self, mapped_by=score)
-        return replace(
-            self,
-            quantized_keys=QuantizedVectors.quantize(score.map_keys(self.keys)),
-            mapped_by=score,
-        )
+        quantized = QuantizedVectors.quantize(score.map_keys(self.keys))
+        return replace(self, quantized_keys=quantized, mapped_by=score)
 
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
@@ -139,32 +127,18 @@ class QuantizedMemory(KeyValueCache):
         Raises: the same errors as `Memory.extend`.
         """
         check_can_grow(self)
-        check_new_pairs(
-            self.quantized_keys.numbers,
-            self.quantized_values.numbers,
-            keys,
-            values,
-            dtype=self.dtype,
-        )
-        return replace(
-            self,
-            quantized_keys=self.quantized_keys.append(keys),
-            quantized_values=self.quantized_values.append(values),
-        )
+        old_keys, old_values = self.quantized_keys, self.quantized_values
+        check_new_pairs(old_keys.numbers, old_values.numbers, keys, values, dtype=self.dtype)
+        new_keys, new_values = old_keys.append(keys), old_values.append(values)
+        return replace(self, quantized_keys=new_keys, quantized_values=new_values)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        return replace(
-            self,
-            quantized_keys=self.quantized_keys.select(index),
-            quantized_values=self.quantized_values.select(index),
-            mask=None if self.mask is None else self.mask.select(index),
-        )
+        keys, values = self.quantized_keys.select(index), self.quantized_values.select(index)
+        mask = None if self.mask is None else self.mask.select(index)
+        return replace(self, quantized_keys=keys, quantized_values=values, mask=mask)
 
     def crop(self, size: int) -> Self:
         if not 0 <= size <= self.size:
             raise ValueError(f"size must be between 0 and {self.size}, got {size}")
-        return replace(
-            self,
-            quantized_keys=self.quantized_keys.crop(size),
-            quantized_values=self.quantized_values.crop(size),
-        )
+        keys, values = self.quantized_keys.crop(size), self.quantized_values.crop(size)
+        return replace(self, quantized_keys=keys, quantized_values=values)

@@ -75,8 +75,7 @@ class RingMemory(FixedSizeCache):
         """
         if num_queries > self.most:
             raise ValueError(
-                f"the number of queries must be at most {self.most} for this RingMemory, got "
-                f"{num_queries}"
+                f"a RingMemory is read by at most {self.most} queries, got {num_queries}"
             )
         device, last = self.length.device, self.length - 1
         key_positions = last - (last - torch.arange(self.size, device=device)) % self.size
@@ -90,16 +89,10 @@ class RingMemory(FixedSizeCache):
         """
         length = int(self.length)
         if length > max(size, self.size):
-            raise ValueError(
-                f"size must be {length} once a ring of {self.size} slots has overwritten pairs, "
-                f"got {size}"
-            )
+            raise ValueError(f"size must be {length}: pairs were overwritten, got {size}")
         return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
         if num_new > self.most:
-            raise ValueError(
-                f"the number of new pairs must be at most {self.most} for this RingMemory, got "
-                f"{num_new}"
-            )
+            raise ValueError(f"a RingMemory takes at most {self.most} new pairs, got {num_new}")
         return (torch.arange(num_new, device=self.length.device) + self.length) % self.size

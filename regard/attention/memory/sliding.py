@@ -91,12 +91,8 @@ class SlidingMemory(KeyValueCache):
         num_discarded = self.length - self.num_visible
         first_needed = self.length - num_queries - self.window + 1
         if num_discarded > max(0, first_needed):
-            raise ValueError(
-                f"{num_queries} queries with a window of {self.window} need the pairs from "
-                f"{max(0, first_needed)} on, "
-                f"but those before {num_discarded} were discarded; extend by as many pairs as "
-                f"there are queries"
-            )
+            reason = f"those before {num_discarded} were discarded"
+            raise ValueError(f"queries need the pairs from {max(0, first_needed)} on, but {reason}")
         device = self.pairs.keys.device
         if not num_discarded:
             return Positions(num_queries, self.num_visible, device)
@@ -136,10 +132,8 @@ class SlidingMemory(KeyValueCache):
     def crop(self, size: int) -> Self:
         num_discarded = self.length - self.num_visible
         if not num_discarded <= size <= self.length:
-            raise ValueError(
-                f"size must be between {num_discarded} (earlier pairs were discarded) and "
-                f"{self.length}, got {size}"
-            )
+            sizes = f"{num_discarded} (earlier pairs were discarded) and {self.length}"
+            raise ValueError(f"size must be between {sizes}, got {size}")
         pairs = self.pairs.crop(self.pairs.size - self.length + size)
         return replace(self, pairs=pairs, num_visible=size - num_discarded, length=size)
 

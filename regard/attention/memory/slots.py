@@ -51,10 +51,7 @@ class FixedSizeCache(KeyValueCache):
         if torch.is_grad_enabled() and any(
             x.requires_grad for x in (keys, values, self.key_slots, self.value_slots)
         ):
-            raise ValueError(
-                f"a {type(self).__name__} is written in place and supports no gradients; use "
-                f"torch.no_grad"
-            )
+            raise ValueError(f"a {type(self).__name__} supports no gradients; use torch.no_grad")
         num_new = keys.shape[-2]
         slots = self._slots_of_next(num_new)
         self.key_slots.index_copy_(-2, slots, keys)
@@ -62,12 +59,11 @@ class FixedSizeCache(KeyValueCache):
         return replace(self, length=self.length + num_new)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        return replace(
-            self,
-            key_slots=self.key_slots.index_select(0, index),
-            value_slots=self.value_slots.index_select(0, index),
-            mask=None if self.mask is None else self.mask.select(index),
+        keys, values = (
+            slots.index_select(0, index) for slots in (self.key_slots, self.value_slots)
         )
+        mask = None if self.mask is None else self.mask.select(index)
+        return replace(self, key_slots=keys, value_slots=values, mask=mask)
 
     def _crop(self, size: int) -> Self:
         if size < 0 or (is_inspectable(self.length) and size > int(self.length)):
@@ -81,18 +77,13 @@ def hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
 
 
 def empty_slots(
-    leading: Sequence[int],
-    capacity: int,
-    sizes: tuple[int, int | None],
-    dtype: torch.dtype | None,
-    device: torch.device | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    leading: Sequence[int], capacity: int, sizes: tuple[int, int | None],
+    dtype: torch.dtype | None, device: torch.device | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Allocate keys, values and the length; zeros, as masked NaN would make a read NaN."""
     key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
-    for name, dim in (("key_dim", key_dim), ("value_dim", value_dim)):
-        check_integer(name, dim, 1)
-    keys, values = (
-        torch.zeros(*leading, capacity, dim, dtype=dtype, device=device)
-        for dim in (key_dim, value_dim)
-    )
+    check_integer("key_dim", key_dim, 1)
+    check_integer("value_dim", value_dim, 1)
+    keys = torch.zeros(*leading, capacity, key_dim, dtype=dtype, device=device)
+    values = torch.zeros(*leading, capacity, value_dim, dtype=dtype, device=device)
     return keys, values, torch.zeros((), dtype=torch.int64, device=device)

@@ -89,24 +89,17 @@ class StaticMemory(FixedSizeCache):
         length is known and larger.
         """
         if reach is not None and not 1 <= reach <= self.capacity:
-            raise ValueError(
-                f"reach must be between 1 and the capacity {self.capacity}, got {reach}"
-            )
+            raise ValueError(f"reach must be from 1 to the capacity {self.capacity}, got {reach}")
         if reach is not None and is_inspectable(self.length) and int(self.length) > reach:
-            raise ValueError(
-                f"reach must be at least {int(self.length)}, the number of pairs, got {reach}"
-            )
+            raise ValueError(f"reach must be at least {int(self.length)}, got {reach}")
         return replace(self, reach=reach)
 
     def crop(self, size: int) -> Self:
         return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
-        if num_new > self.capacity or (
-            is_inspectable(self.length) and int(self.length) + num_new > self.capacity
-        ):
-            raise ValueError(
-                f"pairs must fit into the capacity {self.capacity}, got {num_new} new pairs"
-                + (f" after {int(self.length)}" if is_inspectable(self.length) else "")
-            )
+        length = int(self.length) if is_inspectable(self.length) else 0
+        if length + num_new > self.capacity:
+            pairs = f"got {num_new} new pairs after {length}"
+            raise ValueError(f"pairs must fit into the capacity {self.capacity}, {pairs}")
         return torch.arange(num_new, device=self.length.device) + self.length

@@ -42,8 +42,7 @@ class EncoderBlock(nn.Module):
         self, attention: MultiHead, feedforward: nn.Module, residuals: tuple[Residual, Residual]
     ):
         super().__init__()
-        self.attention = attention
-        self.feedforward = feedforward
+        self.attention, self.feedforward = attention, feedforward
         self.add_attention, self.add_feedforward = residuals
 
     def forward(
@@ -61,19 +60,13 @@ class InducedBlock(nn.Module):
     """Induced encoder block: points read the items, items read the points, feed-forward."""
 
     def __init__(
-        self,
-        num_points: int,
-        gather: MultiHead,
-        attention: MultiHead,
-        feedforward: nn.Module,
+        self, num_points: int, gather: MultiHead, attention: MultiHead, feedforward: nn.Module,
         residuals: tuple[Residual, Residual],
-    ):
+    ):  # fmt: skip
         super().__init__()
         dim = gather.query.in_features
         self.points = nn.Parameter(torch.randn(num_points, dim) * dim**-0.5)
-        self.gather = gather
-        self.attention = attention
-        self.feedforward = feedforward
+        self.gather, self.attention, self.feedforward = gather, attention, feedforward
         self.add_attention, self.add_feedforward = residuals
 
     def forward(
@@ -98,18 +91,11 @@ class DecoderBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        attention: MultiHead,
-        cross: MultiHead | None,
-        feedforward: nn.Module,
-        residuals: tuple[Residual, Residual, Residual],
-        *,
-        window: int | None = None,
-    ):
+        self, attention: MultiHead, cross: MultiHead | None, feedforward: nn.Module,
+        residuals: tuple[Residual, Residual, Residual], *, window: int | None = None,
+    ):  # fmt: skip
         super().__init__()
-        self.attention = attention
-        self.cross = cross
-        self.feedforward = feedforward
+        self.attention, self.cross, self.feedforward = attention, cross, feedforward
         self.add_attention, add_cross, self.add_feedforward = residuals
         self.add_cross = None if cross is None else add_cross
         self.window = window
@@ -165,18 +151,12 @@ class DecoderBlock(nn.Module):
 
 
 def _form(
-    block: EncoderBlock | DecoderBlock,
-    *,
-    cross: AttentionForm | None = None,
-    add_cross: AddNormForm | None = None,
-    window: int | None = None,
-) -> BlockForm:
+    block: EncoderBlock | DecoderBlock, *, cross: AttentionForm | None = None,
+    add_cross: AddNormForm | None = None, window: int | None = None,
+) -> BlockForm:  # fmt: skip
+    attention, feedforward = block.attention, block.feedforward
     return BlockForm(
-        attention=form_of(block.attention, AttentionForm),
-        add_attention=form_of(block.add_attention, AddNormForm),
-        cross=cross,
-        add_cross=add_cross,
-        feedforward=form_of(block.feedforward, FeedForwardForm),
-        add_feedforward=form_of(block.add_feedforward, AddNormForm),
-        window=window,
-    )
+        form_of(attention, AttentionForm), form_of(block.add_attention, AddNormForm), cross,
+        add_cross, form_of(feedforward, FeedForwardForm),
+        form_of(block.add_feedforward, AddNormForm), window,
+    )  # fmt: skip

@@ -43,13 +43,9 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        *,
-        activation: str | Callable[[Tensor], Tensor] = "relu",
+        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "relu",
         bias: bool = True,
-    ):
+    ):  # fmt: skip
         super().__init__()
         _check_activation(activation)
         self.expand = Linear(dim, hidden, bias=bias)
@@ -70,13 +66,9 @@ class GatedFeedForward(nn.Module):
     """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x) (SwiGLU)."""
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        *,
-        activation: str | Callable[[Tensor], Tensor] = "silu",
+        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "silu",
         bias: bool = False,
-    ):
+    ):  # fmt: skip
         super().__init__()
         _check_activation(activation)
         self.gate = Linear(dim, hidden, bias=bias)
@@ -96,16 +88,14 @@ class GatedFeedForward(nn.Module):
 def _form(part: FeedForward | GatedFeedForward, gate: LinearForm | None) -> FeedForwardForm:
     if not isinstance(part.activation, str):
         raise NoFormError(part, f"has the activation {part.activation!r}, which only torch runs")
-    return FeedForwardForm(
-        form_of(part.expand, LinearForm), form_of(part.contract, LinearForm), part.activation, gate
-    )
+    expand, contract = form_of(part.expand, LinearForm), form_of(part.contract, LinearForm)
+    return FeedForwardForm(expand, contract, part.activation, gate)
 
 
 def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
     if not callable(activation) and activation not in ACTIVATIONS:
-        raise ValueError(
-            f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got {activation!r}"
-        )
+        known = ", ".join(ACTIVATIONS)
+        raise ValueError(f"activation must be one of {known}, or a function, got {activation!r}")
 
 
 def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -99,36 +99,26 @@ class MultiHead(nn.Module):
         heads_dim = num_heads * head_value_dim
         if output_dim is None:
             output_dim = query_dim if output_projection else heads_dim
-        for name, size in (
-            ("query_dim", query_dim),
-            ("source_dim", source_dim),
-            ("value_dim", value_dim),
-            ("head_dim", head_dim),
-            ("head_key_dim", head_key_dim),
-            ("head_value_dim", head_value_dim),
-            ("output_dim", output_dim),
-        ):
+        sizes = {
+            "query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim,
+            "head_dim": head_dim, "head_key_dim": head_key_dim, "head_value_dim": head_value_dim,
+            "output_dim": output_dim,
+        }  # fmt: skip
+        for name, size in sizes.items():
             check_integer(name, size, 1)
         if not output_projection and output_dim != heads_dim:
-            raise ValueError(
-                f"output_dim must be num_heads * head_value_dim = {heads_dim} without output "
-                f"projection, got {output_dim}"
-            )
-        self.num_heads = num_heads
-        self.key_heads = key_heads
+            raise ValueError(f"output_dim must be {heads_dim} without W_o, got {output_dim}")
+        self.num_heads, self.key_heads = num_heads, key_heads
         read = Read(score, choice=choice, bias=bias, kernel=kernel, role=role)
         if score.num_heads not in (None, num_heads):
             raise ValueError(f"score must have num_heads={num_heads}, got {score}")
         if head_key_dim != head_dim and score.needs_equal_sizes:
-            raise ValueError(
-                f"head_key_dim must be head_dim={head_dim} with the score {type(score).__name__}, "
-                f"got {head_key_dim}; General, Additive and Concat compare unequal sizes"
-            )
+            names = f"head_dim={head_dim} with the score {type(score).__name__}, got {head_key_dim}"
+            raise ValueError(f"head_key_dim must be {names}")
         if positions is not None and not (positions.rotates and score.is_rotation_invariant):
+            names = f"{type(positions).__name__} and {type(score).__name__}"
             raise ValueError(
-                f"positions must rotate, and score be invariant to rotations (Dot, ScaledDot, "
-                f"Cosine), got {type(positions).__name__} and {type(score).__name__}; add other "
-                f"encodings to the items, or pass them as `bias`"
+                f"positions must rotate, and score be invariant to rotations, got {names}"
             )
         self.query = Linear(query_dim, num_heads * head_dim, bias=projection_bias)
         self.key = Linear(source_dim, key_heads * head_key_dim, bias=projection_bias)
@@ -136,8 +126,7 @@ class MultiHead(nn.Module):
         self.output: nn.Module = nn.Identity()
         if output_projection:
             self.output = Linear(heads_dim, output_dim, bias=projection_bias)
-        self.read = read
-        self.positions = positions
+        self.read, self.positions = read, positions
 
     def memory(
         self,
@@ -164,16 +153,11 @@ class MultiHead(nn.Module):
         return memory.extend(new.keys, new.values)
 
     def forward(
-        self,
-        query: Float[Tensor, "batch query query_dim"],
-        memory: KeyValueCache
-        | LinearState
-        | Float[Tensor, "batch source source_dim"]
-        | None = None,
-        *,
-        mask: Mask | None = None,
-        memory_mask: Mask | None = None,
-    ) -> Float[Tensor, "batch query output_dim"]:
+        self, query: Float[Tensor, "batch query query_dim"],
+        memory: KeyValueCache | LinearState
+        | Float[Tensor, "batch source source_dim"] | None = None,
+        *, mask: Mask | None = None, memory_mask: Mask | None = None,
+    ) -> Float[Tensor, "batch query output_dim"]:  # fmt: skip
         """Return the output of every query.
 
         memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X,
@@ -185,9 +169,7 @@ class MultiHead(nn.Module):
             memory, memory_mask = self.memory(memory, memory_mask), None
         if memory is not None:
             if memory_mask is not None:
-                raise ValueError(
-                    "memory_mask must be None if memory is given, which has a mask of its own"
-                )
+                raise ValueError("memory_mask must be None if memory is given, which has its own")
             return self._read_heads(self.query(query), memory, mask)
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
@@ -206,17 +188,11 @@ class MultiHead(nn.Module):
         return reference.weights(inputs)[..., None] * projected[:, :, None]
 
     def form(self) -> AttentionForm:
-        query = form_of(self.query, LinearForm)
-        return AttentionForm(
-            query=query,
-            key=form_of(self.key, LinearForm),
-            value=form_of(self.value, LinearForm),
-            output=self._output_form(),
-            num_heads=self.num_heads,
-            key_heads=self.key_heads,
-            read=form_of(self.read, ReadForm, len(query.weight) // self.num_heads),
-            rotary=None if self.positions is None else form_of(self.positions, RotaryForm),
-        )
+        query, key, value = (form_of(x, LinearForm) for x in (self.query, self.key, self.value))
+        read = form_of(self.read, ReadForm, len(query.weight) // self.num_heads)
+        rotary = None if self.positions is None else form_of(self.positions, RotaryForm)
+        heads = self.num_heads, self.key_heads
+        return AttentionForm(query, key, value, self._output_form(), *heads, read, rotary)
 
     def _output_form(self) -> LinearForm:
         if type(self.output) is not nn.Identity:

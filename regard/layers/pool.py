@@ -52,9 +52,8 @@ class AttentionPooling(nn.Module):
     ):
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.attention = MultiHead(
-            dim, num_heads=num_heads, choice=choice, kernel=kernel, role=Role("pooling")
-        )
+        role = Role("pooling")
+        self.attention = MultiHead(dim, num_heads, choice=choice, kernel=kernel, role=role)
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the pooled vector of each row."""

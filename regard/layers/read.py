@@ -61,15 +61,9 @@ class Read(nn.Module):
     """
 
     def __init__(
-        self,
-        score: Score | None = None,
-        *,
-        choice: Choice | None = None,
-        mask: Mask | None = None,
-        bias: Bias | Tensor | None = None,
-        kernel: str = "auto",
-        role: Role | None = None,
-    ):
+        self, score: Score | None = None, *, choice: Choice | None = None, mask: Mask | None = None,
+        bias: Bias | Tensor | None = None, kernel: str = "auto", role: Role | None = None,
+    ):  # fmt: skip
         super().__init__()
         self.role = role
         self.score = ScaledDot() if score is None else score
@@ -81,34 +75,21 @@ class Read(nn.Module):
         self.kernel = kernel
 
     def forward(
-        self,
-        query: Float[Tensor, "..."],
-        memory: KeyValueCache | LinearState,
-        *,
-        mask: Mask | None = None,
-        bias: Bias | Tensor | None = None,
-    ) -> Float[Tensor, "..."]:
+        self, query: Float[Tensor, "..."], memory: KeyValueCache | LinearState,
+        *, mask: Mask | None = None, bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "..."]:  # fmt: skip
         """Return the output of the attention for each query."""
         if self.mask is not None or self.bias is not None:
             mask, bias = self._total(mask, bias)
         return attend(
-            query,
-            memory,
-            score=self.score,
-            choice=self.choice,
-            mask=mask,
-            bias=bias,
+            query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias,
             kernel=self.kernel,
-        )
+        )  # fmt: skip
 
     def prepare_inputs(
-        self,
-        query: Float[Tensor, "..."],
-        memory: KeyValueCache,
-        *,
-        mask: Mask | None = None,
-        bias: Bias | Tensor | None = None,
-    ) -> AttentionInputs:
+        self, query: Float[Tensor, "..."], memory: KeyValueCache,
+        *, mask: Mask | None = None, bias: Bias | Tensor | None = None,
+    ) -> AttentionInputs:  # fmt: skip
         """Return the inputs of the read that `forward` computes for the same arguments."""
         mask, bias = self._total(mask, bias)
         return prepare_inputs(
@@ -122,13 +103,10 @@ class Read(nn.Module):
         """
         score, choice, bias = self.score, self.choice, self.bias
         if self.mask is not None:
-            raise NoFormError(
-                self, f"has a mask of its own, a {type(self.mask).__name__}, which only torch runs"
-            )
+            raise NoFormError(self, f"has a mask of its own, a {type(self.mask).__name__}")
         if bias is not None and not isinstance(bias, DistanceBias):
-            raise NoFormError(
-                bias, f"is a {type(bias).__name__}, which does not depend on distance alone"
-            )
+            kind = type(bias).__name__
+            raise NoFormError(bias, f"is a {kind}, which does not depend on distance alone")
         kind = type(score)
         is_bare = kind.map_query is Score.map_query and kind.map_keys is Score.map_keys
         beta, log_beta = None, None

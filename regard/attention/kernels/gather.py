@@ -55,8 +55,10 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     outs, log_probs = [], []
     for tile in tiles:
         if recomputes:  # in backward, with the same random numbers
-            rng = {"preserve_rng_state": choice.is_random}
-            out, log_prob = checkpoint(_read_tile, tile, use_reentrant=False, **rng)
+            draws = choice.is_random
+            out, log_prob = checkpoint(
+                _read_tile, tile, use_reentrant=False, preserve_rng_state=draws
+            )
         else:
             out, log_prob = _read_tile(tile)
         outs.append(out)

@@ -111,17 +111,15 @@ class PositionalEncoding(nn.Module):
 def check_range(start: int, length: int, max_length: int) -> None:
     """Raise ValueError unless start .. start + length - 1 are positions of an encoding."""
     if not 0 <= start <= start + length <= max_length:
-        raise ValueError(
-            f"positions must be between 0 and {max_length - 1}, got {start} .. {start + length - 1}"
-        )
+        given = f"{start} .. {start + length - 1}"
+        raise ValueError(f"positions must be between 0 and {max_length - 1}, got {given}")
 
 
 def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:
     """Raise ValueError if a size of the encoding is not the expected one."""
     if size != expected:
-        raise ValueError(
-            f"positions must have {name}={expected}, got {type(positions).__name__} with {size}"
-        )
+        kind = f"{type(positions).__name__} with {size}"
+        raise ValueError(f"positions must have {name}={expected}, got {kind}")
 
 
 class NoPositions(PositionalEncoding):
@@ -137,15 +135,12 @@ class AlibiPositions(PositionalEncoding):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config for these sizes."""
         return cls(sizes.num_heads)
 
     def check(self, sizes: PositionSizes) -> None:
-        """Raise ValueError if the number of heads is another one."""
         check_size("num_heads", self, self.num_heads, sizes.num_heads)
 
     def bias(self, *, two_sided: bool) -> Bias:
-        """Return the bias of a stack."""
         return Alibi(self.num_heads)
 
 
@@ -158,11 +153,9 @@ class RelativePositions(PositionalEncoding):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config for these sizes."""
         return cls(sizes.num_heads, buckets=config.buckets, max_distance=config.max_distance)
 
     def check(self, sizes: PositionSizes) -> None:
-        """Raise ValueError if the number of heads is another one."""
         check_size("num_heads", self, self.num_heads, sizes.num_heads)
 
     def bias(self, *, two_sided: bool) -> Bias:

@@ -55,11 +55,9 @@ class RotaryConfig:
     def __post_init__(self) -> None:
         if self.dim is not None and self.dim % 2:
             raise ValueError(f"dim must be even, got {self.dim}")
-        if self.high_freq_factor <= self.low_freq_factor:
-            raise ValueError(
-                f"high_freq_factor must be above low_freq_factor={self.low_freq_factor}, got "
-                f"{self.high_freq_factor}"
-            )
+        low, high = self.low_freq_factor, self.high_freq_factor
+        if high <= low:
+            raise ValueError(f"high_freq_factor must be above low_freq_factor={low}, got {high}")
 
 
 @settings
@@ -85,11 +83,9 @@ class RelativeConfig:
     def __post_init__(self) -> None:
         if self.buckets % 2:
             raise ValueError(f"buckets must be even, got {self.buckets}")
-        if self.max_distance <= self.buckets // 2:
-            raise ValueError(
-                f"max_distance must exceed {self.buckets // 2}, half of buckets, got "
-                f"{self.max_distance}"
-            )
+        half = self.buckets // 2
+        if self.max_distance <= half:
+            raise ValueError(f"max_distance must exceed {half}, got {self.max_distance}")
 
 
 @settings

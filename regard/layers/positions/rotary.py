@@ -52,9 +52,8 @@ class Llama3Scaling:
     original_max_length: int = 8192
 
     def __post_init__(self) -> None:
-        _check_positive(
-            self, "factor", "low_freq_factor", "high_freq_factor", "original_max_length"
-        )
+        names = "factor", "low_freq_factor", "high_freq_factor", "original_max_length"
+        _check_positive(self, *names)
         if self.low_freq_factor >= self.high_freq_factor:
             low, high = self.low_freq_factor, self.high_freq_factor
             raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
@@ -68,12 +67,11 @@ class Llama3Scaling:
 
 
 def _check_positive(scaling: Any, *names: str) -> None:
+    kind = type(scaling).__name__
     for name in names:
         value = getattr(scaling, name)
         if not 0 < value < math.inf:
-            raise ValueError(
-                f"{name} of {type(scaling).__name__} must be above 0 and finite, got {value}"
-            )
+            raise ValueError(f"{name} of {kind} must be above 0 and finite, got {value}")
 
 
 class Rotary(PositionalEncoding):
@@ -86,13 +84,9 @@ class Rotary(PositionalEncoding):
     """
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        base: float = 10000.0,
-        scaling: LinearScaling | Llama3Scaling | None = None,
-        interleaved: bool = False,
-    ):
+        self, dim: int, *, base: float = 10000.0,
+        scaling: LinearScaling | Llama3Scaling | None = None, interleaved: bool = False,
+    ):  # fmt: skip
         super().__init__()
         if dim < 2 or dim % 2:
             raise ValueError(f"dim of Rotary must be even and at least 2, got {dim}")
@@ -122,11 +116,9 @@ class Rotary(PositionalEncoding):
     def rotate(
         self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
     ) -> Float[Tensor, "... time dim"]:
-        if vectors.shape[-1] < self.dim:
-            raise ValueError(
-                f"vectors must have at least dim={self.dim} numbers for Rotary, got "
-                f"{vectors.shape[-1]}"
-            )
+        size = vectors.shape[-1]
+        if size < self.dim:
+            raise ValueError(f"vectors must have at least dim={self.dim} numbers, got {size}")
         cos, sin = self._angles(vectors, start)
         rotated = vectors[..., : self.dim]
         if self.interleaved:

@@ -51,10 +51,8 @@ class Cell(nn.Module, ABC):
     def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
         super().__init__()
         if min(input_dim, hidden) < 1 or context_dim < 0:
-            raise ValueError(
-                f"input_dim and hidden must be at least 1, context_dim at least 0, got "
-                f"{input_dim}, {hidden} and {context_dim}"
-            )
+            sizes = f"{input_dim}, {hidden} and {context_dim}"
+            raise ValueError(f"sizes must be at least 1, and context_dim at least 0, got {sizes}")
         rows = self.gates * hidden
         inputs = xavier_gates_(torch.empty(rows, input_dim + context_dim), self.gates)
         self.input_weight = nn.Parameter(inputs[:, :input_dim].clone())
@@ -78,12 +76,9 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
+        *, context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:  # fmt: skip
         """Return the state after an input x, where `projected` is project(x) and `context` is c."""
 
     def extra_repr(self) -> str:
@@ -108,12 +103,9 @@ class RNNCell(Cell):
     gates = 1
 
     def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
+        *, context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:  # fmt: skip
         (before,) = state
         inputs = self._inputs(projected, context)
         return (torch.tanh(torch.addmm(inputs, before, self.state_weight.t())),)
@@ -133,12 +125,9 @@ class GRUCell(Cell):
         self.state_bias = nn.Parameter(torch.zeros(hidden))
 
     def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
+        *, context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:  # fmt: skip
         (before,) = state
         sizes = 2 * before.shape[-1], before.shape[-1]
         gates, candidate = self._inputs(projected, context).split(sizes, -1)
@@ -161,12 +150,9 @@ class LSTMCell(Cell):
         nn.init.ones_(self.bias[hidden : 2 * hidden])
 
     def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
+        *, context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:  # fmt: skip
         before, cell = state
         gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, -1)

@@ -45,15 +45,9 @@ class RecurrentEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        input_dim: int,
-        hidden: int,
-        *,
-        cell: str,
-        layers: int = 1,
-        directions: int = 2,
+        self, input_dim: int, hidden: int, *, cell: str, layers: int = 1, directions: int = 2,
         dropout: float = 0.0,
-    ):
+    ):  # fmt: skip
         super().__init__()
         if cell not in _RUNS:
             raise ValueError(f"cell must be one of {', '.join(_RUNS)}, got {cell!r}")
@@ -63,13 +57,9 @@ class RecurrentEncoder(nn.Module):
             raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
         self.layers, self.directions, self.cell = layers, directions, cell
         self.rnn = _RUNS[cell](
-            input_dim,
-            hidden // directions,
-            num_layers=layers,
-            bidirectional=directions == 2,
-            dropout=dropout if layers > 1 else 0.0,
-            batch_first=True,
-        )
+            input_dim, hidden // directions, num_layers=layers, bidirectional=directions == 2,
+            dropout=dropout if layers > 1 else 0.0, batch_first=True,
+        )  # fmt: skip
         _initialize(self.rnn, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> EncodedSource:
@@ -77,14 +67,12 @@ class RecurrentEncoder(nn.Module):
         encoded = self._fused_forward(source)
         if encoded is not None:
             return encoded
-        # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in
-        # reads.
+        # Packing rejects empty rows: they get one item, whose state is zeroed below.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
         packed_states, ends = self.rnn(packed)
-        states, _ = pad_packed_sequence(
-            packed_states, batch_first=True, total_length=source.items.shape[1]
-        )
+        length = source.items.shape[1]
+        states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=length)
         empty, parts = (source.lengths < 1).unsqueeze(-1), []
         for part in ends if isinstance(ends, tuple) else (ends,):
             parts.append(self._merge_directions(part).masked_fill(empty, 0.0).unbind(0))

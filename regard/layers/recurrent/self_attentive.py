@@ -114,33 +114,23 @@ class SelfAttentiveCell(nn.Module):
     """
 
     def __init__(
-        self,
-        input_dim: int,
-        hidden: int,
-        size: int,
-        *,
-        cell: str,
-        context_dim: int = 0,
-        score: str = "additive",
-        choice: Callable[[Score], Choice | None] | None = None,
-        feeds_back: bool = True,
-        recency: str = "none",
-        kernel: str = "auto",
+        self, input_dim: int, hidden: int, size: int, *, cell: str, context_dim: int = 0,
+        score: str = "additive", choice: Callable[[Score], Choice | None] | None = None,
+        feeds_back: bool = True, recency: str = "none", kernel: str = "auto",
         role: Role | None = None,
-    ):
+    ):  # fmt: skip
         super().__init__()
-        for name, value, known in (
+        known_values = (
             ("cell", cell, CELLS),
             ("score", score, _SCORES),
             ("recency", recency, _RECENCIES),
-        ):
+        )
+        for name, value, known in known_values:
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         check_integer("size", size, 1)
         if score == "dot" and size != hidden:
-            raise ValueError(
-                f"size must be hidden={hidden} with score dot, which maps no states, got {size}"
-            )
+            raise ValueError(f"size must be hidden={hidden} with score dot, got {size}")
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)
@@ -170,12 +160,9 @@ class SelfAttentiveCell(nn.Module):
         return torch.cat((gates, _map(items, self.query_weight)), -1) if self.reads_first else gates
 
     def forward(
-        self,
-        projected: Float[Tensor, "batch columns"],
-        past: Past,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> Past:
+        self, projected: Float[Tensor, "batch columns"], past: Past,
+        *, context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> Past:  # fmt: skip
         """Return the past after an input x, where `projected` is project(x) and `context` is s."""
         if not self.reads_first:
             state = self.cell(projected, (past.read,), context=context)
@@ -211,16 +198,12 @@ class SelfAttentiveCell(nn.Module):
         keys = _map(state[0], self.key_weight).to(dtype).unsqueeze(1)
         values = torch.cat(state, -1).to(dtype).unsqueeze(1)
         if memory is None:
-            return Memory(keys, values, mapped_by=self._score)
+            return Memory(keys, values, mapped_by=self.read.score)
         return memory.extend(keys, values)
 
     def _read_past(self, query: Tensor, memory: KeyValueCache) -> Tensor:
         """Return the weighted sum of the past states, (batch, parts * hidden)."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
-
-    @property
-    def _score(self) -> Score:
-        return self.read.score
 
 
 def _weights(rows: int, columns: list[int], *, as_one: bool) -> Iterator[nn.Parameter]:

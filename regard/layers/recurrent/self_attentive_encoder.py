@@ -36,15 +36,9 @@ class SelfAttentiveEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        input_dim: int,
-        hidden: int,
-        *,
-        cell: Callable[[int, Role], SelfAttentiveCell],
-        layers: int = 1,
-        directions: int = 2,
-        dropout: float = 0.0,
-    ):
+        self, input_dim: int, hidden: int, *, cell: Callable[[int, Role], SelfAttentiveCell],
+        layers: int = 1, directions: int = 2, dropout: float = 0.0,
+    ):  # fmt: skip
         super().__init__()
         sizes = [hidden if layer else input_dim for layer in range(layers)]
 
@@ -53,9 +47,8 @@ class SelfAttentiveEncoder(nn.Module):
                 yield cell(size, Role("chain", layer, queries=axis, keys=axis, direction=direction))
 
         self.forward_cells = nn.ModuleList(cells("source", "forward"))
-        self.backward_cells = nn.ModuleList(
-            cells(REVERSED_SOURCE, "backward") if directions == 2 else ()
-        )
+        backward = cells(REVERSED_SOURCE, "backward") if directions == 2 else ()
+        self.backward_cells = nn.ModuleList(backward)
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:
@@ -73,9 +66,8 @@ class SelfAttentiveEncoder(nn.Module):
                 backward = backward_cell.run(_reverse(items, reversal))
                 ends.append(_final_states(backward, lengths))
                 runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
-            items = torch.cat([states for states, *_ in runs], -1).masked_fill(
-                absent.unsqueeze(-1), 0.0
-            )
+            states = torch.cat([states for states, *_ in runs], -1)
+            items = states.masked_fill(absent.unsqueeze(-1), 0.0)
             finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
         return EncodedSource(items, tuple(finals))
 

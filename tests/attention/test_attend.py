@@ -101,7 +101,7 @@ def test_keys_are_mapped_once_for_many_reads():
     assert mapped.map_keys_with(score) is mapped
     with pytest.raises(
         ValueError,
-        match="score must be the General that mapped the keys of this memory, got another score",
+        match="score must be the General that mapped the keys, got another score",
     ):
         attend(query, mapped, score=General(5, 7))
 

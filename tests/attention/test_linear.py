@@ -339,7 +339,7 @@ def test_state_refuses_operations_on_single_pairs():
         attend(query[:, :3], state, **options)
     with pytest.raises(TypeError, match="keys must be mapped by Features"):
         LinearState.of(Memory(keys, values))
-    with pytest.raises(ValueError, match="the mask of the memory must be the same for every query"):
+    with pytest.raises(ValueError, match="the mask must be the same for every query"):
         LinearState.of(Memory(keys, values, causal() & padding([7, 0, 3])).map_keys_with(score))
 
 

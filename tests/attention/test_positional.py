@@ -287,7 +287,7 @@ def test_wrong_sizes_are_refused():
 
 def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
     positions = Positions(2, 3, CPU)
-    with pytest.raises(ValueError, match="query must have size 5 for this ShawBias, got 7"):
+    with pytest.raises(ValueError, match="query must have size 5, got 7"):
         ShawBias(5, 1).materialize(torch.zeros(2, 7), positions)
     with pytest.raises(
         ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"

@@ -179,7 +179,7 @@ def test_mapped_memory_refuses_another_score(kind):
     memory = KINDS[kind](DIM).map_keys_with(SCORES["general"])
     with pytest.raises(
         ValueError,
-        match="score must be the General that mapped the keys of this memory, got another score",
+        match="score must be the General that mapped the keys, got another score",
     ):
         attend(torch.randn(BATCH, HEADS, 1, DIM, dtype=WIDE), memory, score=Dot())
 

@@ -249,7 +249,7 @@ def test_scores_of_equal_sizes_refuse_others(score):
     name = "ScaledDot" if score is None else type(score).__name__
     with pytest.raises(
         ValueError,
-        match=f"head_key_dim must be head_dim=2 with the score {name}, got 3; General, Add",
+        match=f"head_key_dim must be head_dim=2 with the score {name}, got 3",
     ):
         make_odd_sizes(head_key_dim=3, score=score)
 
@@ -271,9 +271,7 @@ def test_without_output_projection_the_heads_are_concatenated():
         weights = (query @ keys.transpose(1, 2) / 2**0.5).softmax(-1)
         heads.append(weights @ (source @ module.value.weight[4 * h : 4 * h + 4].t()))
     close(module(queries, source), torch.cat(heads, -1))  # (2, 3, l p_v)
-    with pytest.raises(
-        ValueError, match=r"output_dim must be num_heads \* head_value_dim = 12 .*, got 13"
-    ):
+    with pytest.raises(ValueError, match=r"output_dim must be 12 without W_o, got 13"):
         make_odd_sizes(output_projection=False)
 
 
@@ -355,7 +353,7 @@ def test_multihead_rejects_sizes_below_one():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
-    with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got bool"):
+    with pytest.raises(TypeError, match="bias must be a Bias or a tensor, got bool"):
         MultiHead(5, num_heads=3, bias=False)
 
 

@@ -280,7 +280,7 @@ def test_first_step_reads_only_the_initial_state(cell):
         ),
         (
             {"score": "dot"},
-            f"size must be hidden={HIDDEN} with score dot, which maps no states, got {SIZE}",
+            f"size must be hidden={HIDDEN} with score dot, got {SIZE}",
         ),
         ({"recency": "fixed"}, r"recency must be one of none, learned, got 'fixed'"),
     ],

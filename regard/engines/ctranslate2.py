@@ -73,17 +73,14 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
         if block.attention.key_heads != heads:
             options["num_heads_kv"] = block.attention.key_heads
         if (rotary := block.attention.rotary) is not None:
-            options |= {
-                "rotary_dim": 2 * len(rotary.rates),
-                "rotary_interleave": rotary.interleaved,
-            }
+            options["rotary_dim"] = 2 * len(rotary.rates)
+            options["rotary_interleave"] = rotary.interleaved
             options["rotary_base"] = _base_of(rotary)
         spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **options)
         spec.register_vocabulary(vocabulary)
     else:
-        spec = specs.TransformerSpec.from_config(
-            (len(core.encoder), len(core.decoder)), heads, **options
-        )
+        layers = len(core.encoder), len(core.decoder)
+        spec = specs.TransformerSpec.from_config(layers, heads, **options)
         spec.register_source_vocabulary(source_tokens(range(len(form.source.weight))))
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
@@ -147,11 +144,9 @@ def _positions(core: forms.TransformerForm, num_positions: int) -> NDArray[Any]:
 
 
 def _set_stack(
-    spec: Any,
-    blocks: Iterable[forms.BlockForm],
-    norm: forms.NormForm | None,
+    spec: Any, blocks: Iterable[forms.BlockForm], norm: forms.NormForm | None,
     positions: NDArray[Any],
-) -> None:
+) -> None:  # fmt: skip
     """Set the weights of a stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
         spec.position_encodings.encodings = positions
@@ -165,13 +160,13 @@ def _set_stack(
             _set_attention(layer.attention, cross, (cross.query,), (cross.key, cross.value))
             _set_norm(layer.attention.layer_norm, block.add_cross.norm)
         _set_norm(layer.ffn.layer_norm, block.add_feedforward.norm)
-        gate, expand = block.feedforward.gate, block.feedforward.expand
-        if gate is None:
-            _set_linear(layer.ffn.linear_0, expand)
+        feedforward = block.feedforward
+        if feedforward.gate is None:
+            _set_linear(layer.ffn.linear_0, feedforward.expand)
         else:
-            _set_linear(layer.ffn.linear_0, gate)
-            _set_linear(layer.ffn.linear_0_noact, expand)
-        _set_linear(layer.ffn.linear_1, block.feedforward.contract)
+            _set_linear(layer.ffn.linear_0, feedforward.gate)
+            _set_linear(layer.ffn.linear_0_noact, feedforward.expand)
+        _set_linear(layer.ffn.linear_1, feedforward.contract)
 
 
 def _set_table(spec: Any, embeddings: Any, table: forms.TableForm) -> None:
@@ -196,9 +191,8 @@ def _set_linear(spec: Any, *parts: forms.LinearForm) -> None:
     """Set the stacked weights and biases of linear maps of the same input."""
     spec.weight = _array(torch.cat([part.weight for part in parts]))
     if any(part.bias is not None for part in parts):
-        spec.bias = _array(
-            torch.cat([_or_constant(part.bias, 0, len(part.weight)) for part in parts])
-        )
+        biases = [_or_constant(part.bias, 0, len(part.weight)) for part in parts]
+        spec.bias = _array(torch.cat(biases))
 
 
 def _set_norm(spec: Any, norm: forms.NormForm) -> None:

@@ -1,11 +1,11 @@
 """Interface of engines, which decode with a trained model.
 
-    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)  # encoder-decoder
-    tokens     = engine.generate(prompts, sampling, window=..., seeds=..., banned=...)  # language
+    hypotheses = engine.search(sentences, config=..., bos=..., eos=..., pad=...)
+    tokens     = engine.generate(prompts, sampling, window=..., seeds=..., banned=...)
 
-`search` has the contract of `regard.decode.search.search`, and `generate` that of
-`regard.decode.sample.sample`, for several prompts at once. The torch engine calls these functions;
-the outputs of other engines are tested against them.
+`search` is of an encoder-decoder and has the contract of `regard.decode.search.search`; `generate`
+is of a language model and has that of `regard.decode.sample.sample`, for several prompts at once.
+The torch engine calls these functions; the outputs of other engines are tested against them.
 
 Inputs are checked here, the same for all engines. Engines do not check bounds themselves: an id
 outside the vocabulary would read memory beyond its table.
@@ -86,27 +86,15 @@ class Engine(ABC):
 
     @abstractmethod
     def _generate(
-        self,
-        prompts: Ids,
-        config: SampleConfig,
-        *,
-        window: int | None,
-        seeds: Sequence[int],
-        banned: Sequence[int],
-        trace: Trace | None,
-    ) -> list[list[int]]:
+        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
+        banned: Sequence[int], trace: Trace | None,
+    ) -> list[list[int]]:  # fmt: skip
         """Implement `generate` for at least one prompt, within the limits."""
 
     def search(
-        self,
-        sentences: Ids,
-        *,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
+        self, sentences: Ids, *, config: DecodeConfig, bos: int, eos: int, pad: int,
         trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[Hypothesis]]:  # fmt: skip
         """Return the hypotheses of each sentence of ids, best first.
 
         PAD and BOS are never generated.
@@ -118,22 +106,21 @@ class Engine(ABC):
         limits = self.limits
         if not limits.is_encoder_decoder:
             raise TypeError("`search` needs an encoder-decoder, got a language model")
-        check_sentences(sentences, limits.source_ids)
-        check_specials(bos=bos, eos=eos, pad=pad, vocab=limits.target_ids)
+        for number, sentence in enumerate(sentences):
+            _check_ids(sentence, limits.source_ids, f"sentence {number}")
+            if not len(sentence):
+                raise ValueError(
+                    f"sentences must hold at least one id, got none in sentence {number}"
+                )
+        _check_ids((bos, eos, pad), limits.target_ids, "bos, eos, pad")
+        Rules(bos=bos, eos=eos, banned=(pad, bos))  # checks them
         check_positions(max(map(len, sentences), default=0), limits.positions)
         return self._search(sentences, config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def search_images(
-        self,
-        images: Float[Tensor, "batch channels height width"],
-        *,
-        length: int,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:
+        self, images: Float[Tensor, "batch channels height width"], *, length: int,
+        config: DecodeConfig, bos: int, eos: int, pad: int, trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
         """Return the hypotheses of each image, best first; see regard.decode.search.search_images.
 
         Raises: TypeError, except in the torch engine: no other reads images.
@@ -141,15 +128,9 @@ class Engine(ABC):
         raise TypeError(f"engine {self.name!r} reads token ids, not images")
 
     def generate(
-        self,
-        prompts: Ids,
-        config: SampleConfig,
-        *,
-        window: int | None,
-        seeds: Sequence[int],
-        banned: Sequence[int],
-        trace: Trace | None = None,
-    ) -> list[list[int]]:
+        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
+        banned: Sequence[int], trace: Trace | None = None,
+    ) -> list[list[int]]:  # fmt: skip
         """Return config.length tokens that continue each prompt.
 
         window: maximum context length, and then config.context applies (regard.decode.sample);
@@ -166,7 +147,7 @@ class Engine(ABC):
         limits = self.limits
         if limits.is_encoder_decoder:
             raise TypeError("`generate` needs a language model, got an encoder-decoder")
-        check_prompts(prompts, seeds=seeds, banned=banned, window=window, vocab=limits.target_ids)
+        _check_prompts(prompts, seeds, banned, window, limits.target_ids)
         reason = limits.unsupported_slide_reason
         if config.context == "slide" and window is not None and reason is not None:
             raise ValueError(f"context must be restart or last, since {reason}, got slide")
@@ -184,36 +165,17 @@ class Engine(ABC):
             raise ValueError(f"engine {self.name!r} records no trace; use engine 'torch'")
 
 
-def _check_ids(ids: Sequence[int], vocab: int, where: str) -> None:
+def _check_ids(ids: Sequence[int], vocab: int | None, where: str) -> None:
     """Raise ValueError for an id outside the vocabulary, TypeError if an id is not an integer."""
+    if vocab is None:
+        return
     outside = next((i for i in map(index, ids) if not 0 <= i < vocab), None)
     if outside is not None:
         raise ValueError(f"ids must be from 0 to {vocab - 1}, got {outside} in {where}")
 
 
-def check_sentences(sentences: Ids, vocab: int | None) -> None:
-    """Raise ValueError for a sentence without ids, or with an id outside the source vocabulary."""
-    for number, sentence in enumerate(sentences):
-        if not len(sentence):
-            raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
-        if vocab is not None:
-            _check_ids(sentence, vocab, f"sentence {number}")
-
-
-def check_specials(*, bos: int, eos: int, pad: int, vocab: int | None) -> None:
-    """Raise ValueError for special ids that are outside the vocabulary or contradict each other."""
-    if vocab is not None:
-        _check_ids((bos, eos, pad), vocab, "bos, eos, pad")
-    Rules(bos=bos, eos=eos, banned=(pad, bos))
-
-
-def check_prompts(
-    prompts: Ids,
-    *,
-    seeds: Sequence[int],
-    banned: Sequence[int],
-    window: int | None,
-    vocab: int | None,
+def _check_prompts(
+    prompts: Ids, seeds: Sequence[int], banned: Sequence[int], window: int | None, vocab: int | None
 ) -> None:
     """Raise ValueError without tokens or seed, for an unknown id, or if all ids are banned."""
     if len(seeds) != len(prompts):
@@ -223,12 +185,10 @@ def check_prompts(
     for number, prompt in enumerate(prompts):
         if not len(prompt):
             raise ValueError(f"prompts must hold at least one token, got none in prompt {number}")
-        if vocab is not None:
-            _check_ids(prompt, vocab, f"prompt {number}")
-    if vocab is not None:
-        _check_ids(banned, vocab, "banned")
-        if len(set(banned)) == vocab:
-            raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")
+        _check_ids(prompt, vocab, f"prompt {number}")
+    _check_ids(banned, vocab, "banned")
+    if len(set(banned)) == vocab:
+        raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")
 
 
 def check_positions(count: int, limit: int | None) -> None:
@@ -239,6 +199,5 @@ def check_positions(count: int, limit: int | None) -> None:
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context with this default device, independent of that of the caller."""
-    # A default device slows down each call of torch, so it is set only if the caller set another
-    # one.
+    # A default device slows down each call of torch: it is set only if another one is.
     return nullcontext() if torch.get_default_device() == device else device

@@ -42,10 +42,7 @@ def logits(form: forms.TextForm, source: Tensor | None, target: Tensor) -> Tenso
     Raises: ValueError or RuntimeError if sizes of the form do not match.
     """
     core, writer = form.core, form.writer
-    _require(
-        len(writer.inputs.weight) == len(writer.output.weight),
-        "its input and output tables have different numbers of ids",
-    )
+    _require(len(writer.inputs.weight) == len(writer.output.weight), "it has two vocabularies")
     memory = None
     if form.source is not None and source is not None:
         memory = _add_positions(form, _embed(form.source, source))
@@ -78,9 +75,9 @@ def probe(form: forms.TextForm, model: Any) -> None:
             torch.autocast("cpu", enabled=False),
         ):
             expected = _steps_of(model, sources, targets)
-            actual = torch.stack(
-                [logits(form, None if sources is None else sources[r], targets[r]) for r in rows]
-            )
+            inputs = [None] * len(rows) if sources is None else sources
+            pairs = zip(inputs, targets, strict=True)
+            actual = torch.stack([logits(form, source, target) for source, target in pairs])
     except (ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
         reason = str(error).splitlines()[0][:200]
         raise forms.NoFormError(model, f"cannot be computed: {reason}") from error
@@ -138,19 +135,16 @@ def _add_positions(form: forms.TextForm, items: Tensor) -> Tensor:
             encodings = weight[: len(items)]
         case None:
             return items
-    _require(
-        encodings.shape == items.shape,
-        f"positions are {tuple(encodings.shape)} for items {tuple(items.shape)}",
-    )
+    sizes = f"{tuple(encodings.shape)} for items {tuple(items.shape)}"
+    _require(encodings.shape == items.shape, f"positions are {sizes}")
     return items + encodings
 
 
 def _block(block: forms.BlockForm, items: Tensor, memory: Tensor | None, *, causal: bool) -> Tensor:
-    items = _add_norm(
-        block.add_attention,
-        items,
-        lambda x: _attention(block.attention, x, x, causal, block.window),
-    )
+    def read(x: Tensor) -> Tensor:
+        return _attention(block.attention, x, x, causal, block.window)
+
+    items = _add_norm(block.add_attention, items, read)
     cross, add_cross = block.cross, block.add_cross
     if cross is not None and add_cross is not None and memory is not None:
         items = _add_norm(add_cross, items, lambda x: _attention(cross, x, memory, False, None))
@@ -159,10 +153,9 @@ def _block(block: forms.BlockForm, items: Tensor, memory: Tensor | None, *, caus
 
 def _feedforward(form: forms.FeedForwardForm, items: Tensor) -> Tensor:
     activation, hidden = _ACTIVATIONS[form.activation], _linear(form.expand, items)
-    hidden = (
-        activation(hidden) if form.gate is None else activation(_linear(form.gate, items)) * hidden
-    )
-    return _linear(form.contract, hidden)
+    if form.gate is None:
+        return _linear(form.contract, activation(hidden))
+    return _linear(form.contract, activation(_linear(form.gate, items)) * hidden)
 
 
 def _add_norm(form: forms.AddNormForm, items: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -177,24 +170,20 @@ def _normalize_last(form: forms.NormForm | None, items: Tensor) -> Tensor:
 
 def _normalize(form: forms.NormForm, items: Tensor) -> Tensor:
     sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
-    _require(
-        sizes | {torch.Size((form.size,))} == {items.shape[-1:]},
-        f"a norm of {form.size} numbers does not fit",
-    )
+    fits = sizes | {torch.Size((form.size,))} == {items.shape[-1:]}
+    _require(fits, f"a norm of {form.size} numbers does not fit")
     centered = items if form.is_rms else items - items.mean(-1, keepdim=True)
     out = centered / (centered.square().mean(-1, keepdim=True) + form.eps).sqrt()
-    return out * (1 if form.scale is None else form.scale) + (
-        0 if form.shift is None else form.shift
-    )
+    out = out if form.scale is None else out * form.scale
+    return out if form.shift is None else out + form.shift
 
 
 def _linear(form: forms.LinearForm, items: Tensor) -> Tensor:
     out = items @ form.weight.T
     if form.bias is None:
         return out
-    _require(
-        form.bias.shape == form.weight.shape[:1], f"a bias of {tuple(form.bias.shape)} does not fit"
-    )
+    fits = form.bias.shape == form.weight.shape[:1]
+    _require(fits, f"a bias of {tuple(form.bias.shape)} does not fit")
     return out + form.bias
 
 
@@ -205,9 +194,10 @@ def _rotate(form: forms.RotaryForm | None, vectors: Tensor) -> Tensor:
     count = len(form.rates)
     _require(vectors.shape[-1] >= 2 * count, f"rotary positions of {2 * count} numbers do not fit")
     pairs, rest = vectors[..., : 2 * count], vectors[..., 2 * count :]
-    pairs = (
-        pairs.unflatten(-1, (count, 2)) if form.interleaved else pairs.unflatten(-1, (2, count)).mT
-    )
+    if form.interleaved:
+        pairs = pairs.unflatten(-1, (count, 2))
+    else:
+        pairs = pairs.unflatten(-1, (2, count)).mT
     angles = torch.arange(vectors.shape[1], dtype=torch.float64)[:, None] * form.rates
     factors = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
     rotated = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * factors)
@@ -228,10 +218,8 @@ def _attention(
     distance = torch.arange(len(memory)) - torch.arange(len(items))[:, None]
     if read.bias is not None:
         bias = read.bias.at(distance, scores.dtype)
-        _require(
-            bias.dim() == 2 or (bias.dim() == 3 and len(bias) in (1, heads)),
-            "its positional bias has another number of heads",
-        )
+        fits = bias.dim() == 2 or (bias.dim() == 3 and len(bias) in (1, heads))
+        _require(fits, "its positional bias has another number of heads")
         scores = scores + bias
     if causal:
         hidden = (distance > 0) | (distance <= -(window or math.inf))

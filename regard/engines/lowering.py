@@ -72,12 +72,11 @@ def lower(model: Any, *, is_probed: bool = True) -> TextForm:
     is_probed: compare the logits of the form with those of the model.
     Raises: UnsupportedModelError with the reason.
     """
+    kind = type(model).__name__
     if type(model) is not Model:
-        name = type(model).__name__
-        raise UnsupportedModelError(f"it is a {name}, not a model that generates text")
+        raise UnsupportedModelError(f"it is a {kind}, not a model that generates text")
     if model.writer.part != "decoder":
-        name = type(model.writer).__name__
-        raise UnsupportedModelError(f"its writer {name} does not generate text")
+        raise UnsupportedModelError(f"its writer {type(model.writer).__name__} generates no text")
     if has_global_hooks():
         raise UnsupportedModelError("there are global module hooks")
     names = {module: name for name, module in model.named_modules()}
@@ -285,9 +284,8 @@ def _multiply_queries(attention: AttentionForm) -> AttentionForm:
     read, query = attention.read, attention.query
     if read.beta == 1 and read.log_beta is None:
         return attention
-    if read.log_beta is None:
-        beta = torch.as_tensor(read.beta, dtype=torch.float32)
-    else:
+    beta = torch.as_tensor(read.beta, dtype=torch.float32)
+    if read.log_beta is not None:
         beta = read.log_beta.exp()
     size = len(query.weight) // attention.num_heads
     rows = beta.flatten().expand(attention.num_heads).repeat_interleave(size)

@@ -27,18 +27,10 @@ from regard.engines.compiled.program import PackedTransformer, Workspace
 from regard.engines.engine import Engine, Ids, Limits, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-from regard.native.decoder import entries
+from regard.native.decoder import entries, search
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
 from regard.native.decoder.packed_weights import KINDS
-from regard.native.decoder.search import (
-    FINISHED,
-    IS_NAN,
-    IS_NONE,
-    IS_PAST,
-    SearchBatch,
-    SearchResults,
-    SearchRules,
-)
+from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST
 from regard.native.processor import IS_SUPPORTED_CPU
 from regard.system.progress import track
 from regard.trace import Trace
@@ -117,26 +109,18 @@ class CompiledEngine(Engine):
         return [run(task) for task in tasks] if len(tasks) == 1 else self._pool.map(run, tasks)
 
     def _generate(
-        self,
-        prompts: Ids,
-        config: SampleConfig,
-        *,
-        window: int | None,
-        seeds: Sequence[int],
-        banned: Sequence[int],
-        trace: Trace | None,
-    ) -> list[list[int]]:
+        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
+        banned: Sequence[int], trace: Trace | None,
+    ) -> list[list[int]]:  # fmt: skip
         """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
-        tasks = [
-            range(first, min(first + size, len(prompts))) for first in range(0, len(prompts), size)
-        ]
+        count = len(prompts)
+        tasks = [range(first, min(first + size, count)) for first in range(0, count, size)]
 
         def generate(rows: range, workspace: Workspace) -> list[list[int]]:
             texts, text_seeds = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            return _Generation(
-                workspace, texts, text_seeds, config, window=window, banned=banned
-            ).run()
+            batch = _Generation(workspace, texts, text_seeds, config, window=window, banned=banned)
+            return batch.run()
 
         results = []
         for batch in self._run_parallel(generate, tasks):
@@ -145,15 +129,9 @@ class CompiledEngine(Engine):
 
 
 def _search_batch(
-    sentences: Ids,
-    rows: list[int],
-    workspace: Workspace,
-    config: DecodeConfig,
-    *,
-    bos: int,
-    eos: int,
-    pad: int,
-) -> list[list[Hypothesis]]:
+    sentences: Ids, rows: list[int], workspace: Workspace, config: DecodeConfig,
+    *, bos: int, eos: int, pad: int,
+) -> list[list[Hypothesis]]:  # fmt: skip
     """Return the hypotheses of some of the sentences."""
     lengths = [len(sentences[row]) for row in rows]
     starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
@@ -161,13 +139,12 @@ def _search_batch(
     ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
     steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
     powers = torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty
-    batch = SearchBatch(ids, starts, np.array(groups), limits)
+    batch = search.SearchBatch(ids, starts, np.array(groups), limits)
     banned = _mask(workspace.model, (pad, bos))
-    rules = SearchRules(config.beam, powers.float().numpy(), bos, eos, banned)
+    rules = search.SearchRules(config.beam, powers.float().numpy(), bos, eos, banned)
     scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-    outputs = SearchResults(
-        scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32)
-    )
+    tokens = np.zeros((*shape, steps), np.int32)
+    outputs = search.SearchResults(scores, log_probs, np.zeros(shape, np.int64), tokens)
     encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
     context = workspace.context(
         rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
@@ -183,11 +160,18 @@ def _search_batch(
     results = []
     for row in range(len(rows)):
         hypotheses = []
-        for rank in range(config.n_best):
-            if scores[row, rank] > -np.inf:
-                tokens = outputs.tokens[row, rank, : outputs.lengths[row, rank]].tolist()
-                log_prob = float(log_probs[row, rank])
-                hypotheses.append(_hypothesis(tokens, log_prob, eos=eos, config=config))
+        for rank in np.flatnonzero(scores[row] > -np.inf):
+            found = tokens[row, rank, : outputs.lengths[row, rank]].tolist()
+            log_prob, finished = float(log_probs[row, rank]), found[-1] == eos
+            score = log_prob / len(found) ** config.length_penalty
+            hypotheses.append(
+                Hypothesis(
+                    tokens=found[:-1] if finished else found,
+                    score=score,
+                    log_prob=log_prob,
+                    finished=finished,
+                )
+            )
         if not hypotheses:
             raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
         results.append(hypotheses)
@@ -202,24 +186,15 @@ class _Generation:
     """
 
     def __init__(
-        self,
-        workspace: Workspace,
-        prompts: list[Sequence[int]],
-        seeds: list[int],
-        config: SampleConfig,
-        *,
-        window: int | None,
-        banned: Sequence[int],
-    ):
+        self, workspace: Workspace, prompts: list[Sequence[int]], seeds: list[int],
+        config: SampleConfig, *, window: int | None, banned: Sequence[int],
+    ):  # fmt: skip
         self.texts = [list(prompt) for prompt in prompts]
         self.window, self.config, self.vocab = window, config, len(workspace.model.target)
         longest, slides = max(map(len, prompts)), window is not None and config.context == "slide"
-        if window is None:
-            self.capacity = longest + config.length
-        elif slides:
-            self.capacity = min(longest, window) + config.length
-        else:
-            self.capacity = window
+        self.capacity = longest + config.length
+        if window is not None:
+            self.capacity = min(longest, window) + config.length if slides else window
         # Keys and values of each text.
         kept = self.capacity if window is None else min(window, self.capacity)
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
@@ -261,11 +236,8 @@ class _Generation:
         memory = self.slots, self.keys, self.values
         positions = self.lengths - 1
         if self.config.temperature == 0:
-            out, none = np.zeros((len(self.texts), count), np.int64), np.zeros((0, 0), np.float32)
-            outcome = entries.generate()(
-                self.context, self.tokens, positions, *memory, self.banned, out, none
-            )
-            _check_overflow(self.context)
+            out = np.zeros((len(self.texts), count), np.int64)
+            outcome = self.step(positions, memory, out, np.zeros((0, 0), np.float32))
             if outcome != FINISHED:
                 raise ValueError(_error_message(outcome))
         else:
@@ -275,12 +247,17 @@ class _Generation:
             text.extend(tokens)
         self.lengths += count
 
+    def step(self, positions: np.ndarray, memory: tuple, *outputs: np.ndarray) -> int:
+        """Run the loop `entries.generate` and return its outcome."""
+        given = self.context, self.tokens, positions, *memory, self.banned, *outputs
+        outcome = entries.generate()(*given)
+        _check_overflow(self.context)
+        return outcome
+
     def sample(self, positions: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
         """Sample one more token for each text."""
         logits = np.empty((len(self.texts), self.vocab), np.float32)
-        none = np.zeros((0, 0), np.int64)
-        entries.generate()(self.context, self.tokens, positions, *memory, self.banned, none, logits)
-        _check_overflow(self.context)
+        self.step(positions, memory, np.zeros((0, 0), np.int64), logits)
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
@@ -322,15 +299,6 @@ def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
     mask = np.zeros(len(packed.target), np.bool_)
     mask[list(banned)] = True
     return mask
-
-
-def _hypothesis(
-    tokens: list[int], log_prob: float, *, eos: int, config: DecodeConfig
-) -> Hypothesis:
-    finished, score = tokens[-1] == eos, log_prob / len(tokens) ** config.length_penalty
-    if finished:
-        tokens = tokens[:-1]
-    return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
 
 
 def _check_overflow(context: np.ndarray) -> None:

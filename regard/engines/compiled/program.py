@@ -27,7 +27,7 @@ from regard.native.decoder.packed_weights import (
     ProductTable,
     aligned_zeros,
     round_up_to_panel,
-)
+)  # fmt: skip
 from regard.native.decoder.tiles import FLOAT32, PANEL
 
 _ACTIVATIONS = {
@@ -143,10 +143,9 @@ class PackedTransformer:
         self._output(attention)
 
     def _output(self, attention: forms.AttentionForm) -> None:
-        per_head = Heads(self.heads.count, self.value_heads.size)
-        self.products.add(
-            per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias
-        )
+        heads = Heads(self.heads.count, self.value_heads.size)
+        output = attention.output
+        self.products.add(heads.pad_inputs(output.weight.detach()), output.bias)
 
     def _feedforward(self, feedforward: forms.FeedForwardForm) -> None:
         expand, gate, contract = feedforward.expand, feedforward.gate, feedforward.contract
@@ -215,11 +214,10 @@ class Workspace:
     def _allocate(self) -> np.ndarray:
         model, rows, positions = self.model, self.rows, round_up_to_panel(self.positions)
         sizes, products = model.sizes, model.products
-        items = round_up_to_panel(model.width)
-        read = round_up_to_panel(int(sizes[layout.HEADS] * sizes[layout.VALUE_SIZE])) + PANEL
-        packed_size = positions * max(
-            int(sizes[layout.SIZE]), round_up_to_panel(int(sizes[layout.VALUE_SIZE]))
-        )
+        items, value_size = round_up_to_panel(model.width), int(sizes[layout.VALUE_SIZE])
+        read = round_up_to_panel(int(sizes[layout.HEADS]) * value_size) + PANEL
+        packed_size = positions * max(int(sizes[layout.SIZE]), round_up_to_panel(value_size))
+        logit_rows, logits = min(rows, _LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL
         arrays = {
             layout.TABLE: model.table,
             layout.NORMS: np.concatenate(model.norms),
@@ -236,9 +234,7 @@ class Workspace:
             layout.MAPPED: aligned_zeros((rows, model.widest_mapped)),
             layout.READ: aligned_zeros((rows, read)),
             layout.HIDDEN: aligned_zeros((rows, model.widest_hidden)),
-            layout.LOGITS: aligned_zeros(
-                (min(rows, _LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL)
-            ),
+            layout.LOGITS: aligned_zeros((logit_rows, logits)),
             layout.SCORES: aligned_zeros((max(_LOGIT_ROWS, int(sizes[layout.HEADS])), positions)),
             layout.PACKED: aligned_zeros((2, packed_size)),
             layout.KEY_MASK: aligned_zeros((1, positions)),
@@ -246,9 +242,8 @@ class Workspace:
             layout.ROW_SCALES: aligned_zeros((1, rows)),
         }
         self._arrays = arrays  # keeps the addresses valid
-        descriptors = [
-            (arrays[index].ctypes.data, *arrays[index].shape) for index in range(layout.ARRAYS)
-        ]
+        described = [arrays[index] for index in range(layout.ARRAYS)]
+        descriptors = [(array.ctypes.data, *array.shape) for array in described]
         return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
 
 
@@ -274,9 +269,8 @@ def _is_same(first: forms.TableForm, second: forms.TableForm) -> bool:
 def _pad_heads(linear: forms.LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return padded weights and biases of a projection to heads, times `scale`."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
-    return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(
-        bias.detach()
-    ) * scale
+    weight, bias = heads.pad_outputs(linear.weight.detach()), heads.pad_outputs(bias.detach())
+    return weight * scale, bias * scale
 
 
 def _pad_to_panels(linear: forms.LinearForm) -> tuple[Tensor, Tensor]:
@@ -301,8 +295,7 @@ def _pair_halves(
     if rotary is None or not rotary.interleaved:
         return linear
     count = 2 * len(rotary.rates)
-    order = torch.cat(
-        (torch.arange(0, count, 2), torch.arange(1, count, 2), torch.arange(count, heads.size))
-    )
+    even, odd = torch.arange(0, count, 2), torch.arange(1, count, 2)
+    order = torch.cat((even, odd, torch.arange(count, heads.size)))
     rows = (torch.arange(heads.count)[:, None] * heads.size + order).flatten()
     return forms.LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])

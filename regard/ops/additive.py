@@ -211,9 +211,14 @@ class _Read(torch.autograd.Function):
 
     generate_vmap_rule = True
 
+    # Named arguments: torch.compile counts them to know that there is no `ctx`.
     @staticmethod
-    def forward(*inputs: Tensor | None) -> tuple[Tensor, Tensor]:
-        return torch.ops.regard.additive_read(*inputs)
+    def forward(
+        query: Any, keys: Any, values: Any, v: Any, first: Any, last: Any, allowed: Any, bias: Any,
+        diagonals: Any, exps: Any,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        rules = first, last, allowed, bias, diagonals
+        return torch.ops.regard.additive_read(query, keys, values, v, *rules, exps)
 
     @staticmethod
     def setup_context(
@@ -271,8 +276,12 @@ class _Backward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        return torch.ops.regard.additive_read_backward(*inputs)
+    def forward(
+        grad_out: Any, query: Any, keys: Any, values: Any, v: Any, first: Any, last: Any,
+        allowed: Any, bias: Any, diagonals: Any, exps: Any, out: Any, lse: Any, needs: Any,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
+        return torch.ops.regard.additive_read_backward(grad_out, *inputs, out, lse, needs)
 
     @staticmethod
     def setup_context(ctx, inputs: object, output: object) -> None:

@@ -246,11 +246,9 @@ def test_nothing_is_collected_outside_the_context():
         with torch.no_grad():
             choice(scores)
     assert len(outer.log_probs) == len(inner.log_probs) == 1
-    with pytest.raises(
-        ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"
-    ):
+    with pytest.raises(ValueError, match=r"must run inside `with reinforce\(model\)`"):
         choice(scores)
-    with pytest.raises(ValueError, match=r"must run inside .* in training"):
+    with pytest.raises(ValueError, match="must run inside"):
         attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choice=choice)
     choice(scores.detach())
     choice.eval()(scores)

@@ -327,7 +327,7 @@ def test_state_refuses_operations_on_single_pairs():
     for wrong, message in (
         ({"mask": causal()}, "it takes neither bias nor mask"),
         ({"bias": torch.zeros(5, 7)}, "it takes neither bias nor mask"),
-        ({"score": FeatureMap()}, "that mapped the keys, got FeatureMap"),
+        ({"score": FeatureMap()}, "which mapped the keys, got FeatureMap"),
         ({"choice": Soft()}, "choice for a LinearState must be an object of class Proportional"),
         ({"kernel": "reference"}, "kernel must be 'auto' or 'linear' for a LinearState"),
     ):

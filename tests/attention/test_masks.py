@@ -140,7 +140,7 @@ def test_padding_refuses_invalid_lengths():
 
 
 def test_dense_refuses_numbers_and_names_the_bias():
-    with pytest.raises(TypeError, match=r"boolean tensor \(True = may attend\), got .*bias="):
+    with pytest.raises(TypeError, match=r"must be boolean \(True = may attend\), got"):
         dense(torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"\(\.\.\., query, key\).*\(2,\)"):
         dense(torch.ones(2, dtype=torch.bool))

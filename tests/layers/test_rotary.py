@@ -234,7 +234,7 @@ def test_only_rotating_positions_are_accepted_by_attention():
         (lambda: Rotary(4, base=1.0), "base of Rotary must be above 1 and finite, got 1.0"),
         (
             lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)),
-            "at least dim=8 numbers for Rotary, got 6",
+            "at least dim=8 numbers, got 6",
         ),
         (lambda: LinearScaling(0.0), "factor of LinearScaling must be above 0 and finite, got 0.0"),
         (

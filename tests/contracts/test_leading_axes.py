@@ -287,7 +287,7 @@ def test_heads_of_a_score_are_the_last_leading_axis():
     )
     with pytest.raises(
         ValueError,
-        match=r"keys that Additive maps per head must have as many axes as the query, 4, got",
+        match=r"mapped keys must have 4 axes, got",
     ):
         attend(query, Memory(keys, values).map_keys_with(score), score=score)
     with pytest.raises(

@@ -29,13 +29,6 @@ def plot(path: Path, *panels: torch.Tensor, **options) -> Path:
     return draw(path, plot_alignment, shown, **labels | options)
 
 
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ".PNG"])
-def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
-    path = plot(tmp_path / f"figure{suffix}")
-    assert path.read_bytes().startswith(SIGNATURES[suffix.lower()])
-    check_picture(path)
-
-
 def test_svg_contains_every_label_as_text(tmp_path):
     weights = torch.randn(3, len(TARGET), len(SOURCE)).softmax(-1)
     labels = texts_of(plot(tmp_path / "figure.svg", *weights))

@@ -58,22 +58,19 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
         assert step.alternatives[0].probability == pytest.approx(
             float(logits[t].softmax(-1).max()), abs=1e-6
         )
-    assert [
-        (attention_map.kind, attention_map.layer, attention_map.direction, attention_map.queries)
-        for attention_map in sample_maps.maps
-    ] == [
+    assert [(own.kind, own.layer, own.direction, own.queries) for own in sample_maps.maps] == [
         ("chain", 1, "", "decoder input"),
         ("chain", 2, "", "decoder input"),
     ]
     with record_weights(model) as maps, torch.no_grad():
         model(target=pad([[*IDS, 0]]))
     offset = int(cell == "rnn")  # reads when the state of the item is computed
-    for attention_map in sample_maps.maps:
-        (weights,) = attention_map.weights
+    for own in sample_maps.maps:
+        (weights,) = own.weights
         assert weights.shape == (4, 4)
         assert not weights.triu(offset).any()
         close(weights.sum(1), torch.tensor([float(offset), 1, 1, 1]))
-        for call, row in zip(maps[attention_map.name], weights[1 - offset :], strict=True):
+        for call, row in zip(maps[own.name], weights[1 - offset :], strict=True):
             close(row[: call.shape[-1]], call[0, 0])
 
 
@@ -88,8 +85,8 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     assert list(sample_maps.sample.output_ids) == [*IDS[1:], *tokens]
     assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
     (again,) = traced(model, [*IDS, *tokens[:-1]])
-    for attention_map, other in zip(sample_maps.maps, again.maps, strict=True):
-        close(attention_map.weights, other.weights)
+    for own, other in zip(sample_maps.maps, again.maps, strict=True):
+        close(own.weights, other.weights)
 
 
 def traced(model, ids):
@@ -140,8 +137,8 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
     with record_weights(windowed) as expected, torch.no_grad():
         windowed(target=pad([[*text, 0]]))
     assert len(text) == 6
-    for attention_map in sample_maps.maps:
-        close(attention_map.weights, expected[attention_map.name][0][0])
+    for own in sample_maps.maps:
+        close(own.weights, expected[own.name][0][0])
 
 
 @pytest.mark.parametrize("context", ["last", "slide"])
@@ -157,8 +154,8 @@ def test_each_context_that_is_read_anew_is_a_sample(context):
         ids = text[begin:end]
         assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(ids))
         assert list(sample_maps.sample.output_ids) == text[begin + 1 : end + 1]
-        for attention_map in sample_maps.maps:
-            (weights,) = attention_map.weights
+        for own in sample_maps.maps:
+            (weights,) = own.weights
             assert weights.shape == (len(ids), len(ids))
             assert not weights.triu(1).any()
             assert not weights.tril(-5).any()  # a context of five
@@ -185,19 +182,19 @@ def test_encoder_has_a_chain_for_each_direction(cell):
     with record(model, samples=of_source(IDS)) as capture, torch.no_grad():
         model(pad([IDS]))
     chains = capture[0].find("chain")
-    assert [(attention_map.layer, attention_map.direction) for attention_map in chains] == [
+    assert [(own.layer, own.direction) for own in chains] == [
         (layer, direction) for layer in (1, 2) for direction in ("backward", "forward")
     ]
-    for attention_map in chains:
+    for own in chains:
         shown = tuple(labels_of(IDS))
-        assert capture[0].keys(attention_map).labels == (
-            shown[::-1] if attention_map.direction == "backward" else shown
+        assert capture[0].keys(own).labels == (
+            shown[::-1] if own.direction == "backward" else shown
         )
-        steps = capture.recording.steps(attention_map.name)[0]
+        steps = capture.recording.steps(own.name)[0]
         offset = int(cell == "rnn")
-        close(attention_map.weights[0, 1 - offset :, : steps.shape[-1]], steps)
-        assert not attention_map.weights.triu(offset).any()
-        close(attention_map.weights[0].sum(1), torch.tensor([float(offset), 1, 1, 1]))
+        close(own.weights[0, 1 - offset :, : steps.shape[-1]], steps)
+        assert not own.weights.triu(offset).any()
+        close(own.weights[0].sum(1), torch.tensor([float(offset), 1, 1, 1]))
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -208,13 +205,13 @@ def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
     for sample_maps, row in zip(capture, rows, strict=True):
         with record(model, samples=of_source(row)) as alone, torch.no_grad():
             model(pad([row]))
-        expected = {attention_map.name: attention_map for attention_map in alone[0].maps}
-        for attention_map in sample_maps.maps:
-            assert attention_map.weights.shape[-1] == len(row)
-            if attention_map.name in expected:  # a single item has no past: an LSTM makes no read
-                close(attention_map.weights, expected[attention_map.name].weights)
+        expected = {own.name: own for own in alone[0].maps}
+        for own in sample_maps.maps:
+            assert own.weights.shape[-1] == len(row)
+            if own.name in expected:  # a single item has no past: an LSTM makes no read
+                close(own.weights, expected[own.name].weights)
             else:
-                assert not attention_map.weights.any()
+                assert not own.weights.any()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -226,23 +223,19 @@ def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
     ):
         target = output_ids_of(sample_maps)
         expected = step_weights(model, source, target)
-        chains = [
-            attention_map
-            for attention_map in sample_maps.find("chain")
-            if not attention_map.direction
-        ]
-        assert [attention_map.layer for attention_map in chains] == [1, 2]
-        for attention_map in chains:
+        chains = [own for own in sample_maps.find("chain") if not own.direction]
+        assert [own.layer for own in chains] == [1, 2]
+        for own in chains:
             assert (
-                sample_maps.queries(attention_map).labels
-                == sample_maps.keys(attention_map).labels
+                sample_maps.queries(own).labels
+                == sample_maps.keys(own).labels
                 == ("start", *sample_maps.sample.axes["decoder input"].labels)
             )
-            steps = expected[attention_map.name]
-            assert not attention_map.weights[0, 0].any()
-            close(attention_map.weights[0, 1:, : steps.shape[-1]], steps)
-            assert not attention_map.weights.triu(int(cell == "rnn")).any()
-            close(attention_map.weights[0, 1:].sum(-1), torch.ones(len(target)))
+            steps = expected[own.name]
+            assert not own.weights[0, 0].any()
+            close(own.weights[0, 1:, : steps.shape[-1]], steps)
+            assert not own.weights.triu(int(cell == "rnn")).any()
+            close(own.weights[0, 1:].sum(-1), torch.ones(len(target)))
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -262,10 +255,7 @@ def test_a_set_has_no_past(cell):
     with record(model, samples=samples) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
     for sample_maps in capture:
-        assert {attention_map.direction for attention_map in sample_maps.find("chain")} == {
-            "forward",
-            "backward",
-        }
-        (attention_map,) = sample_maps.find("recurrent")
-        assert (attention_map.queries, attention_map.keys) == ("queries", "source")
-        close(attention_map.weights.sum(-1), torch.ones(1, 3))
+        assert {own.direction for own in sample_maps.find("chain")} == {"forward", "backward"}
+        (own,) = sample_maps.find("recurrent")
+        assert (own.queries, own.keys) == ("queries", "source")
+        close(own.weights.sum(-1), torch.ones(1, 3))

@@ -16,7 +16,17 @@ from regard.errors import UserError
 from regard.layers.read import Kind
 from regard.look.capture import Capture
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.sample import (
+    Axis,
+    DetectedBox,
+    DetectedEvent,
+    Image,
+    Picture,
+    Plane,
+    Sample,
+    Sound,
+    Track,
+)
 from tests.look.pictures import texts_of
 
 
@@ -26,17 +36,14 @@ def read(
     heads = (
         tuple(f"head {number + 1}" for number in range(len(weights))) if len(weights) > 1 else ("",)
     )
-    settings = {
-        "kind": kind,
-        "layer": layer,
-        "direction": direction,
-        "queries": queries,
-        "keys": keys,
-    }
     name = f"{kind} {layer}{direction}"
+    settings = {"kind": kind, "layer": layer, "direction": direction, "heads": heads}
     return AttentionMap(
-        key=name, name=name, heads=heads, load=lambda head: weights[head], **settings
+        key=name, name=name, queries=queries, keys=keys, load=lambda head: weights[head], **settings
     )
+
+
+CROSS = ("cross", "queries", "source")
 
 
 def random(*size: int, seed: int = 0) -> Tensor:
@@ -45,6 +52,12 @@ def random(*size: int, seed: int = 0) -> Tensor:
 
 def words(*labels: str) -> Axis:
     return Axis(labels=labels, kind="token")
+
+
+def shown(
+    title: str, axes: dict[str, Axis], *maps: AttentionMap, **pictures: Picture
+) -> SampleMaps:
+    return SampleMaps(sample=Sample(title=title, axes=axes, pictures=pictures), maps=maps)
 
 
 def text() -> SampleMaps:
@@ -59,7 +72,7 @@ def text() -> SampleMaps:
         read(torch.tensor([[[0.9, 0.1]] * 3] * 2), "cross", "output", "source"),
         read(torch.tensor([[[0.25, 0.75]] * 3] * 2), "cross", "output", "source", layer=2),
     )
-    return SampleMaps(sample=Sample(title="drei mai -> 3-5", axes=axes), maps=maps)
+    return shown("drei mai -> 3-5", axes, *maps)
 
 
 def chain() -> SampleMaps:
@@ -71,7 +84,7 @@ def chain() -> SampleMaps:
         read(weights, "chain", "decoder input", "decoder input", layer=i)
         for i, weights in enumerate(layers, 1)
     )
-    return SampleMaps(sample=Sample(title="the cat sat", axes=axes), maps=maps)
+    return shown("the cat sat", axes, *maps)
 
 
 def classified() -> SampleMaps:
@@ -86,9 +99,7 @@ def classified() -> SampleMaps:
         ),
     )
     image = Image(pixels=np.zeros((20, 30), np.uint8))
-    return SampleMaps(
-        sample=Sample(title="0.png -> standing", axes=axes, pictures={"image": image}), maps=maps
-    )
+    return shown("0.png -> standing", axes, *maps, image=image)
 
 
 def drawn(*, is_chained: bool = False) -> SampleMaps:
@@ -107,10 +118,7 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
         read(torch.stack((second, second)), "cross", "output", "source", layer=2),
         *([read(random(1, 2, 2), "chain", "decoder input", "decoder input")] if is_chained else []),
     )
-    image = Image(pixels=np.zeros((8, 16), np.uint8))
-    return SampleMaps(
-        sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps
-    )
+    return shown("a three", axes, *maps, drawn=Image(pixels=np.zeros((8, 16), np.uint8)))
 
 
 def captioned() -> SampleMaps:
@@ -123,10 +131,7 @@ def captioned() -> SampleMaps:
         read(torch.stack((first, second)), "cross", "output", "source"),
         read(torch.stack((second, second)), "cross", "output", "source", layer=2),
     )
-    image = Image(pixels=np.zeros((8, 16, 3), np.uint8))
-    return SampleMaps(
-        sample=Sample(title="1.png -> a cat", axes=axes, pictures={"image": image}), maps=maps
-    )
+    return shown("1.png -> a cat", axes, *maps, image=Image(pixels=np.zeros((8, 16, 3), np.uint8)))
 
 
 def boxes(*detected: DetectedBox) -> SampleMaps:
@@ -137,10 +142,7 @@ def boxes(*detected: DetectedBox) -> SampleMaps:
         ),
     }
     image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=detected)
-    maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
-    return SampleMaps(
-        sample=Sample(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps
-    )
+    return shown("1.png -> pets", axes, read(random(2, 2, 4), *CROSS), image=image)
 
 
 BOXES = (
@@ -156,10 +158,7 @@ def events() -> SampleMaps:
         DetectedEvent(label="high", score=0.75, onset=1, duration=0.5, query=1),
     )
     sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
-    maps = (read(random(2, 1, 2), "cross", "queries", "source"),)
-    return SampleMaps(
-        sample=Sample(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps
-    )
+    return shown("a.wav -> low", axes, read(random(2, 1, 2), *CROSS), sound=sound)
 
 
 def tracks(*, kind: Kind = "encoder self", is_reversed: bool = False) -> SampleMaps:
@@ -183,10 +182,7 @@ def tracks(*, kind: Kind = "encoder self", is_reversed: bool = False) -> SampleM
     if is_reversed:
         first, second = first.flip(1, 2), second.flip(1, 2)
     maps = (read(first, kind, axis, axis), read(second, kind, axis, axis, layer=2))
-    return SampleMaps(
-        sample=Sample(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}),
-        maps=maps,
-    )
+    return shown("now.txt: b", axes, *maps, plane=Plane(tracks=people))
 
 
 SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))
@@ -230,7 +226,9 @@ def test_alignments_have_the_labels_of_the_nearest_read_and_the_chosen_layer(tmp
     assert "layer 1, head 2" in first
     assert not any(label.startswith("layer 2") for label in first)
     self_labels = texts_of(result.plot(tmp_path / "own.svg", kind="decoder self"))
-    assert "<s>" in self_labels
+    assert {"<s>", "queries down: output (token), keys across: decoder input (token)"} <= {
+        *self_labels
+    }
     assert "drei" not in self_labels
 
 
@@ -245,8 +243,7 @@ def test_an_alignment_of_one_head_is_one_panel(figures, tmp_path):
 def test_alignments_are_at_most_as_wide_as_asked(tmp_path):
     """The default is 18 cm."""
     axes = {"output": words(*"abc"), "source": words(*(f"w{i}" for i in range(20)))}
-    attention_map = read(random(12, 3, 20), "cross", "output", "source")
-    result = capture(SampleMaps(sample=Sample(title="t", axes=axes), maps=(attention_map,)))
+    result = capture(shown("t", axes, read(random(12, 3, 20), "cross", "output", "source")))
     for width in (8, 14, None, 30):
         path = result.plot(tmp_path / f"{width}.svg", width=width)
         points = re.search(r'width="([\d.]+)pt"', path.read_text(encoding="utf-8"))[1]
@@ -306,37 +303,21 @@ def test_sides_of_a_title_from_right_to_left_are_ordered_apart(view, tmp_path):
     assert "\u2068\u05d0 3\u2069 -> \u20682019-03-03\u2069" in texts_of(path)
 
 
-def test_axes_of_alignments_are_named(tmp_path):
-    path = capture(text()).plot(tmp_path / "x.svg", kind="encoder self")
-    assert "queries down: source (token), keys across: source (token)" in texts_of(path)
-
-
-def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
-    capture(drawn()).plot(tmp_path / "x.png", layer=2)
-    titles = [axes.get_title() for axes in figures[0].axes[1:-1]]
-    assert titles == ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]
-
-
-def test_heat_of_a_caption_has_a_panel_a_word_and_the_mean_of_all_layers(figures, tmp_path):
-    capture(captioned()).plot(tmp_path / "x.svg")
-    picture, *panels = [
-        axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"
-    ]
-    assert not picture.collections
-    shades = [axes.collections[0].get_array().tolist() for axes in panels]
-    assert shades == [pytest.approx(row) for row in ([0.35, 0.65], [0.1, 0.9], [0.2, 0.8])]
-    assert [axes.get_title() for axes in panels] == [
-        "a (up to 0.65)",
-        "cat (up to 0.9)",
-        "</s> (up to 0.8)",
-    ]
-    assert "1.png -> a cat" in texts_of(tmp_path / "x.svg")
-    capture(captioned()).plot(tmp_path / "1.svg", layer=1)
-    assert [axes.get_title() for axes in figures[1].axes[1:-1]] == [
-        "a (up to 0.5)",
-        "cat (up to 0.8)",
-        "</s> (up to 0.7)",
-    ]
+@pytest.mark.parametrize(
+    ("sample_maps", "layer", "titles"),
+    [
+        (drawn, 2, ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]),
+        (captioned, 1, ["a (up to 0.5)", "cat (up to 0.8)", "</s> (up to 0.7)"]),
+        (captioned, None, ["a (up to 0.65)", "cat (up to 0.9)", "</s> (up to 0.8)"]),
+    ],
+)
+def test_heat_has_a_panel_a_word_of_the_chosen_layer(sample_maps, layer, titles, figures, tmp_path):
+    capture(sample_maps()).plot(tmp_path / "x.png", layer=layer)
+    panels = figures[0].axes[1:-1]
+    assert [axes.get_title() for axes in panels if axes.has_data()] == titles
+    if layer is None:  # the mean of all layers
+        shades = [axes.collections[0].get_array().tolist() for axes in panels]
+        assert shades == [pytest.approx(row) for row in ([0.35, 0.65], [0.1, 0.9], [0.2, 0.8])]
 
 
 def test_boxes_are_frames_on_the_image(figures, tmp_path):
@@ -386,11 +367,9 @@ def test_the_attention_of_events_is_below_the_spectrogram(figures, tmp_path):
     )
     sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
     weights = random(2, 3, 2)
-    sample = Sample(
-        title="t", axes={"source": keys, "queries": words("a", "b", "c")}, pictures={"sound": sound}
-    )
-    maps = (read(weights, "cross", "queries", "source"),)
-    path = capture(SampleMaps(sample=sample, maps=maps)).plot(tmp_path / "x.svg")
+    axes = {"source": keys, "queries": words("a", "b", "c")}
+    sample_maps = shown("t", axes, read(weights, *CROSS), sound=sound)
+    path = capture(sample_maps).plot(tmp_path / "x.svg")
     rows = figures[0].axes[1].collections
     for row, query in zip(rows, (2, 0), strict=True):  # by onset
         assert row.get_array().tolist() == pytest.approx(weights.double().mean(0)[query].tolist())
@@ -411,13 +390,8 @@ def chunk(name: str, begin: float, level: float, *onsets: float) -> SampleMaps:
         bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(detected)
     )
     axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
-    maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
-    return SampleMaps(
-        sample=Sample(
-            title=f"{name}, {begin:g} to {begin + 2:g} s -> x", axes=axes, pictures={"s": sound}
-        ),
-        maps=maps,
-    )
+    title = f"{name}, {begin:g} to {begin + 2:g} s -> x"
+    return shown(title, axes, read(random(2, 1, 1), *CROSS), s=sound)
 
 
 @pytest.mark.parametrize("sample", [1, 2, 3])
@@ -467,8 +441,8 @@ def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
     sample_maps = tracks()
     axes = sample_maps.sample.axes | {"inducing points of layer 1": Axis.from_count(2)}
     points = read(random(1, 3, 2), "encoder self", "source", "inducing points of layer 1")
-    sample = Sample(title="x", axes=axes, pictures=sample_maps.sample.pictures)
-    capture(SampleMaps(sample=sample, maps=(points,))).plot(tmp_path / "x.png")
+    pictures = sample_maps.sample.pictures
+    capture(shown("x", axes, points, **pictures)).plot(tmp_path / "x.png")
     assert not lines_to_others(figures[0])
 
 

@@ -56,14 +56,10 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
             step.token for step in sample_maps.sample.steps
         ]
         reads = [read for read in sample["reads"] if read["measure"] == "weight"]
-        for attention_map, read in zip(sample_maps.maps, reads, strict=True):
-            weights = attention_map.weights.numpy()
+        for own, read in zip(sample_maps.maps, reads, strict=True):
+            weights = own.weights.numpy()
             assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
-            assert (read["name"], read["kind"], read["layer"]) == (
-                attention_map.name,
-                attention_map.kind,
-                attention_map.layer,
-            )
+            assert (read["name"], read["kind"], read["layer"]) == (own.name, own.kind, own.layer)
     assert len(chunks) < sum(
         len(sample["reads"]) for sample in shown["samples"]
     )  # outputs of one input share maps

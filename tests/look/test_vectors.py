@@ -258,26 +258,3 @@ def test_captures_on_disk_have_the_same_vectors(tmp_path):
         == vectors_of(opened[0].maps[0]).queries.dtype
         == torch.float32
     )
-
-
-def _rename(old: str, new: str):
-    def change(header, index):
-        tensors = index["samples"][0]["maps"][0]["vectors"]["tensors"]
-        tensors[new] = tensors.pop(old)
-
-    return change
-
-
-def _take(kind: str, part: str, other: str):
-    """Return a change that gives a part the tensor of another one."""
-
-    def change(header, index):
-        names = index["samples"][0]["maps"][0]["vectors"][kind]
-        names[part] = names[other]
-
-    return change
-
-
-@pytest.fixture(scope="module")
-def captured() -> Capture:
-    return capture_sources(model_of(CORES["transformer"]), SOURCES[:1], vectors=True)

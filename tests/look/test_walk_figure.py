@@ -139,8 +139,8 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
 def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
     path = capture.plot(tmp_path / "l.png", view="links", kind="cross", layer=1, head=head)
     check_picture(path)
-    (attention_map,) = capture[0].find("cross", layer=1)
-    weights = attention_map.weights.mean(0) if head is None else attention_map.weights[head - 1]
+    (own,) = capture[0].find("cross", layer=1)
+    weights = own.weights.mean(0) if head is None else own.weights[head - 1]
     axes = figures[0].axes[0]
     (lines,) = [artist for artist in axes.collections if isinstance(artist, LineCollection)]
     words = {
@@ -154,9 +154,7 @@ def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
             words[round(end[0] + 0.05, 2), round(end[1], 2)],
         )
         widths.setdefault(pair, []).append(width)
-    queries, keys = (
-        axis.labels for axis in (capture[0].queries(attention_map), capture[0].keys(attention_map))
-    )
+    queries, keys = (axis.labels for axis in (capture[0].queries(own), capture[0].keys(own)))
     expected = {}
     for i, query in enumerate(queries):
         for j, key in enumerate(keys):
@@ -178,9 +176,9 @@ def test_recurrent_reads_have_a_walk_but_no_heads(capture, tmp_path):
 
 
 def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, figures, tmp_path):
-    attention_map = capture[0].find("decoder self", layer=1)[0]
-    inputs = list(capture[0].keys(attention_map).labels)
-    assert inputs != list(capture[0].queries(attention_map).labels)
+    own = capture[0].find("decoder self", layer=1)[0]
+    inputs = list(capture[0].keys(own).labels)
+    assert inputs != list(capture[0].queries(own).labels)
     capture.plot(tmp_path / "walk.png", view="walk", kind="decoder self", layer=1, head=1)
     rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figures[0].axes]
     assert [labels for labels in rows if any(labels)] == [inputs] * 7  # X, Q, K, V, S, A and Z

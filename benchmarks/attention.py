@@ -281,11 +281,9 @@ def step(options: argparse.Namespace) -> None:
             measured = times(steps(size, names, train=train), options.seconds)
             line = f"{size!s:<26} {'train' if train else 'infer':<6}"
             line += "".join(f"{statistics.median(measured[name]) * 1e6:13.1f}" for name in names)
-            print(
-                line
-                + f"{ratio(measured, 'eager', 'ours'):9.1f}{ratio(measured, 'compiled', 'ours'):12.1f}",
-                flush=True,
-            )
+            line += f"{ratio(measured, 'eager', 'ours'):9.1f}"
+            line += f"{ratio(measured, 'compiled', 'ours'):12.1f}"
+            print(line, flush=True)
 
 
 def dot(options: argparse.Namespace) -> None:

@@ -152,11 +152,17 @@ def predicting() -> dict[str, Callable[[], object]]:
             "".join(f"{source}\t{target}\n" for source, target in itertools.pairwise(texts)),
             encoding="utf-8",
         )
-        model = "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 --model.core.feedforward 512"
+        model = (
+            "--model.core.layers 4 --model.core.width 128 --model.core.heads 4 "
+            "--model.core.feedforward 512"
+        )
         rest = "--tokenizer.kind word --tokenizer.vocab-size 8000 --train.steps 1 --val-sample 1"
         # untrained, so the limit ends it
         ends = "--decode.beam 1 --decode.max-ratio 1 --decode.max-extra 5"
-        words = f"train translate --run {run} --data.train {pairs} --data.val {pairs} {model} {rest} {ends}"
+        words = (
+            f"train translate --run {run} --data.train {pairs} --data.val {pairs} {model} {rest} "
+            f"{ends}"
+        )
         with contextlib.redirect_stdout(sys.stderr):
             if command(words.split()) != 0:
                 raise SystemExit("the run could not be trained")

@@ -196,7 +196,8 @@ def _status(name: str) -> int:
 
 
 def _line(row: Row) -> str:
-    return f"{row.read:<17} {row.passes:<6} {row.length:>6} {row.time_ms:>10.3f} {row.memory_mb:>10.2f}"
+    sizes = f"{row.length:>6} {row.time_ms:>10.3f} {row.memory_mb:>10.2f}"
+    return f"{row.read:<17} {row.passes:<6} {sizes}"
 
 
 def _read_rows(path: Path) -> list[Row]:
@@ -239,7 +240,10 @@ def main() -> None:
         for name, passes in product(READS, PASSES)
         if any((row.read, row.passes) == (name, passes) for row in rows)
     ]
-    head = f"threads={options.threads} torch {torch.__version__}, 1 item, {HEADS} heads of size {DIM}, float32"
+    head = (
+        f"threads={options.threads} torch {torch.__version__}, 1 item, {HEADS} heads of size "
+        f"{DIM}, float32"
+    )
     columns = f"{'read':<17} {'pass':<6} {'n':>6} {'ms':>10} {'MB':>10}"
     parts = [
         head,

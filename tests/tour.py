@@ -106,8 +106,14 @@ def commands(folder: Path, *, core: str, engine: str) -> Iterator[list[str]]:
     """Write data to a folder and return a command that trains, and one that predicts."""
     data, run = folder / "pairs.tsv", str(folder / "run")
     data.write_text(_PAIRS, encoding="utf-8")
-    files = f"--data.train {data} --data.val {data} --data.test {data} --tokenizer.kind word --tokenizer.min-count 1"
-    limits = f"--model.core {core} {_SIZES[core]} --train.steps 2 --train.tensorboard false --train.batch-tokens 60"
+    files = (
+        f"--data.train {data} --data.val {data} --data.test {data} --tokenizer.kind word "
+        f"--tokenizer.min-count 1"
+    )
+    limits = (
+        f"--model.core {core} {_SIZES[core]} --train.steps 2 --train.tensorboard false "
+        f"--train.batch-tokens 60"
+    )
     yield [
         "train",
         "translate",

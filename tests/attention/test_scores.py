@@ -239,8 +239,12 @@ def test_parameters_have_the_documented_names_and_shapes():
     assert shapes_of(Concat(3, 5, 7)) == {"weight": (7, 8), "v": (7,)}
     assert shapes_of(Location(3, 5)) == {"weight": (5, 3)}
     assert shapes_of(Additive(3, 5, 7, num_heads=6, key_heads=2, normed=True)) == {
-        "query_weight": (6, 7, 3), "key_weight": (2, 7, 5), "v": (6, 7), "gain": (6,), "bias": (6, 7)
-    }  # fmt: skip
+        "query_weight": (6, 7, 3),
+        "key_weight": (2, 7, 5),
+        "v": (6, 7),
+        "gain": (6,),
+        "bias": (6, 7),
+    }
 
 
 @pytest.mark.parametrize(

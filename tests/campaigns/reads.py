@@ -102,7 +102,10 @@ def _judge_refusal(sample: Read, error: Exception) -> tuple[str, str]:
     """Return the outcome of a refusal: expected or not, and the package's own message or not."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = re.sub(r"\d+", "N", str(error).splitlines()[0] if str(error) else "")[:160]
-    detail = f"{type(error).__name__}: {text} at {'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
+    detail = (
+        f"{type(error).__name__}: {text} at "
+        f"{'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
+    )
     if sample.misfits and isinstance(error, ValueError | TypeError | RuntimeError):
         return "refused", ""
     if not isinstance(error, ValueError | TypeError) or "/regard/" not in where.filename:

@@ -420,9 +420,19 @@ def make(seed: int, number: int) -> Read:
     # Processors multiply bfloat16 without subnormal numbers.
     step = limits.tiny * (1.0 if generator.dtype == torch.bfloat16 else limits.eps)
     case = ReadCase(
-        query, keys, values, score_spec, choice_spec, mask_spec, bias_specs,
-        eps, eps_sum, limits.tiny, step, _count_heads(generator),
-    )  # fmt: skip
+        query,
+        keys,
+        values,
+        score_spec,
+        choice_spec,
+        mask_spec,
+        bias_specs,
+        eps,
+        eps_sum,
+        limits.tiny,
+        step,
+        _count_heads(generator),
+    )
     memory = generator.choose(
         {"pair": 0.75, "memory": 0.1, "mapped": 0.08, "masked": 0.04, "static": 0.03}
     )
@@ -443,9 +453,17 @@ def make(seed: int, number: int) -> Read:
         lay_out(generator, array, plain=plain) for array in (case.query, case.keys, case.values)
     ]
     read = Read(
-        case, generator.dtype, generator.kernel(score_spec, choice_spec), *layouts, memory, score, choice, mask, biases,
+        case,
+        generator.dtype,
+        generator.kernel(score_spec, choice_spec),
+        *layouts,
+        memory,
+        score,
+        choice,
+        mask,
+        biases,
         generator.misfits,
-    )  # fmt: skip
+    )
     shapes = " ".join(str(tuple(tensor.shape)) for tensor in layouts)
     names = [
         f"{score_spec['kind']}{'' if generator.heads is None else ' of heads'}",
@@ -454,7 +472,8 @@ def make(seed: int, number: int) -> Read:
     ]
     dtype = str(generator.dtype).removeprefix("torch.")
     more = f"mask {mask!r}" if mask is not None else "no mask"
-    read.text = f"{shapes} {dtype} {' '.join(names)} {memory}, {more}, {len(biases)} biases {' '.join(generator.words)}"
+    read.text = f"{shapes} {dtype} {' '.join(names)} {memory}, {more}, "
+    read.text += f"{len(biases)} biases {' '.join(generator.words)}"
     return read
 
 

@@ -49,7 +49,10 @@ cpu_target.target_context.refresh()
 
 _HOME = Path(tempfile.mkdtemp(prefix="regard-small-runs-"))
 _OWNER = os.getpid()
-_CORE = "--model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 --model.dropout 0.1"
+_CORE = (
+    "--model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 "
+    "--model.dropout 0.1"
+)
 _TRAIN = (
     "--train.warmup 1 --train.log-every 1 --train.validate-every 1 --train.average 2 "
     "--train.device cpu --train.precision float32 "

@@ -56,11 +56,10 @@ def test_run_trains_and_answers_and_is_resumed_only_without_compiled_code(tmp_pa
     assert "loaded: []" in result.stdout
     *slower, refused = [line for line in result.stderr.splitlines() if "engine" in line]
     assert len(slower) == 2, "once for each command"
-    assert all(
-        "engine 'torch' is used, which is slower: engine 'compiled' does not support this model: it needs"
-        in line
-        for line in slower
+    reason = (
+        "engine 'torch' is used, which is slower: engine 'compiled' does not support this model"
     )
+    assert all(f"{reason}: it needs" in line for line in slower)
     assert refused.endswith("needs compiled code, but REGARD_NATIVE is 0. Use engine 'torch'.")
     words[words.index("--train.steps") + 1] = "5"
     other = run("-m", "regard", "train", *words, native="1")

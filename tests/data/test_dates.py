@@ -258,6 +258,9 @@ def test_config_rejects_a_field_out_of_range(fields, message):
 
 
 def test_config_imports_neither_torch_nor_babel():
-    script = "import sys, regard.data.embedded.dates_config; print({'torch', 'babel'} & set(sys.modules))"
+    script = (
+        "import sys, regard.data.embedded.dates_config; print({'torch', 'babel'} & "
+        "set(sys.modules))"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

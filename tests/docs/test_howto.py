@@ -79,8 +79,14 @@ def test_example_decodes_as_it_reads_all_positions(name: str) -> None:
 
 PAGES = {"score": 2, "positions": 2, "writer": 2, "recipe": 3}
 """Number of files of the package on each page."""
-SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --context 8 --batch 4"
-TRAIN = f"train language --data.train text.txt --data.val text.txt {SMALL} --train.steps 2 --train.tensorboard false"
+SMALL = (
+    "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 "
+    "--context 8 --batch 4"
+)
+TRAIN = (
+    f"train language --data.train text.txt --data.val text.txt {SMALL} --train.steps 2 "
+    f"--train.tensorboard false"
+)
 RUN_TESTS = """
 import pathlib, pytest, regard
 from regard.cli.main import main

@@ -178,8 +178,10 @@ def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
     assert memory.values.shape == (2, key_heads, 11, 4)
     outs = grouped(queries, memory), full(queries, full.memory(source, mask))
     close(*outs)
-    shared = [torch.autograd.grad(out.square().sum(), heads.query.weight)[0]
-              for out, heads in zip(outs, (grouped, full), strict=True)]  # fmt: skip
+    shared = [
+        torch.autograd.grad(out.square().sum(), heads.query.weight)[0]
+        for out, heads in zip(outs, (grouped, full), strict=True)
+    ]
     close(*shared)
 
 
@@ -192,11 +194,18 @@ UNEQUAL = {
 
 def score_by_formula(score, query, keys, h, g):
     """Return score(query, keys) of query head h, key head g, from own or shared parameters."""
-    parameters = {name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
-                  for name, p in score.named_parameters()}  # fmt: skip
+    parameters = {
+        name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
+        for name, p in score.named_parameters()
+    }
     if isinstance(score, Concat):
-        pairs = torch.cat((query[:, :, None].expand(-1, -1, keys.shape[1], -1),
-                           keys[:, None].expand(-1, query.shape[1], -1, -1)), -1)  # fmt: skip
+        pairs = torch.cat(
+            (
+                query[:, :, None].expand(-1, -1, keys.shape[1], -1),
+                keys[:, None].expand(-1, query.shape[1], -1, -1),
+            ),
+            -1,
+        )
         return torch.tanh(pairs @ parameters["weight"].t()) @ parameters["v"]
     mapped, mapped_keys = (
         query @ parameters["query_weight"].t(),
@@ -222,11 +231,14 @@ def test_heads_of_three_sizes_are_the_formula(name, by_head):
     for h in range(6):
         g = h * key_heads // 6
         query, keys, values = (
-            items @ part.weight[i * size : (i + 1) * size].t() + part.bias[i * size : (i + 1) * size]
+            items @ part.weight[i * size : (i + 1) * size].t()
+            + part.bias[i * size : (i + 1) * size]
             for items, part, i, size in (
-                (queries, module.query, h, 2), (source, module.key, g, 3), (source, module.value, g, 4)
+                (queries, module.query, h, 2),
+                (source, module.key, g, 3),
+                (source, module.value, g, 4),
             )
-        )  # fmt: skip
+        )
         outputs.append(score_by_formula(module.read.score, query, keys, h, g).softmax(-1) @ values)
     expected = torch.cat(outputs, -1) @ module.output.weight.t() + module.output.bias
     close(module(queries, module.memory(source)), expected)

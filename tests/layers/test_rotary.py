@@ -96,9 +96,17 @@ def test_scores_depend_on_the_distance_alone(name, score):
 
 
 ALL_SCORES = [
-    Dot(), ScaledDot(), Cosine(), SoftCap(Cosine(), 2.0), SoftCap(General(HEAD, HEAD), 2.0), General(HEAD, HEAD),
-    Additive(HEAD, HEAD, 5), BareAdditive(HEAD), Location(HEAD, 9), FeatureMap(),
-]  # fmt: skip
+    Dot(),
+    ScaledDot(),
+    Cosine(),
+    SoftCap(Cosine(), 2.0),
+    SoftCap(General(HEAD, HEAD), 2.0),
+    General(HEAD, HEAD),
+    Additive(HEAD, HEAD, 5),
+    BareAdditive(HEAD),
+    Location(HEAD, 9),
+    FeatureMap(),
+]
 
 
 @pytest.mark.parametrize("score", ALL_SCORES, ids=lambda s: type(s).__name__)
@@ -150,9 +158,12 @@ def memories(part: MultiHead, first: torch.Tensor) -> dict:
         "cropped": (part.extend(memory, torch.randn(2, 3, WIDTH).double()).crop(3), causal()),
         "selected": (memory.select(torch.tensor([1, 0])).select(torch.tensor([1, 0])), causal()),
         "cropped static": (
-            part.extend(StaticMemory.of(memory, capacity=TIME + 2), torch.randn(2, 2, WIDTH).double()).crop(3), causal()
+            part.extend(
+                StaticMemory.of(memory, capacity=TIME + 2), torch.randn(2, 2, WIDTH).double()
+            ).crop(3),
+            causal(),
         ),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", ROTARIES)

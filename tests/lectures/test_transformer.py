@@ -169,7 +169,7 @@ def test_outputs_depend_on_all_inputs_and_most_on_their_own(layers, norm_order):
         assert norms.argmax(-1).tolist() == list(range(9))
 
 
-def test_six_blocks_with_large_branches_and_post_norm_depend_on_all_inputs_and_not_always_most_on_their_own():
+def test_six_blocks_with_large_branches_depend_on_all_inputs_and_not_always_most_on_their_own():
     # branches that are not divided by the root of their number, as Glorot weights make them
     norms = torch.stack(
         [dependence(layers=6, norm_order="post", seed=seed, gain=12**0.5) for seed in range(3)]

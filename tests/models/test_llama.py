@@ -35,13 +35,19 @@ SCALINGS: dict[str, tuple[RotaryConfig, dict[str, Any]]] = {
         {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
     ),
     "llama3": (
-        RotaryConfig(base=50.0, scaling="llama3", factor=8.0, high_freq_factor=3.0, original_max_length=64),
+        RotaryConfig(
+            base=50.0, scaling="llama3", factor=8.0, high_freq_factor=3.0, original_max_length=64
+        ),
         {
-            "rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0,
+            "rope_type": "llama3",
+            "rope_theta": 50.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 3.0,
             "original_max_position_embeddings": 64,
         },
     ),
-}  # fmt: skip
+}
 NAMES = {
     "self_attn.q_proj": "attention.query",
     "self_attn.k_proj": "attention.key",
@@ -58,10 +64,17 @@ NAMES = {
 def their_model(rope: dict[str, Any]) -> LlamaModel:
     torch.manual_seed(3)
     config = LlamaConfig(
-        vocab_size=11, hidden_size=WIDTH, intermediate_size=HIDDEN, num_hidden_layers=3, num_attention_heads=HEADS,
-        num_key_value_heads=KEY_HEADS, rms_norm_eps=EPS, rope_parameters=rope, attn_implementation="eager",
+        vocab_size=11,
+        hidden_size=WIDTH,
+        intermediate_size=HIDDEN,
+        num_hidden_layers=3,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
+        rms_norm_eps=EPS,
+        rope_parameters=rope,
+        attn_implementation="eager",
         initializer_range=0.3,
-    )  # fmt: skip
+    )
     model = LlamaModel(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -73,9 +86,18 @@ def their_model(rope: dict[str, Any]) -> LlamaModel:
 def our_core(positions: RotaryConfig, theirs: LlamaModel) -> Transformer:
     """Return a decoder with the weights of a LlamaModel."""
     config = TransformerConfig(
-        layers=3, width=WIDTH, heads=HEADS, key_heads=KEY_HEADS, feedforward=HIDDEN, positions=positions, norm="rms",
-        norm_eps=EPS, activation="silu", gated=True, bias=False,
-    )  # fmt: skip
+        layers=3,
+        width=WIDTH,
+        heads=HEADS,
+        key_heads=KEY_HEADS,
+        feedforward=HIDDEN,
+        positions=positions,
+        norm="rms",
+        norm_eps=EPS,
+        activation="silu",
+        gated=True,
+        bias=False,
+    )
     core = Transformer(config, encodes=False).eval()
     state = {"decoder_norm.weight": theirs.norm.weight}
     for layer, block in enumerate(theirs.layers):
@@ -132,9 +154,10 @@ def test_scaled_angles_are_those_of_transformers(name, scaling, base, dim):
     rope = {"rope_type": name, "rope_theta": base, "factor": scaling.factor}
     if name == "llama3":
         rope |= {
-            "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
             "original_max_position_embeddings": scaling.original_max_length,
-        }  # fmt: skip
+        }
     config = LlamaConfig(hidden_size=2 * dim, num_attention_heads=2, rope_parameters=rope)
     expected, factor = ROPE_INIT_FUNCTIONS[name](config, torch.device("cpu"))
     assert factor == 1.0

@@ -155,8 +155,12 @@ def _with_a_parametrized_weight(core: Recurrent) -> None:
 
 
 EXCHANGES = (
-    _with_another_cell, _with_another_choice, _with_another_forward, _with_another_kernel, _with_a_parametrized_weight,
-)  # fmt: skip
+    _with_another_cell,
+    _with_another_choice,
+    _with_another_forward,
+    _with_another_kernel,
+    _with_a_parametrized_weight,
+)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

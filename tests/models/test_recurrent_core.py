@@ -520,9 +520,24 @@ def test_location_attention_rejects_longer_sources():
 
 def test_config_has_every_field():
     assert set(to_plain(RecurrentConfig())) == {
-        "cell", "layers", "decoder_layers", "directions", "width", "hidden", "encoder_hidden", "attention",
-        "attention_hidden", "value_map", "kernel", "max_positions", "choice", "beta", "alpha", "top_k", "hard",
-    }  # fmt: skip
+        "cell",
+        "layers",
+        "decoder_layers",
+        "directions",
+        "width",
+        "hidden",
+        "encoder_hidden",
+        "attention",
+        "attention_hidden",
+        "value_map",
+        "kernel",
+        "max_positions",
+        "choice",
+        "beta",
+        "alpha",
+        "top_k",
+        "hard",
+    }
 
 
 @pytest.mark.parametrize("name", STATE_SCORES)

@@ -28,15 +28,29 @@ POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:
     """Return torch's Transformer with the weights of `core`."""
     layer = nn.TransformerEncoderLayer(
-        config.width, config.heads, config.feedforward, 0.0, config.activation,
-        batch_first=True, norm_first=config.norm_order == "pre",
-    )  # fmt: skip
+        config.width,
+        config.heads,
+        config.feedforward,
+        0.0,
+        config.activation,
+        batch_first=True,
+        norm_first=config.norm_order == "pre",
+    )
     final = nn.LayerNorm(config.width)
     torch_model = nn.Transformer(
-        config.width, config.heads, config.layers, config.decoder_layers, config.feedforward, 0.0, config.activation,
-        custom_encoder=nn.TransformerEncoder(layer, config.layers, final, enable_nested_tensor=False),
-        batch_first=True, norm_first=config.norm_order == "pre",
-    ).double()  # fmt: skip
+        config.width,
+        config.heads,
+        config.layers,
+        config.decoder_layers,
+        config.feedforward,
+        0.0,
+        config.activation,
+        custom_encoder=nn.TransformerEncoder(
+            layer, config.layers, final, enable_nested_tensor=False
+        ),
+        batch_first=True,
+        norm_first=config.norm_order == "pre",
+    ).double()
     state = torch_model.state_dict()
     for side, blocks in (("encoder", core.encoder), ("decoder", core.decoder)):
         for i, block in enumerate(blocks):
@@ -70,9 +84,15 @@ def _copy(state: dict, name: str, module: nn.Module) -> None:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_transformer_equals_that_of_torch(norm, activation):
     config = TransformerConfig(
-        layers=2, decoder_layers=3, width=12, heads=3, feedforward=17, norm_order=norm, activation=activation,
+        layers=2,
+        decoder_layers=3,
+        width=12,
+        heads=3,
+        feedforward=17,
+        norm_order=norm,
+        activation=activation,
         positions=NoPositionsConfig(),
-    )  # fmt: skip
+    )
     core = Transformer(config).double().eval()
     _randomize(core)
     torch_model = to_torch(core, config)
@@ -346,11 +366,24 @@ def test_stack_without_add_and_norm_is_attention_and_dense_layers_in_turn():
 
 
 def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
-    core = Transformer(
-        layers=2, width=12, heads=3, head_dim=5, score="dot", bias=False, norm_order="none", output_projection=False,
-        positions=NoPositionsConfig(), feedforward=lambda: nn.Sequential(nn.Linear(12, 12), nn.ReLU()), decodes=False,
-        head_value_dim=4,
-    ).double().eval()  # fmt: skip
+    core = (
+        Transformer(
+            layers=2,
+            width=12,
+            heads=3,
+            head_dim=5,
+            score="dot",
+            bias=False,
+            norm_order="none",
+            output_projection=False,
+            positions=NoPositionsConfig(),
+            feedforward=lambda: nn.Sequential(nn.Linear(12, 12), nn.ReLU()),
+            decodes=False,
+            head_value_dim=4,
+        )
+        .double()
+        .eval()
+    )
     items = torch.randn(1, 7, 12).double()
     x = items[0]
     for block in core.encoder:
@@ -370,11 +403,35 @@ def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
 
 def test_config_has_every_field():
     assert set(to_plain(TransformerConfig())) == {
-        "layers", "decoder_layers", "width", "heads", "head_dim", "head_key_dim", "head_value_dim", "key_heads",
-        "output_projection", "feedforward", "activation", "gated", "norm", "norm_order", "norm_eps", "bias",
-        "positions", "score", "score_hidden", "soft_cap", "window", "inducing_points", "kernel",
-        "choice", "beta", "alpha", "top_k", "hard",
-    }  # fmt: skip
+        "layers",
+        "decoder_layers",
+        "width",
+        "heads",
+        "head_dim",
+        "head_key_dim",
+        "head_value_dim",
+        "key_heads",
+        "output_projection",
+        "feedforward",
+        "activation",
+        "gated",
+        "norm",
+        "norm_order",
+        "norm_eps",
+        "bias",
+        "positions",
+        "score",
+        "score_hidden",
+        "soft_cap",
+        "window",
+        "inducing_points",
+        "kernel",
+        "choice",
+        "beta",
+        "alpha",
+        "top_k",
+        "hard",
+    }
 
 
 def make_induced_core(points: int) -> Transformer:

@@ -29,7 +29,10 @@ def test_pca_keeps_what_varies_most():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rebuild")
-    limits = "--train.steps 250 --train.lr 3e-3 --train.warmup 10 --train.validate-every 125 --train.tensorboard false"
+    limits = (
+        "--train.steps 250 --train.lr 3e-3 --train.warmup 10 --train.validate-every 125 "
+        "--train.tensorboard false"
+    )
     model = "--model.code-dim 12 --model.hidden 96"
     assert main(f"train rebuild --run {folder / 'run'} {model} {limits}".split()) == 0
     return folder / "run"
@@ -120,7 +123,10 @@ def test_images_are_encoded_once_and_each_has_the_error_of_its_reconstruction(ru
 
 def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys):
     size = "--model.kind quantized --model.codebook-size 32 --model.code-dim 6 --model.channels 12"
-    limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
+    limits = (
+        "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 "
+        "--train.tensorboard false"
+    )
     limits += " --train.keep-finished checkpoints"
     arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()
     assert main(arguments) == 0

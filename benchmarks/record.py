@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
 from regard.look.hooks import record_weights
-from tests.look.memory_of import Watch
+from benchmarks.memory_of import Watch
 
 SIZES = [(16, 32), (4, 256), (1, 2048)]
 """Batch size and sequence length."""

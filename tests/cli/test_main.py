@@ -133,7 +133,7 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert err.splitlines() == [
         "input 2 is empty, and so is its output",
         "input 3 is empty, and so is its output",
-        "never seen in training, so read as unknown: '\u0436'",
+        "input 4: never seen in training, so read as unknown: '\u0436'",
     ]
 
 

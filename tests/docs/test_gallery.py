@@ -95,7 +95,7 @@ def test_other_data_and_duplicates_are_refused_before_anything_is_written(run, t
         main([str(listed), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="are both images"):
         main([str(run), str(run), "--docs", str(docs)])
-    with pytest.raises(SystemExit, match="does not exist"):
+    with pytest.raises(SystemExit, match="is not a run folder"):
         main([str(tmp_path / "none"), "--docs", str(docs)])
     assert not docs.exists()
 

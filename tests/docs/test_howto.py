@@ -25,8 +25,8 @@ REFUSALS = {
     "own_score": r"its core\.decoder\.0\.attention\.read\.score is a Manhattan",
     "own_norm": "ScaleNorm",
     "own_positions": "LearnedRates",
-    "own_reader": "its writes is a ClassWriter",
-    "own_writer": "its writes is a CountWriter",
+    "own_reader": "its writer ClassWriter",
+    "own_writer": "its writer CountWriter",
 }
 """Why the compiled engine refuses the model of each example."""
 

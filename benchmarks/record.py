@@ -25,10 +25,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from benchmarks.memory_of import Watch
 from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
 from regard.look.hooks import record_weights
-from benchmarks.memory_of import Watch
 
 SIZES = [(16, 32), (4, 256), (1, 2048)]
 """Batch size and sequence length."""

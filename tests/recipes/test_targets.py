@@ -81,7 +81,7 @@ def test_malformed_labels_are_named_with_their_line_or_left_out(text, message):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "three", "nan", "1e999", "1e16", "1_0", f"[{10**400}]", "1,2", "[1, null]", "[true]"],
+    ["", "three", "nan", "1e999", "1e16", f"[{10**400}]", "1,2", "[1, null]", "[true]"],
 )
 def test_malformed_numbers_are_named_with_their_line_or_left_out(text):
     target = NumberTarget.fit(raw_targets("1", "2.5"), DATA)
@@ -256,19 +256,8 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
     assert sample_maps.sample.title.startswith("test0.png -> ")
     with pytest.raises(UserError, match="this run predicts numbers, which have no probability"):
         load(number_folder / "run").look([picture], gradients=True)
-    assert (
-        main(
-            [
-                "look",
-                str(number_folder / "run"),
-                picture,
-                "--gradients",
-                "--out",
-                str(number_folder / "a.html"),
-            ]
-        )
-        == 2
-    )
+    page = ["--gradients", "--out", str(number_folder / "a.html")]
+    assert main(["look", str(number_folder / "run"), picture, *page]) == 2
     assert "which have no probability" in capsys.readouterr().err
     assert not (number_folder / "a.html").exists()
 
@@ -277,8 +266,8 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
     ("line", "message"),
     [
         ("pictures/test0.png", "line 3: expected 2 cells"),
-        ("pictures/none.png,1", "line 3 .*none.png"),
-        ("pictures/test0.png,1", "line 3 .*expected 2 numbers.*got '1'"),
+        ("pictures/none.png,1", "line 3.*none.png"),
+        ("pictures/test0.png,1", "line 3.*expected 2 numbers.*got '1'"),
     ],
 )
 def test_bad_lines_of_a_list_are_named(number_folder, line, message):

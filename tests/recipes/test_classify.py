@@ -59,13 +59,8 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every "
         "20 --train.tensorboard false"
     )
-    assert (
-        main(
-            f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count "
-            f"1".split()
-        )
-        == 0
-    )
+    options = f"{files} {small} {limits} --tokenizer.min-count 1"
+    assert main(f"train reviews --run {folder / 'run'} {options}".split()) == 0
     return folder / "run"
 
 
@@ -181,12 +176,8 @@ def test_other_texts_are_scored_and_unknown_labels_named(reviews, capsys, tmp_pa
         "other.tsv, line 2: label 'nice' does not occur in the training texts (bad, good, odd)"
         in capsys.readouterr().err
     )
-    assert (
-        main(
-            ["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]
-        )
-        == 0
-    )
+    options = f"--data.test {other} --data.on-bad skip --json"
+    assert main(f"evaluate {reviews} {options}".split()) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
@@ -237,21 +228,18 @@ def test_look_shows_the_weights_of_the_pooling(reviews):
 def test_gradients_are_those_of_the_predicted_class(reviews, pictures):
     trained = load(reviews)
     check_gradients(trained, ["it was awful", " it was a lovely fine one "])
-    for text in ("it was awful", "it was a lovely fine one"):
-        ((best,),) = trained.predict([text], n_best=1)
-        assert answer_log_probs(trained, [text])[0]().item() == pytest.approx(
-            np.log(best.score), abs=1e-5
-        )
-    trained, paths = (
-        load(pictures / "run"),
-        [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")],
-    )
+    check_best_log_probs(trained, ["it was awful", "it was a lovely fine one"])
+    trained = load(pictures / "run")
+    paths = [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
     check_gradients(trained, paths)
-    for path in paths:
-        ((best,),) = trained.predict([path], n_best=1)
-        assert answer_log_probs(trained, [path])[0]().item() == pytest.approx(
-            np.log(best.score), abs=1e-5
-        )
+    check_best_log_probs(trained, paths)
+
+
+def check_best_log_probs(trained: Any, inputs: Sequence[Any]) -> None:
+    for given in inputs:
+        ((best,),) = trained.predict([given], n_best=1)
+        log_p = answer_log_probs(trained, [given])[0]().item()
+        assert log_p == pytest.approx(np.log(best.score), abs=1e-5)
 
 
 def test_images_learn_and_answer(pictures, capsys):
@@ -275,10 +263,8 @@ def test_images_learn_and_answer(pictures, capsys):
         image.transpose(Image.Transpose.ROTATE_90).save(pictures / "turned.png", exif=exif)
     assert load(pictures / "run").predict([pictures / "turned.png"]) == ["standing"]
     (pictures / "train" / "standing" / "a.heic").write_bytes(b"x")
-    assert (
-        main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"])
-        == 0
-    )
+    test = f"--data.test {pictures / 'train'} --json"
+    assert main(f"evaluate {pictures / 'run'} {test}".split()) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 48
     assert "train: skipped 1 other files; first: " in captured.err
@@ -319,14 +305,8 @@ def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
         "40 --train.tensorboard false"
     )
     data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
-    assert (
-        main(
-            (
-                f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}"
-            ).split()
-        )
-        == 0
-    )
+    options = f"--model.pool first {data} {small} {limits}"
+    assert main(f"train images --run {tmp_path / 'run'} {options}".split()) == 0
     trained, path = load(tmp_path / "run"), str(pictures / "test" / "standing" / "0.png")
     (sample_maps,) = check_capture(trained, [path])
     assert sample_maps.find("pooling") == ()
@@ -344,9 +324,8 @@ def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path
         image = Image.fromarray(pixels)
         image.save(path := tmp_path / "a.png")
         forms = [path, image, pixels]
-        forms += (
-            [pixels[..., None], pixels[None]] if pixels.ndim == 2 else []
-        )  # (height, width, 1), (1, height, width)
+        if pixels.ndim == 2:
+            forms += [pixels[..., None], pixels[None]]  # (height, width, 1), (1, height, width)
         forms += [pixels.transpose(2, 0, 1)] if shape == (12, 20, 3) else []
         rows = [trained.recipe.preprocess(trained._read_input(form, 1), 1)[0] for form in forms]
         assert {row.shape for row in rows} == {trained.recipe.shape}
@@ -394,12 +373,8 @@ def test_scores_by_hand():
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
-    assert [
-        answer.text
-        for answer in ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(
-            probabilities[3], 2
-        )
-    ] == ["b", "c"]
+    ranked = ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(probabilities[3], 2)
+    assert [answer.text for answer in ranked] == ["b", "c"]
 
 
 def test_run_without_data_uses_synthetic_reviews(tmp_path):
@@ -408,22 +383,16 @@ def test_run_without_data_uses_synthetic_reviews(tmp_path):
         "--model.core.width 8 --model.core.hidden 8"
     )
     assert main(f"train reviews --run {tmp_path / 'run'} {options}".split()) == 0
-    assert (
-        json.loads((tmp_path / "run" / "report.json").read_text())["test"]["data"]
-        == "synthetic reviews, test"
-    )
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["test"]["data"] == "synthetic reviews, test"
 
 
 def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     other = tmp_path / "other.jsonl"
     rows = [{"text": "it was dull", "label": "bad"}, {"text": "", "label": "bad"}]
     other.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert (
-        main(
-            ["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]
-        )
-        == 0
-    )
+    options = f"--data.test {other} --data.on-bad skip --json"
+    assert main(f"evaluate {reviews} {options}".split()) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
     assert "skipped 1 texts; first: " in captured.err
@@ -443,16 +412,10 @@ def test_contributions_sum_to_the_scores_of_the_answer(
     photo = sorted((pictures / "test").rglob("*.png"))[0]
     (output,) = outputs_of(photos, [photo])
     odds = float(output.max().logit())
-    check_contributions(
-        photos,
-        photo,
-        [odds, -odds],
-        [one.text for one in photos.recipe.target.rank(output, 2)],
-    )
-    assert (
-        main(f"look {reviews} lovely --view contributions --out {tmp_path / 'why.svg'}".split())
-        == 0
-    )
+    names = [one.text for one in photos.recipe.target.rank(output, 2)]
+    check_contributions(photos, photo, [odds, -odds], names)
+    view = f"--view contributions --out {tmp_path / 'why.svg'}"
+    assert main(f"look {reviews} lovely {view}".split()) == 0
     assert "bias" in (tmp_path / "why.svg").read_text(encoding="utf-8")
 
 

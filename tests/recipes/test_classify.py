@@ -395,7 +395,7 @@ def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     assert main(f"evaluate {reviews} {options}".split()) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
-    assert "skipped 1 texts; first: " in captured.err
+    assert "skipped 1 of the texts; first: " in captured.err
 
 
 def test_contributions_sum_to_the_scores_of_the_answer(

@@ -56,6 +56,8 @@ def test_average_precision_by_hand():
         100 * 0.5 * 51 / 101, abs=1e-6
     )  # 51 of 101 recalls are reached
     assert scores["ap75"] == scores["ap50"]
+    lower = [detections((0.9, 0, (0, 0, 100, 72)))]  # IoU 0.72
+    assert score(lower, truths)["ap75"] == 0 < score(lower, truths)["ap50"]
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
     assert scores["ap"] == pytest.approx(0.7 * scores["ap50"], abs=1e-6)
     assert scores["classes"]["dog"]["ap50"] == 0

@@ -14,7 +14,7 @@ from regard.recipes.reviews.log_count_ratios import LogCountRatios
 SENTENCES = (
     "a fine film a",
     "a filmmaker",
-    "fine filmmakers try this",
+    "fine filmmakers try this movies",
     "so",
     "this a this fine",
     "a fine",
@@ -60,7 +60,8 @@ def count(rows: list[list[str]], classes: list[int], kinds: FeatureKinds) -> Log
 
 @pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
 @pytest.mark.parametrize(
-    "text", ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films"]
+    "text",
+    ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films", "movie movies"],
 )
 def test_sum_of_ratios_is_naive_bayes(text, kinds):
     ratios = count(TEXTS, CLASSES, kinds).compute(text.split()).sum(0)

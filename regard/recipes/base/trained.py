@@ -147,6 +147,8 @@ class TrainedRun:
         on_bad: str = "error",
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
+        if on_bad not in ("error", "skip"):
+            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         recipe = recipe or self.recipe
         examples = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
         usable = [example for example in examples if isinstance(example, Example)]

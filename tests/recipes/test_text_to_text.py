@@ -201,9 +201,9 @@ def test_several_references_are_scored_together(
     with (tmp_path / "more.txt").open("a") as file:
         file.write("one more\n")
     assert main([*evaluate, "--data.references", str(tmp_path / "more.txt")]) == 2
-    assert "got 6 lines, but" in capsys.readouterr().err
+    assert "has 6 lines, but" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--data.references", str(tmp_path / "more.txt")]) == 2
-    assert "got 6 lines, but" in capsys.readouterr().err
+    assert "has 6 lines, but" in capsys.readouterr().err
 
 
 def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(

@@ -1,5 +1,4 @@
-"""Traces: the inputs, the steps and the outputs of a running model, as a value that searches fill.
-(no torch)
+"""Traces: inputs, steps and outputs of a running model, a value that searches fill. (no torch)
 
     trace = Trace()
     with trace.segment(samples):                       # row i of every call belongs to samples[i]

@@ -1,5 +1,4 @@
-"""Positions of the queries and keys of a read in one sequence, for masks and biases that depend on
-them.
+"""Positions of the queries and keys of a read in one sequence, for masks and biases.
 
     position(query i of m) = start + i    default start = n - m: the last query is at the last key
     position(key j of n)   = j            by default (a ring buffer has another order)

@@ -1,5 +1,4 @@
-"""`regard completion SHELL`: a script that completes commands, recipes, presets and options in a
-shell.
+"""`regard completion SHELL`: a script that completes commands, recipes, presets and options.
 
 The script calls `regard completion SHELL WORD ...` with the words of the command line so far, the
 last of which is completed. Options, and the choices of an option, are those of the help page of the

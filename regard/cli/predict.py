@@ -1,5 +1,4 @@
-"""`regard predict RUN [INPUT ...|-]`: the predictions of a trained model (regard.cli.inputs: what
-an INPUT is).
+"""`regard predict RUN [INPUT ...|-]`: predictions of a trained model (inputs: regard.cli.inputs).
 
 Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are
 several files, the name of the file comes first. With several outputs per input, tab-separated rows

@@ -66,8 +66,7 @@ class AnnotatedDataset(Generic[ItemT]):
         return train, replace(take(parts.val), notices=(parts.notice,))
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
-        """Return the indices of the labels of each item. Raises UserError naming an item with an
-        unknown label.
+        """Return the indices of the labels of each item. Raises UserError for an unknown label.
 
         noun:   what the items are, in the plural, for messages.
         """

@@ -64,8 +64,7 @@ def read_vectors(
 
 
 def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
-    """Return the numbers of a text, separated by commas, semicolons or white space, or of a
-    sequence.
+    """Return the numbers of a text, separated by commas, semicolons or space, or of a sequence.
 
     Raises: UserError with what was expected and found.
     """

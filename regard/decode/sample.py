@@ -156,8 +156,7 @@ def trace_tokens(
 
 
 class _Context:
-    """Tokens that a language model has read from its initial state, and their trace, if there is
-    one.
+    """Tokens that a language model has read from its initial state, and their trace, if any.
 
     window: number of last tokens whose keys and values are kept; None: all.
     """

@@ -1,5 +1,4 @@
-"""Interface between decoding and models: `start` encodes the source, `step` maps tokens to
-next-token logits.
+"""Interface of decoding: `start` encodes the source, `step` maps tokens to next-token logits.
 
     state = start(source)        logits, state = step(tokens, state)
 

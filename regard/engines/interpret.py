@@ -1,5 +1,4 @@
-"""Interpreter that computes a lowered form in plain torch, and the comparison of a form with its
-model.
+"""Interpreter of a lowered form in plain torch, and comparison of a form with its model.
 
     logits(form, source, target)[t] = logits of the token after target[: t + 1]
     probe(form, model)              raises unless the steps of the model give the same logits

@@ -1,5 +1,4 @@
-"""Measures of a model's attention: entropy, mean distance, attention rollout, weight times
-gradient; contributions.
+"""Measures of attention: entropy, mean distance, rollout, weight times gradient; contributions.
 
 Source: vig2019; abnar2020; chefer2021; elhage2021.
 """
@@ -60,8 +59,7 @@ def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
 
 
 def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
-    """Add maps of measure "rollout": of each layer of an encoder (or of a decoder-only model), and
-    of a pooling query.
+    """Add maps of measure "rollout": of each layer of an encoder (or decoder), and a pooling query.
 
     Returns the sample unchanged if a layer is missing, or the sequence is longer than MAX_ROLLOUT.
     """

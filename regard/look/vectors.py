@@ -1,5 +1,4 @@
-"""Vectors of a read, from its inputs to its outputs, recorded beside the weights: the numbers of
-the view "walk".
+"""Vectors of a read, from inputs to outputs, recorded beside the weights: for the view "walk".
 
     Q = X' W_Q + b,  K = X W_K + b,  V = X W_V + b      items X' and X, projected by each head
     S = score(Q, K) + bias, -inf where masked           A = choice(S)
@@ -194,8 +193,7 @@ class Vectors:
         return handles
 
     def append(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
-        """Record the vectors of a call; none of a read with other axes than ([batch, [head,]]
-        query, dim).
+        """Record the vectors of a call; only for axes ([batch, [head,]] query, dim).
 
         Raises: UserError if the vectors of all calls exceed MAX_BYTES.
         """
@@ -375,8 +373,7 @@ def _row_of(tensor: Tensor, row: int, num_axes: int) -> Tensor:
 
 
 def _are_projected(source: Tensor, values: Tensor, projections: Mapping[str, Tensor]) -> bool:
-    """Return True if the values (head, key, value_dim) are projected from these items, up to
-    rounding.
+    """Return True if the values (head, key, value_dim) are projected from these items.
 
     Another memory may have been projected since, or values from other items than keys.
     """

@@ -39,8 +39,7 @@ def bahdanau() -> ModelConfig:
 
 
 def luong() -> ModelConfig:
-    """Return the global model of luong2015, section 4.1: LSTMs of 4 layers and width 1,000, dot
-    attention, dropout 0.2.
+    """Return the global model of luong2015, section 4.1: 4 LSTM layers of 1,000, dot, dropout 0.2.
 
     The context vector is fed to the next step, as input feeding does with the attentional state.
     """
@@ -59,8 +58,7 @@ def lstmn() -> LanguageModelConfig:
 
 
 def gpt() -> LanguageModelConfig:
-    """Return GPT of radford2018, section 4.1: 12 blocks of width 768, 12 heads, 512 positions,
-    post-norm, dropout 0.1.
+    """Return GPT of radford2018, section 4.1: 12 blocks of 768, 12 heads, post-norm, dropout 0.1.
 
     Input and output embeddings are tied, and not scaled.
     """
@@ -77,8 +75,7 @@ def gpt() -> LanguageModelConfig:
 
 
 def detr() -> DetectorConfig:
-    """Return the Transformer of DETR, carion2020, section 4: 6 + 6 blocks of width 256, 8 heads,
-    100 learned queries.
+    """Return DETR's Transformer, carion2020, section 4: 6 + 6 blocks of 256, 8 heads, 100 queries.
 
     The recipe's stem of convolutions takes the place of a pretrained ResNet-50.
     """
@@ -94,8 +91,7 @@ def detr() -> DetectorConfig:
 
 
 def vit() -> ClassifierConfig:
-    """Return ViT-Base of dosovitskiy2021, table 1: 12 blocks of width 768, 12 heads, a class token,
-    dropout 0.1.
+    """Return ViT-Base of dosovitskiy2021, table 1: 12 blocks of 768, 12 heads, dropout 0.1.
 
     Positions are learned by row and column.
     """

@@ -1,5 +1,4 @@
-"""Bit operations on floats for compiled loops, in LLVM types of exact width, which the compiler
-vectorizes.
+"""Bit operations on floats in LLVM types of exact width, which the compiler vectorizes.
 
     widen_bfloat16(b)                float32 of a bfloat16 given as 16 bits
     round_to_bfloat16(x)             16 bits of the nearest bfloat16, ties to even; NaN stays NaN

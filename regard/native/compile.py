@@ -1,5 +1,4 @@
-"""Compilation of all loops for CPUs with numba; entry points are cached on disk
-(regard.native.cache).
+"""Compilation of all CPU loops by numba; entry points are cached on disk (regard.native.cache).
 
 Called by other compiled functions:
 
@@ -81,8 +80,7 @@ def jit_entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
 
 
 def jit_worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
-    """Return a function of a dtype, which returns the ctypes function that `make(dtype, STAMP)`
-    returns.
+    """Return a function of a dtype: the ctypes function that `make(dtype, STAMP)` returns.
 
     bfloat16 is passed as uint16.
     """

@@ -1,5 +1,4 @@
-"""Linear maps by oneDNN, forward and backward, on processors where it multiplies float32 faster
-than torch's default.
+"""Linear maps by oneDNN, forward and backward, where its float32 is faster than torch's default.
 
     y = f(x W^T + b)    dz = dy f'(y)    dx = dz W    dW = dz^T x    db = sum over rows of dz
 

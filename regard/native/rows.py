@@ -1,5 +1,4 @@
-"""Compiled CPU loops over rows: conversion from and to bfloat16, exponentials, and the softmax of
-short rows.
+"""Compiled CPU loops over rows: bfloat16, exponentials, and the softmax of short rows.
 
     exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,
     exp(r) by its Taylor polynomial of degree 6

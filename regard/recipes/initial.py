@@ -1,5 +1,4 @@
-"""Start of a run from the parameters and tokenizers of another one: `regard train RECIPE --init
-RUN`.
+"""Start of a run from parameters and tokenizers of another: `regard train RECIPE --init RUN`.
 
 settings      those of RUN, except for its data and its training, are the defaults of the new run
 tokenizers    are those of RUN (`Recipe.fit_tokenizer`)
@@ -29,8 +28,7 @@ _WRITER = "writer."
 
 
 def check_init(recipe: Recipe[Any]) -> None:
-    """Raise UserError for tokenizers of other settings than those of the run that this one starts
-    from.
+    """Raise UserError for tokenizers of other settings than those of the initial run.
 
     So does a recipe that trains other models first: its parameters have a meaning only with theirs.
     """
@@ -53,8 +51,7 @@ def check_init(recipe: Recipe[Any]) -> None:
 
 
 def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
-    """Copy the parameters of the run `init` to a new model, whose labels are in `folder`; return a
-    note on new ones.
+    """Copy the parameters of the run `init` to a new model, by labels in `folder`; return a note.
 
     Raises: UserError if a parameter has another shape, or the run has changed since `read_init`.
     """

@@ -80,8 +80,7 @@ def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = F
 
 
 def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
-    """Return the reference to a trained run, and its settings as defaults: without files of data,
-    and for training.
+    """Return the reference to a trained run, and its settings as defaults, but data and training.
 
     Raises: UserError if the run is of another recipe, or has no parameters.
     """

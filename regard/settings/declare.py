@@ -1,5 +1,4 @@
-"""Declaration of settings: dataclasses whose values are checked against the annotations of their
-fields. (no torch)
+"""Declaration of settings: dataclasses with values checked against annotations. (no torch)
 
     @settings
     class Coding:

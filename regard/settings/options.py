@@ -1,5 +1,4 @@
-"""Command-line options made from dataclasses: `--model.core.layers 3` sets the field layers of
-model.core.
+"""Command-line options of dataclasses: `--model.core.layers 3` sets layers of model.core.
 
     --name value    --name=value    --names a b c    --switch    --no-switch    -- (then no options)
 

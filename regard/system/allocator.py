@@ -1,5 +1,4 @@
-"""Setting of glibc's allocator that keeps freed memory in the process, which makes training steps
-on Linux faster.
+"""Setting of glibc's allocator that keeps freed memory, for faster training steps on Linux.
 
 By default glibc returns every large block to the kernel when it is freed, and the kernel zeroes the
 pages of the next one. This takes a fifth to a third of a training step of a small model.

@@ -68,8 +68,7 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
-    """Open a file or a pipe for reading, decompressed if its first bytes are those of gzip, bzip2,
-    xz or zstd.
+    """Open a file or a pipe for reading, decompressed if it begins as gzip, bzip2, xz or zstd.
 
     Raises: UserError naming the file if it is missing or damaged, also while it is read.
     """

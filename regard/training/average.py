@@ -1,5 +1,4 @@
-"""Averages of weights: the mean over the last validations, and an exponential moving average (EMA)
-over all steps.
+"""Averages of weights: mean of the last validations, exponential moving average (EMA) of all steps.
 
     mean   w = (w_1 + ... + w_n) / n
     EMA    e <- b e + (1 - b) w    after each step, with b = min(decay, (1 + step) / (10 + step))

@@ -21,8 +21,7 @@ from regard.training.progress import Progress
 
 
 class Log:
-    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it
-    discards everything.
+    """Log of a run folder, a context manager; ranks other than 0 (`is_enabled` False) write none.
 
     unit: what the loss is a mean over, for rates: tokens, images ...
     """

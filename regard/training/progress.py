@@ -67,8 +67,7 @@ class Progress:
         sums: tuple[float, float, int],
         seconds: float,
     ) -> None:
-        """Count a step that used the next `used` of the `batches` batches of the epoch, and ended
-        after `seconds`.
+        """Count a step of the next `used` of the epoch's `batches`, which ended after `seconds`.
 
         sums: its loss, negative log-likelihood and number of target tokens, as in `log_sums`.
         """

@@ -30,8 +30,7 @@ class Validation:
         self.interruption = interruption
 
     def measure(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
-        """Return the metrics of the model with its current weights, or with `weights`; None if
-        interrupted by a signal.
+        """Return the metrics of the model's weights, or of `weights`; None if interrupted.
 
         The main process validates, the others wait for its result.
         """
@@ -61,8 +60,7 @@ class Validation:
         return mean, self.measure(mean)
 
     def is_at_least(self, metrics: Mapping[str, float], other: Mapping[str, float]) -> bool:
-        """Return True if the metrics are at least as good as others; any value except NaN is better
-        than none.
+        """Return True if metrics are at least as good as others; any but NaN is better than none.
 
         Of equal metrics, those with the lower loss (`nll`) are better.
         """

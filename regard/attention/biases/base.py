@@ -64,9 +64,7 @@ class Bias(nn.Module, ABC):
         return draw_tensor(tensor, positions, title=title, is_mask=False)
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture for notebooks, of eight queries and keys if the bias has no sizes;
-        None if it needs the queries.
-        """
+        """Return the picture for notebooks; None if it needs the queries. Absent sizes are 8."""
         try:
             return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):

@@ -1,5 +1,4 @@
-"""The read by torch's FlexAttention: fused, with masks as functions of indices and empty blocks
-skipped.
+"""The read by torch's FlexAttention: fused, masks as functions of indices, no empty blocks.
 
     out = softmax(cap(scale query keys^T) + bias, over allowed keys) values
 

@@ -60,7 +60,6 @@ class Documents(Mask):
         return self.ids if self.key_ids is None else self.key_ids
 
     def _of_keys(self, positions: Positions) -> Tensor:
-        """Return the document of each key, (..., key)."""
         self._check(positions)
         return _ids_at(self._keys().to(positions.device), positions.key, _NO_KEY)
 

@@ -41,8 +41,7 @@ class RandomBlocks(Mask):
         return allowed & (key >= 0)
 
     def _draw_blocks(self, block: Tensor) -> list[Tensor]:
-        """Draw `per_query` different blocks of keys for each block of queries, -1 where there are
-        fewer.
+        """Draw `per_query` different blocks of keys for each block of queries, or -1.
 
         Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of
         0 .. top, and use top itself if that one was drawn before.

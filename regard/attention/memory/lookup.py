@@ -1,5 +1,4 @@
-"""Hard reads by equality: a memory as a key-value store (dictionary), for any number of queries at
-once.
+"""Hard reads by equality: a memory as a key-value store (dictionary), for any number of queries.
 
     get(q)     = v_j with k_j = q                       equal in every number; the first such
     get(q)     = v_j with j = argmax_i score(q, k_i)    with a score; missing below a threshold

@@ -1,5 +1,4 @@
-"""Quantized key-value cache: int8 with one scale per vector, for four times as many pairs in the
-same memory.
+"""Quantized key-value cache: int8 with one scale per vector, a quarter of the memory.
 
     scale = max_d |x_d| / 127        q_d = round(x_d / scale) in -127 .. 127        x_d ~ scale q_d
 

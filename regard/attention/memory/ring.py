@@ -1,5 +1,4 @@
-"""Ring-buffer key-value cache: preallocated slots for the last pairs, of which each new pair
-overwrites the oldest.
+"""Ring-buffer key-value cache: slots for the last pairs; each new pair overwrites the oldest.
 
     pair p is in slot p mod C        C = window + most - 1 slots
 
@@ -82,8 +81,7 @@ class RingMemory(FixedSizeCache):
         return Positions(num_queries, self.size, device, self.length - num_queries, key_positions)
 
     def crop(self, size: int) -> Self:
-        """Return the memory as it was after its first `size` pairs, in the same slots. Synchronizes
-        the device.
+        """Return the memory of its first `size` pairs, in the same slots. Synchronizes the device.
 
         Raises: ValueError if pairs before `size` were overwritten.
         """

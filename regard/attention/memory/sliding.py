@@ -1,5 +1,4 @@
-"""Key-value cache of the last pairs, for sliding-window attention: memory is bounded by the window,
-not the sequence.
+"""Key-value cache of the last pairs, for sliding-window attention: its memory is bounded.
 
     a query at position i attends to pairs i - window < p <= i    (without a causal mask, to later)
 
@@ -83,8 +82,7 @@ class SlidingMemory(KeyValueCache):
         return self.pairs.mapped_by
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions in which the last query is at the last key; they count from the first
-        pair ever added.
+        """Return positions, from the first pair ever added, with the last query at the last key.
 
         Raises: ValueError if queries need pairs that were discarded.
         """

@@ -1,5 +1,4 @@
-"""Base classes of scores, the formulas that fused kernels support, and parts that several scores
-share.
+"""Base classes of scores, formulas that fused kernels support, and shared parts of scores.
 
     score(q, k) = compare(map_query(q), map_keys(k))
 

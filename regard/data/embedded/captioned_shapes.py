@@ -1,5 +1,4 @@
-"""Scenes of colored shapes with sentences that describe them, the default data of the recipe
-`caption`.
+"""Scenes of colored shapes with sentences about them, the default data of the recipe `caption`.
 
     one shape        "a red circle in the top left"               "in the top left is a red circle"
     two shapes       "a red circle left of a blue square"

@@ -1,5 +1,4 @@
-"""Spellings of dates in each language: CLDR patterns, compiled once per locale into templates and
-tables of names.
+"""Spellings of dates in each language: CLDR patterns, compiled into templates and tables of names.
 
     pattern "EEEE, d 'de' MMMM 'de' y"  ->  template "%s, %s de %s de %s" + one table of names for
     each %s
@@ -170,7 +169,6 @@ def _parse_locale(name: str) -> Locale:
 
 
 def _patterns(locale: Locale) -> dict[str, int]:
-    """Return each pattern of a locale and its weight."""
     weighted = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
     skeletons = locale.datetime_skeletons
     weighted += [
@@ -192,8 +190,7 @@ def _patterns(locale: Locale) -> dict[str, int]:
 
 
 def _adapt(pattern: str) -> str:
-    """Return the pattern with a four-digit year, and with the names used in dates instead of the
-    stand-alone ones.
+    """Return the pattern with a four-digit year, and names used in dates, not stand-alone ones.
 
     Babel (2.18 and before) can return stand-alone names of another language
     (python-babel/babel#1234): none are used.

@@ -1,5 +1,4 @@
-"""Embedded data set `dates`: human-written dates in more than fifty languages, and their ISO 8601
-form.
+"""Embedded data set `dates`: human-written dates in over fifty languages, and their ISO 8601 form.
 
     "vendredi 1er mars 2019"        ->  "2019-03-01"
     "  2019. MARCIUS 1., pentek "   ->  "2019-03-01"

@@ -1,5 +1,4 @@
-"""Data sets of images with captions: scenes composed of images with classes, or the user's own
-images and texts.
+"""Data sets of images with captions: composed scenes, or the user's own images and texts.
 
     scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed,
     split, i)

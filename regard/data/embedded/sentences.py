@@ -1,5 +1,4 @@
-"""Sentences that describe the items of a canvas: "a sandal", "two ankle boots and a bag", "a bag
-left of a shirt".
+"""Sentences about a canvas: "a sandal", "two ankle boots and a bag", "a bag left of a shirt".
 
     phrase      a NAME, an NAME, or NUMBER and the plural of NAME
     sentence    phrases joined by commas and "and"; or "a NAME left of a NAME"

@@ -1,5 +1,4 @@
-"""Synthetic sentences with tagged dates (day, month, year and weekday), the default data of the
-recipe `tags`.
+"""Synthetic sentences with tagged dates, the default data of the recipe `tags`.
 
     we  met  on  5      March    2019    in  room  12
     O   O    O   B-DAY  B-MONTH  B-YEAR  O   O     O

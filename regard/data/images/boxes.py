@@ -1,5 +1,4 @@
-"""Data sets of images with boxes: annotations in COCO JSON, CSV, TSV or JSONL, and images in a
-folder or a tar.
+"""Data sets of images with boxes: COCO JSON, CSV, TSV or JSONL, and images in a folder or a tar.
 
     file,x,y,width,height,label                       CSV or TSV with a header, a box per line
     filename,width,height,class,xmin,ymin,xmax,ymax   corners, as TensorFlow's tools write; also x1

@@ -1,5 +1,4 @@
-"""Data sets of images with captions: lists of image files and sentences, or COCO's captions; images
-in a folder or tar.
+"""Data sets of images with captions: lists of files and sentences, or COCO; a folder or a tar.
 
     1.png<TAB>a black cat on a sofa                 FILE.tsv; a further line with 1.png is another
                                                     caption; FILE.csv: columns image, caption

@@ -1,5 +1,4 @@
-"""Data sets of point clouds with boxes in three dimensions: a table of boxes, and a file for each
-cloud.
+"""Data sets of point clouds with boxes in 3-D: a table of boxes, and a file for each cloud.
 
     file,x,y,z,dx,dy,dz,label                      a box per line: center and sizes, in meters
     kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
@@ -133,7 +132,6 @@ def _cells(
 
 
 def _read_boxes(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated]:
-    """Return the boxes of each cloud."""
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
     if header == "no":

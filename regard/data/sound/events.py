@@ -1,5 +1,4 @@
-"""Data sets of sounds with events: sound files with a table of onset, duration and label, or scenes
-mixed from recordings.
+"""Data sets of sounds with events: files with a table of events, or scenes mixed from recordings.
 
 Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event
 that is cut by the edge of a segment counts if at least a third of it, or a third of the segment, is

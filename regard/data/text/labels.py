@@ -1,5 +1,4 @@
-"""Data sets of labeled texts: readers, the mapping from labels to class indices, parsing of label
-lists, and batches.
+"""Data sets of labeled texts: readers, class indices of labels, lists of labels, and batches.
 
 Class indices are in the order of the names of the labels (numbers: by value). A batch has texts of
 similar length, up to a budget of tokens. File formats are those of pairs (regard.data.text.pairs),

@@ -287,8 +287,7 @@ def _pad_to_panels(linear: forms.LinearForm) -> tuple[Tensor, Tensor]:
 def _pair_halves(
     linear: forms.LinearForm, rotary: forms.RotaryForm | None, heads: Heads
 ) -> forms.LinearForm:
-    """Return the projection with numbers of each head reordered so that pair j is numbers j and j +
-    len(rates).
+    """Return the projection with each head's numbers reordered: pair j is j and j + len(rates).
 
     Inner products of queries and keys do not depend on the order.
     """

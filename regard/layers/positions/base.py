@@ -86,8 +86,7 @@ class PositionalEncoding(nn.Module):
         )
 
     def picture(self, length: int, *, start: int = 0, title: str | None = None) -> Picture:
-        """Draw `matrix(length, start)`: rows are positions, columns dimensions. `save` writes an
-        SVG file.
+        """Draw `matrix(length, start)`: rows: positions, columns: dimensions; `save` writes SVG.
 
         Raises: ValueError if there is no matrix, for a length below 1, or beyond the last position.
         """

@@ -1,5 +1,4 @@
-"""Rotary positional encoding (RoPE): queries and keys are rotated by angles proportional to their
-positions.
+"""Rotary positional encoding (RoPE): rotates queries and keys by angles of their positions.
 
     rotate(x)_i = R(i) x_i        R(i): pair j of x is rotated by the angle i base^(-2j/d), j < d/2
     <rotate(q)_i, rotate(k)_j> = <R(i - j) q_i, k_j>

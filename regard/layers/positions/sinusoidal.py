@@ -57,7 +57,6 @@ class Sinusoidal(PositionalEncoding):
         return SinusoidsForm(self.dim)
 
     def _rows(self, start: int, end: int) -> Tensor:
-        """Return P[start : end]."""
         if torch.compiler.is_exporting():  # a table in the graph would limit the length
             return sinusoids(start, end - start, self.dim).to(self._table)
         if end > self._table.shape[0]:

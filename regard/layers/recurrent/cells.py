@@ -1,5 +1,4 @@
-"""Recurrent cells: the next state of a layer from its input, a context vector and its previous
-state.
+"""Recurrent cells: the next state of a layer from its input, a context and its previous state.
 
     rnn     s' = tanh(A x + C c + B s + b)
     gru     r, z = sigmoid(A x + C c + B s + b)                two gates

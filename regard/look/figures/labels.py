@@ -88,8 +88,7 @@ def _characters_in(path: str) -> frozenset[int]:
 
 @functools.cache
 def _files() -> dict[str, str]:
-    """Return the file of each upright font family: the default font, and the fonts of the system by
-    name.
+    """Return the file of each upright font family: the default font, and those of the system.
 
     The other fonts of matplotlib are for mathematics, or have a box for every character.
     """

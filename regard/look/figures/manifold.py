@@ -1,5 +1,4 @@
-"""Picture of an autoencoder of two numbers: data, the manifold of its reconstructions, and its
-energy over the plane.
+"""Picture of an autoencoder of two numbers: data, manifold of reconstructions, energy of the plane.
 
     curve      y~(h) for codes h of one number, swept over the range of the data's codes; 48 dots
     contours   F(y) of every point y of the plane

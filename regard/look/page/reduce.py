@@ -37,8 +37,7 @@ class PageCut:
 
     @classmethod
     def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int | None = None) -> Self:
-        """Return the reduction for maps of these sizes (heads, queries, keys); budget: bytes,
-        default BUDGET.
+        """Return the reduction of maps of sizes (heads, queries, keys) to a budget in bytes.
 
         Raises: UserError if the maps do not fit even when reduced.
         """

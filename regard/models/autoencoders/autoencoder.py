@@ -1,5 +1,4 @@
-"""Autoencoders: an image or a vector of numbers is encoded to a small code and reconstructed from
-it.
+"""Autoencoders: an image or a vector is encoded to a small code and reconstructed from it.
 
     h = f(W_h y + b_h)        y~ = g(W_y h + b_y)        F(y) = C(y, y~) + R(h)
 

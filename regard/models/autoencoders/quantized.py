@@ -100,7 +100,6 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _update_averages(self, vectors: Tensor, codes: Tensor) -> None:
-        """Update the moving averages."""
         uses = torch.zeros_like(self.cluster_sizes).index_add_(
             0, codes, torch.ones_like(vectors[:, 0])
         )

@@ -379,8 +379,7 @@ def _initialize(module: nn.Module) -> None:
 
 @torch.no_grad()
 def _scale_branches(stack: nn.Module) -> None:
-    """Divide the last layer of each of the n residual branches of a stack by sqrt(n). (radford2019,
-    section 2.3)
+    """Divide the last layer of each of a stack's n residual branches by sqrt(n). (radford2019, 2.3)
 
     norm(x + f(x)) divides x by the root of the variance of the sum. Branches as large as x leave
     2^(-n/2) of each item after n norms, and as much of its gradient: all positions become alike

@@ -115,8 +115,7 @@ class PointReader(Reader):
 
     @property
     def margin(self) -> Float[Tensor, " axes"]:
-        """Distance, relative to the extent, by which a center may lie outside the box of its
-        object: r / 4.
+        """Distance, relative to the extent, of a center from its object's box: up to r / 4.
 
         Centers are points of surfaces, and so at the faces of the boxes, some of them just outside.
         """
@@ -152,8 +151,7 @@ def sort_points(
 def farthest_points(
     points: Float[Tensor, "batch time 3"], lengths: Int[Tensor, " batch"], count: int
 ) -> Int[Tensor, "batch groups"]:
-    """Return the indices of `count` points of each row, each the farthest from those before it; the
-    first is point 0.
+    """Return the indices of `count` points of each row: point 0, then each the farthest one.
 
     Rows with fewer points have each of them once, then repetitions.
     """

@@ -1,5 +1,4 @@
-"""Regions of n axes: boxes (n = 2) or time intervals (n = 1), as center and size, each n numbers in
-[0, 1].
+"""Regions of n axes: boxes (n = 2), time intervals (n = 1), as center and size in [0, 1].
 
     region = (c_1 .. c_n, s_1 .. s_n)          from c - s/2 to c + s/2
     IoU    = |a and b| / |a or b|              |.| area or length

@@ -244,8 +244,7 @@ class SetWriter(Writer):
         return predictions
 
     def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
-        """Return logits and regions, in training without gradient: each block learns from its own
-        loss (zhu2021).
+        """Return logits and regions, detached in training: each block has its own loss (zhu2021).
 
         In evaluation the whole graph is kept, so that input gradients are exact.
         """

@@ -36,8 +36,7 @@ class Writer(nn.Module, ABC):
     """Number of hidden vectors of a set (Core.set_outputs); None: not checked."""
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at
-        position `start`.
+        """Return the decoder inputs (rows, time, dim) for targets (rows, time) from `start` on.
 
         Raises: TypeError if part is not decoder.
         """

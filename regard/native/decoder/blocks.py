@@ -40,8 +40,7 @@ def embed(context, table, token, position, row):
 
 @jit
 def normalize(context, norm, rows, out):
-    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if
-    not finite.
+    """Set out = scale (x - mean) / sqrt(variance + eps) + shift by rows, OVERFLOW if not finite.
 
     RMSNorm is the same with a mean and a shift of 0.
     """
@@ -113,8 +112,7 @@ def _activate(numbers, width, activation):
 
 @jit
 def _rotate(context, row, position):
-    """Rotate the queries and keys of a row of `mapped` as at a position (rotary positional
-    encoding).
+    """Rotate queries and keys of a row of `mapped` as at a position (rotary encoding).
 
     Of each head, number c is paired with number pairs + c.
     """
@@ -193,7 +191,6 @@ def _decoder_norm(context, block):
 
 @jit
 def _store_key_values(context, row, slot, block, keys, values):
-    """Store the keys and values of a row of `mapped` in a slot."""
     mapped = floats(context, layout.MAPPED)[row]
     at_keys = context[layout.HEADS] * context[layout.SIZE]
     at_values = at_keys + context[layout.KEY_HEADS] * context[layout.SIZE]
@@ -211,8 +208,7 @@ def _decoder_output(context, rows):
 
 @jit
 def prefill(context, tokens, slots, keys, values):
-    """Process all tokens of one text from position 0 on in a decoder-only model; return the decoder
-    output.
+    """Process a text from position 0 on in a decoder-only model; return the decoder output.
 
     slots[position]: slot of the keys and values of the token at each position.
     """

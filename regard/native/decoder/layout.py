@@ -1,5 +1,4 @@
-"""Context of compiled code: one integer array with the sizes of the model and the addresses of all
-arrays.
+"""Context of compiled code: an integer array of the model's sizes and all arrays' addresses.
 
 The sizes are followed by three numbers for each array of the model or the workspace: its address,
 rows and columns; `floats(context, ITEMS)` is a view of the array. (Passing the arrays themselves

@@ -135,7 +135,6 @@ def _panels(weight: np.ndarray) -> np.ndarray:
 
 
 def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
-    """Return the bits of the numbers in bfloat16."""
     rounded = torch.from_numpy(np.ascontiguousarray(numbers)).bfloat16()
     return rounded.view(torch.int16).numpy().view(np.uint16)
 

@@ -28,8 +28,7 @@ SOURCE, PAST = np.int64(0), np.int64(1)
 def _pack_keys_values(
     mapped, first, count, key_column, size, value_column, value_size, keys, values
 ):
-    """Set keys[panel, d, c] to key[panel * PANEL + c, d] and values[panel, key, c] to value[key,
-    panel * PANEL + c].
+    """Set keys[panel, d, c] to key[panel PANEL + c, d], values[panel, key, c] to value[key, ...].
 
     Both are padded with zeros after the last key and the last element of a value.
     """
@@ -105,8 +104,7 @@ def read_all(context, first, count, is_causal):
 def read_one(
     context, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out
 ):
-    """Compute the read of one query (all heads concatenated) of the rows slots[begin : end] of keys
-    and values.
+    """Compute the read of one query (all heads) of the rows slots[begin : end] of keys and values.
 
     All arguments are addresses, with strides in bytes.
     """

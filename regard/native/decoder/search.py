@@ -78,8 +78,7 @@ def _insert_finished(results, sentence, score, log_prob, tokens, length, last):
 
 @jit
 def _merge_candidates(first, last, tokens, totals, counts, cursors, candidates):
-    """Merge the sorted continuations of rows first .. last - 1, the earlier row first in ties;
-    return their number.
+    """Merge sorted continuations of rows first .. last - 1, ties by row; return their number.
 
     cursors: buffer for the number of continuations taken from each row.
     """
@@ -128,8 +127,7 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
 
 @jit
 def search(context, batch, rules, keys, values, results, location):
-    """Search for the outputs of all sentences of a batch; return the outcome, and in `location` its
-    step and sentence.
+    """Search for the outputs of a batch; return the outcome, with step and sentence in `location`.
 
     keys, values (blocks, slots, ...): buffers for all rows and steps.
     """

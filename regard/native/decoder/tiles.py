@@ -1,5 +1,4 @@
-"""Tiles: the innermost loop of every product, written in LLVM IR so that its sums stay in
-registers.
+"""Tiles: the innermost loop of every product, in LLVM IR so that sums stay in registers.
 
     out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])    r < rows, c < 2 LANES (or 8 LANES)
 

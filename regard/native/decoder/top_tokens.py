@@ -28,8 +28,7 @@ def compute_logits(context, items, first, rows):
 
 @jit
 def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
-    """Select the most likely continuations of one row by log p + log_prob, the lower token first in
-    ties.
+    """Select one row's most likely continuations by log p + log_prob, in ties the lower token.
 
     Returns their number, or -1 if the logits hold NaN.
     """

@@ -1,5 +1,4 @@
-"""A GRU over a whole sequence as one autograd function: an encoder layer, and a decoder with
-additive attention.
+"""A GRU over a sequence as one autograd function: encoder layer; decoder with additive attention.
 
 A step is one product per weight and one compiled pass over its gates (regard.native.gru.cells) or
 its read (regard.native.gru.read); the gradients of the weights are one product over all steps after

@@ -1,5 +1,4 @@
-"""Compiled CPU loops of GRU cells: all gates of a step in one pass over memory, forward and
-backward.
+"""Compiled CPU loops of GRU cells: all gates of a step in one pass, forward and backward.
 
     r, z = sigmoid(p + a + q)                    p = A x + b, a = C c (or absent), q = B s + b'
     n    = tanh(p + a + r q)

@@ -38,8 +38,7 @@ class Input(NamedTuple):
 
 
 def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:
-    """Return the files of these suffixes in a folder and its subfolders, by name; `notify` counts
-    the others.
+    """Return files of these suffixes in a folder and subfolders, by name; `notify` counts others.
 
     Hidden files are ignored. Raises UserError if no file is left.
     """

@@ -1,5 +1,4 @@
-"""Scores of text-to-image models: drawings classified by an independent classifier, compared with
-real canvases.
+"""Scores of text-to-image models by an independent classifier, compared with real canvases.
 
     prompt_accuracy                  percentage of drawings with exactly the items of the text, in
                                      the right arrangement

@@ -1,5 +1,4 @@
-"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a
-classifier of drawings.
+"""Models that `draw` trains first: an image tokenizer (autoencoder), a classifier of drawings.
 
     RUN/autoencoder/, RUN/classifier/            checkpoints, logs and parameters of a training
     RUN/autoencoder.json, RUN/classifier.json    shape of the images, and metrics; written last

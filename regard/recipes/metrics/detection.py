@@ -168,8 +168,7 @@ def _curves(
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the precision (IoU, recall, class, size) and the recall (IoU, class, size); -1 where
-    no box occurs.
+    """Return precision (IoU, recall, class, size), recall (IoU, class, size); -1 without a box.
 
     Sizes are: all, small, medium, large.
     """

@@ -26,8 +26,7 @@ def event_scores(
     reference: Sequence[Sequence[SoundEvent]],
     seconds: float,
 ) -> dict[str, Any]:
-    """Return F1 (onsets within 50 ms), F1 (onsets within 200 ms, and offsets), segment F1, and
-    timing errors in ms.
+    """Return F1 (onsets in 50 ms; 200 ms, and offsets), segment F1, and timing errors in ms.
 
     Also precision, recall and F1 (onsets within 50 ms) of each label.
     """

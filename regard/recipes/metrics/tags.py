@@ -29,8 +29,7 @@ _FIRST, _LAST = "BSU", "ELSU"
 
 
 def find_scheme(tags: Iterable[str]) -> str:
-    """Return the scheme of the tags of a run: BIO, BIOES, BILOU, IO; empty if they are not tags of
-    entities.
+    """Return the scheme of a run's tags: BIO, BIOES, BILOU, IO; empty if not of entities.
 
     They are if one begins with B-, or if all except O are a mark and a kind.
     """
@@ -58,8 +57,7 @@ def get_entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
 def tag_scores(
     predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]], *, has_entities: bool
 ) -> dict[str, Any]:
-    """Return token accuracy, and precision, recall and F1 of entities and of each kind; without
-    entities, of each tag.
+    """Return token accuracy, and precision, recall and F1 of entities, each kind, or else each tag.
 
     A quotient whose denominator is 0 is 0.
     """

@@ -89,8 +89,7 @@ def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) ->
 
 
 def average_precision(scores: Tensor, present: Tensor) -> float:
-    """Return the average precision of one label in percent, from scores (rows,) and its presence
-    (rows,).
+    """Return the average precision of a label in percent from scores (rows,), presence (rows,).
 
     Equal scores are one threshold.
     """
@@ -105,8 +104,7 @@ def average_precision(scores: Tensor, present: Tensor) -> float:
 
 
 def number_scores(numbers: Tensor, target: Tensor) -> dict[str, float]:
-    """Return mean absolute error, root mean squared error and R^2 of (rows, numbers), over all
-    numbers.
+    """Return mean absolute error, root mean squared error and R^2 of all (rows, numbers).
 
     R^2 is averaged over the columns; it is left out if a column of the targets is constant.
     """

@@ -1,5 +1,4 @@
-"""Recipe `points`: object detection in point clouds, scored by average precision at 3-D IoU 0.25
-and 0.5.
+"""Recipe `points`: object detection in point clouds, scored by AP at 3-D IoU 0.25 and 0.5.
 
     points -> groups of neighbors -> encoder over groups -> top-k proposals -> decoder queries ->
     class, box

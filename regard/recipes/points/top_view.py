@@ -30,8 +30,7 @@ def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.u
 def place_on_top_view(
     center: NDArray[Any], sides: NDArray[Any]
 ) -> tuple[float, float, float, float]:
-    """Return left, top, width, height of an area on the top view, all as shares of the sides of the
-    image.
+    """Return left, top, width, height of an area on the top view, as shares of the image's sides.
 
     center, sides: x and y, relative to the extent.
     """

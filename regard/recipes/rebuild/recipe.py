@@ -1,5 +1,4 @@
-"""Recipe `rebuild`: autoencoders of images or of vectors of numbers, scored by the squared error,
-compared with PCA.
+"""Recipe `rebuild`: autoencoders of images or vectors, scored by squared error, beside PCA.
 
     error   mean of (y - y~)^2 over images and pixels, y within [0, 1]; or over vectors and numbers
     use     of quantized codes: number of codebook entries in use, and perplexity of frequencies

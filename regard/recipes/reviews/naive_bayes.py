@@ -1,5 +1,4 @@
-"""Naive-Bayes classifier: attention over naive-Bayes log-count ratios, added to the scores of a
-neural classifier.
+"""Naive-Bayes classifier: attention over log-count ratios, added to a neural classifier's scores.
 
     scores = W h + b + n sum_i a_i sum_k s_k r_ik        a = softmax_i(q . W_k x_i / sqrt(d))
 

@@ -220,8 +220,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def _compute_ratios(
         self, dataset: Dataset[list[str]], own: NDArray[Any] | None = None
     ) -> Callable[[Padded, Sequence[int]], RatioTexts] | None:
-        """Return a function that attaches the log-count ratios of these texts to a batch; None:
-        without ratios.
+        """Return a function that attaches log-count ratios to a batch of texts; None without any.
 
         own: classes of texts that were counted themselves.
         """

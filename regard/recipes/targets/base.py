@@ -1,5 +1,4 @@
-"""Targets of recipes that map an input to one vector (reviews, images): a class, several labels, or
-numbers.
+"""Targets of recipes from inputs to one vector (reviews, images): a class, labels, or numbers.
 
 target = get_target_type(data).fit(raw, data)    names of classes or labels, scales of numbers
 target.encode(raw)                 targets as rows of an array; errors name the file and the line

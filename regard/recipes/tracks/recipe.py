@@ -236,13 +236,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return example.outputs[0] if self.config.model.joint else np.stack(example.outputs)
 
     def _frames(self, group: TrackGroup) -> list[float]:
-        """Return the predicted frames."""
         *_, before, last = group.frames
         return [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond the first people of an
-        input.
+        """Return a person and its neighbors, nearest first; None beyond an input's first people.
 
         With model.joint, return all people of a scene.
         """

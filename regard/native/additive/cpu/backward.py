@@ -1,5 +1,4 @@
-"""Additive attention on a CPU, backward: weights are recomputed, tile by tile, from the
-log-sum-exp.
+"""Additive attention on a CPU, backward: weights recomputed by tiles from the log-sum-exp.
 
     p = e^{s - lse},    ds = p (grad . values_j - delta),    delta = grad . out
 

@@ -1,5 +1,4 @@
-"""Additive attention on a CPU, forward: blocks of query rows against tiles of keys with an online
-softmax.
+"""Additive attention on a CPU, forward: query blocks against key tiles with an online softmax.
 
     m' = max(m, max_j s_j)    p_j = e^{s_j - m'}    c = e^{m - m'}
     l' = c l + sum_j p_j    o' = c o + sum_j p_j values_j

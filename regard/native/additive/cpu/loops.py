@@ -1,5 +1,4 @@
-"""The loops of additive attention on a CPU: tanh by shared exponentials and shared divisions,
-compiled by numba.
+"""Loops of additive attention on a CPU: tanh by shared exponentials and divisions, in numba.
 
     tanh(a + b) = 1 - 2 r,    r = 1 / x,    x = 1 + e^{2a} e^{2b},    tanh'(a + b) = 4 r (1 - r)
 
@@ -165,8 +164,7 @@ def _four_quotients(one, cap, v0, v1, v2, v3, a0, a1, a2, a3, b0, b1, b2, b3):
 
 @jit
 def add_scores(rows, keys, v, begin, end, const, out):
-    """Add sum_d v_d / (1 + rows[i, d] keys[d, j]) to out[i, j], four rows at a time, for their
-    begin <= j < end.
+    """Add sum_d v_d / (1 + rows[i, d] keys[d, j]) to out[i, j], four rows at a time.
 
     rows (query, dim), keys (dim, key); dim is a multiple of 4.
     """

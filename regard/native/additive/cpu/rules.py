@@ -63,8 +63,7 @@ def _any_allowed(rules, b, h, i, begin, end):
 
 @jit
 def tile_columns(rules, b, h, row, lo, hi, tile, width, begin, end):
-    """Set the columns begin <= j < end of a tile that each four rows read; return True if there are
-    any.
+    """Set the columns begin <= j < end of a tile that each four rows read; return True if any.
 
     begin is a multiple of LANES, and so is end unless that exceeds the width of the tile.
     """
@@ -102,8 +101,7 @@ def _add_strided(scores, bias, at, step):
 
 @jit
 def finish_scores(rules, b, h, i, tile, lo, hi, begin, end, base, scale, scores):
-    """Set scores[j] = base + scale scores[j] + biases for begin <= j < end, minus infinity for
-    masked keys of row i.
+    """Set scores[j] = base + scale scores[j] + biases, begin <= j < end; -inf for masked keys.
 
     lo, hi: the columns of the tile that the row reads.
     """

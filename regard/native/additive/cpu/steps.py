@@ -124,8 +124,7 @@ def _read_task(rules, inputs, b, g, has_exps):
 
 @jit
 def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
-    """Set residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores[j - begin] = v
-    . residuals.
+    """Set residuals[j - begin, d] = 1 / (1 + e^{2(row[d] + keys[j, d])}) and scores v . residuals.
 
     has_exps: row and keys are exponentials.
     """

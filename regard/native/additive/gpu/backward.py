@@ -1,5 +1,4 @@
-"""Additive attention on a GPU, backward: weights recomputed from the log-sum-exp, sums without
-atomics.
+"""Additive attention on a GPU, backward: weights by the log-sum-exp, sums without atomics.
 
     p[i,j] = e^(s[i,j] - lse[i])    ds[i,j] = p[i,j] (grad_out[i] . value[j] - out[i] . grad_out[i])
     grad_a[i,d] = 4 v[d] sum_j ds r (1 - r)     grad_b[j,d] = 4 v[d] sum_i ds r (1 - r)
@@ -44,8 +43,7 @@ def add_unit_gradients(
     other_at, own_len, other_len, own_padded, other_padded, fits, units, dim,
     FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Add weights sum ds r (1 - r) to grad_own and sum ds r to grad_weights, both (units, own),
-    sums over other.
+    """Add weights sum ds r (1 - r) to grad_own, sum ds r to grad_weights, both (units, own).
 
     A pair of units at a time, as they share a division. Either gradient may be None.
     """

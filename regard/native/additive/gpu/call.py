@@ -1,5 +1,4 @@
-"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values, forward
-and backward.
+"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values.
 
 Two plain functions of tensors, without autograd, which the operator wraps. Shapes:
 

@@ -1,5 +1,4 @@
-"""Additive attention on a GPU, forward: one program per block of queries, keys in tiles, weights
-never stored.
+"""Additive attention on a GPU, forward: a program per block of queries, keys in tiles.
 
     m' = max(m, max_j s[j])    w[j] = e^(s[j] - m')    f = e^(m - m')
     l' = f l + sum_j w[j]      o' = f o + sum_j w[j] value[j]

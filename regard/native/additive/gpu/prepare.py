@@ -1,5 +1,4 @@
-"""Arguments of the GPU kernels of additive attention: exponentials, key ranges, strides, and tile
-sizes.
+"""Arguments of the GPU kernels of additive attention: exponentials, ranges, strides, tile sizes.
 
     A = exp(2 (a - top))     B = exp(2 (b + top))
     top[d] = max_i a[i,d]    fits[d] = top[d] + max_j b[j,d] <= LIMIT

@@ -1,5 +1,4 @@
-"""Shared parts of the GPU kernels of additive attention: one tile of scores, and the residuals of
-its gradient.
+"""Shared parts of the GPU kernels of additive attention: a tile of scores, and its residuals.
 
     score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])    (bahdanau2015, A.1.2; a: query, b: key)
     tanh(a + b) = 1 - 2 r    r = 1 / (1 + A B)    tanh' = 4 r (1 - r)
@@ -37,8 +36,7 @@ LIMIT = 10.0
 @triton.jit
 @no_type_check
 def locate_program(own_len, splits, OWN: tl.constexpr):
-    """Return the work of this program: first index it owns, split, slice (batch and head), and
-    number of slices.
+    """Return the first index a program owns, its split, its slice (batch, head), number of slices.
 
     The grid has one axis, as the others are limited to 65,535.
     """

@@ -16,8 +16,7 @@ ADDITIVE_KERNELS = ("reference", "additive") if _REASON is None else ("reference
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
-    """Fail unless both have one shape and differ by no more than the bound of the coarser of their
-    dtypes.
+    """Fail unless both have one shape and differ at most by the bound of the coarser dtype.
 
     Integers and booleans must be equal.
     """

@@ -1,5 +1,4 @@
-"""Files that a sentence passes in `regard predict`, and that a training batch passes in `regard
-train`.
+"""Files that a sentence passes in `regard predict`, and a training batch in `regard train`.
 
     python tests/tour.py [CHECKOUT] [--core transformer] [--engine auto] [--files]
 
@@ -7,18 +6,15 @@ CHECKOUT is a folder that holds `regard/`; this one if not given. A small run of
 translate` is started, then `regard predict RUN "SENTENCE"`, each in a process that reports the
 calls of functions (sys.setprofile).
 
-    file      a file of `regard/` outside `native/` with a function that runs; what runs at import
-    does not count
-    reading   each function of a phase once, in the order of their first calls, as somebody reads
-    who follows the code
+    file      a file of `regard/` outside `native/` with a function that runs (not at import)
+    reading   each function of a phase once, in the order of their first calls
     stop      functions of one file (or folder) that follow each other in the reading
     return    a stop in a file (or folder) that was left before: stops - files
 
     predict   settings: from the command line to `load`; loading: the run; engine: its compilation;
-    answer: the rest
+              answer: the rest
     train     set-up: from the command line to the first step; step: the first step (plan, batch,
-                      backward, clipping,
-              optimizer, log), which ends the observation; loss: in between, the model
+              backward, clipping, optimizer, log), which ends the observation; loss: the model
 
 --files lists the stops with their functions. How often `run.json` is opened is reported too.
 Processes and threads that a command starts are not observed.

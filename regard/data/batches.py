@@ -1,5 +1,4 @@
-"""Batches of pairs of token sequences: planned by number of tokens, and collated into padded
-tensors.
+"""Batches of pairs of token sequences: planned by number of tokens, collated into padded tensors.
 
     plan(epoch)             the indices of every batch: a pure function of (lengths, seed, epoch)
     collate(epoch, indices) the tensors of those pairs

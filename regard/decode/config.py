@@ -65,8 +65,7 @@ class SampleConfig:
     last k/2 to k tokens: a full context is cut to its last half, which is read again; one token
     costs about two steps. last: exactly the last k tokens, as GPT is defined; each token costs a
     pass over all k. slide: the keys and values of the last k tokens, which also depend on earlier
-                            ones; each token costs one step. Not with learned or sinusoidal
-                            positions."""
+    ones; each token costs one step. Not with learned or sinusoidal positions."""
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < _LEAST_TEMPERATURE:

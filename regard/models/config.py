@@ -24,8 +24,7 @@ class EmbeddingConfig:
     width, and hidden states back to them. (lan2020)"""
     embedding_scale: Literal["root", "one"] | None = None
     """root: embeddings are multiplied by the root of their size (vaswani2017); one: they are not
-    (radford2018). If not given, one for a language model with a transformer, as in GPT, else
-    root."""
+    (radford2018). If not given, one for a transformer as language model (GPT), else root."""
 
 
 @settings

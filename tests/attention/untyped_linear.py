@@ -1,5 +1,4 @@
-"""Linear reads under torch.compile and torch.export: run by test_linear.py, in a process without
-shape checks.
+"""Linear reads under torch.compile and torch.export: run by test_linear.py without shape checks.
 
 Those checks wrap every function in what a compiler cannot see through, so this runs in a process of
 its own.

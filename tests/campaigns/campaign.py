@@ -1,5 +1,4 @@
-"""Campaigns of random cases: each case is a pure function of a seed and a number, so that it can be
-reproduced.
+"""Campaigns of random cases, each a pure function of a seed and a number, so reproducible.
 
 Cases run in separate processes, so that a crash ends only its case and a hang is detected.
 """

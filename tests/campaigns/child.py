@@ -1,5 +1,4 @@
-"""Command lines run in a child that is forked from this process, which has loaded the package and
-computed nothing.
+"""Command lines run in a child forked from this process, which has loaded the package only.
 
 A case costs a fork instead of a start of Python and its imports. A crash, a hang or high memory use
 affects one child.
@@ -65,8 +64,7 @@ def command(
 
 @cache
 def _import_package() -> None:
-    """Import all modules but compiled loops, and the packages that are imported where they are
-    used.
+    """Import all modules but compiled loops, and packages that are imported where they are used.
 
     Otherwise each child would import them, which takes ten times as long as the rest of a case.
     """

@@ -1,14 +1,13 @@
-"""Gradients of a read against finite differences of the oracle: one random direction for each thing
-that learns.
+"""Gradients of a read against the oracle's finite differences, in one random direction each.
 
-    <gradient, d>  =  lim (f(x + h d) - f(x - h d)) / 2h        f = sum of what is read, times
-    random numbers
+    <gradient, d> = lim (f(x + h d) - f(x - h d)) / 2h    f: a random sum of what is read
 
 The bound of the error is that of the terms that the gradient sums, as rounding is of terms and not
 of sums:
 
-    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|        times a few roundings, and
-    what a total is off
+    sum_ij w_ij (|g_i| |v_j| + sum_l w_il |g_i| |v_l|) |dt_ij|
+
+times a few roundings, and what a total is off.
 """
 
 from dataclasses import dataclass, replace

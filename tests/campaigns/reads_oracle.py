@@ -1,8 +1,7 @@
-"""Reference of the campaign `reads`: the read by its formulas, in float64 and plain loops over
-leading axes.
+"""Reference of the campaign `reads`: formulas in float64 and plain loops over leading axes.
 
-    out_i = sum_j w_ij v_j      w_i = choice(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij)
-    where the mask allows
+    out_i = sum_j w_ij v_j    w_i = choice(t_i), where the mask allows
+    t_ij  = beta_i (score(q_i, k_j) + bias_ij)
 
 Nothing of the package is imported. Beside each number stands a bound of the error that rounding may
 make of it, by forward error analysis: e is the machine epsilon of the dtype that a read is given, a
@@ -76,8 +75,7 @@ class Result:
 
 
 def leading_axes(*arrays: Array, heads: int | None = None) -> tuple[int, ...] | None:
-    """Return the leading axes of a read of query, keys and values, lined up from the left; None if
-    they do not fit.
+    """Return the leading axes of a read, lined up from the left; None if they do not fit.
 
     The query has them all; of keys and values the last ones may be missing.
     """

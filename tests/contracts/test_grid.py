@@ -1,5 +1,4 @@
-"""Every score x choice x mask x bias x kernel x dtype: right to the stated bound, in value and
-gradient, or refused.
+"""Every score x choice x mask x bias x kernel x dtype: right (value, gradient), or refused.
 
 The reference is the formula in float64, of the rounded inputs. A refusal names a kernel that can.
 """

@@ -1,5 +1,4 @@
-"""Leading axes of queries, keys, values, masks and biases are aligned from the left, in every
-kernel.
+"""Leading axes of all tensors of a read are aligned from the left, in every kernel.
 
 The expected result is the formula in float64, on tensors expanded to all axes of the read.
 """

@@ -1,5 +1,4 @@
-"""The read inside torch's transforms: compiled without a graph break, exported, vmap, derivatives,
-autocast.
+"""The read inside torch's transforms: compile, export, vmap, derivatives, autocast.
 
 Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
 """

@@ -77,8 +77,7 @@ def test_banned_tokens_are_never_drawn_and_the_window_is_never_exceeded():
 
 
 class Recorder:
-    """Language model whose next token is the last one plus 1; it records the tokens from which it
-    predicts.
+    """Language model that adds 1 to the last token, and records the tokens it predicts from.
 
     The state is the tokens that were read and are kept, and the most that are kept.
     """

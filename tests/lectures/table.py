@@ -1,5 +1,4 @@
-"""Table of the lectures: from each statement of a deck to its formula, the code, a use and the
-tests.
+"""Table of the lectures: from each statement to its formula, the code, a use and the tests.
 
     python -m tests.lectures.table      checks docs/lectures.tsv and writes docs/lectures-table.md
 
@@ -7,9 +6,7 @@ A line of the file is a statement: its number, deck and heading, the statement i
 of its formula in docs/lectures.md, and, separated by "; ",
 
     code    FILE:NAME below regard/, where NAME is defined: a function, class, method, or constant
-    of the module
     use     a command (`regard ...`, with runs/RECIPE as the run; `python FILE`), or an expression
-    in Python
     tests   FILE::FUNCTION below tests/
 
 `problems` names whatever does not exist, and commands that do not parse. Torch is not imported.

@@ -1,5 +1,4 @@
-"""Every reader with every core and every writer: gradients, predictions, saved weights and recorded
-attention.
+"""Every reader, core and writer: gradients, predictions, saved weights, recorded attention.
 
 A new reader, core or writer is one more entry in its table here; tests find out if it has none.
 """

@@ -1,5 +1,4 @@
-"""The Llama block: rotary positions, RMSNorm, SwiGLU, grouped queries, no biases. It equals that of
-Transformers.
+"""The Llama block equals that of Transformers: rotary, RMSNorm, SwiGLU, grouped queries, no biases.
 
 Source: touvron2023; scaled positions dubey2024.
 """

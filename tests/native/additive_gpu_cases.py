@@ -1,11 +1,10 @@
-"""Test cases for the kernels of additive attention; as a script, runs the GPU kernels in Triton's
-interpreter.
+"""Test cases for the kernels of additive attention; a script of them in Triton's interpreter.
 
     TRITON_INTERPRET=1 python -m tests.native.additive_gpu_cases > failures.json
 
 Triton decides at its first import whether it interprets, for the whole process, and torch may
 import it too: so the tests run this script once in a separate process. With a GPU they call `check`
-               themselves.
+themselves.
 """
 
 import json

@@ -1,5 +1,4 @@
-"""Compile the GPU kernels of additive attention without a GPU, to find errors that the interpreter
-does not report.
+"""Compile the GPU kernels of additive attention without a GPU: errors beyond the interpreter's.
 
     python -m tests.native.additive_gpu_compile [80 90]
 

@@ -1,5 +1,4 @@
-"""Program that a test starts with torchrun: `torchrun ... -m tests.recipes.precision_together
-RECIPE ...`.
+"""Program of a test: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
 
 The measurement returns bfloat16 on the main process and float32 on the other. Each prints the
 precision of its steps.

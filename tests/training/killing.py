@@ -1,5 +1,4 @@
-"""Program that repeats a small run, kills it at a different event each time, and prints the
-results.
+"""Program that repeats a small run and kills it at a different event each time.
 
 `python -m tests.training.killing FOLDER` prints one JSON object: the results of an uninterrupted
 run, of runs killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it

@@ -1,5 +1,4 @@
-"""Program of each process that torchrun starts in tests: `torchrun ... -m tests.training.together
-FOLDER`.
+"""Program of each process of torchrun in tests: `torchrun ... -m tests.training.together FOLDER`.
 
 For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early
 to be resumed by another, and ddp-begun that resumes the run of a single process.

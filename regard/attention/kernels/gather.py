@@ -27,9 +27,8 @@ from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_transformed
 
 TILE = 1 << 20
-"""Numbers in a tile: scores, hidden units of scores that are not inner products, or gathered
-values. A read holds a few tensors of this size at a time (twice as many in backward) beside its
-inputs and its result; a single query may need larger ones."""
+"""Numbers in a tile: scores, hidden units, or gathered values. A read holds a few tensors of this
+size at a time (twice as many in backward); a single query may need larger ones."""
 
 
 def unsupported_reason(inputs: AttentionInputs) -> str | None:

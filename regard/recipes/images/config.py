@@ -37,8 +37,7 @@ class ImagesRunConfig:
     """The model. Patches have learned position embeddings, so core.positions is none."""
     augment: Literal["auto", "none", "shift", "shift-flip"] = "auto"
     """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with
-    probability 1/2. auto: none for numbers, which may depend on positions in the image, else
-                           shift."""
+    probability 1/2. auto: none for numbers, which may depend on positions, else shift."""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
     batch: Batch = 128

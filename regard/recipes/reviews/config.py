@@ -37,8 +37,7 @@ class ReviewsRunConfig:
     naive_bayes: Literal["none", "words", "bigrams", "prefixes"] = "none"
     """Features whose naive-Bayes log-count ratios the model adds to its inputs: none; words (the
     tokenizer's tokens); bigrams: also bigrams; prefixes: words, prefixes of five letters, and
-    bigrams of both. For classes only. (wang2012)
-    """
+    bigrams of both. For classes only. (wang2012)"""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
     train: TrainConfig = field(

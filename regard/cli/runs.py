@@ -64,8 +64,7 @@ def read_command(
     max_words: int = 0,
     settings_of: Callable[[Run], tuple[Any, list[str]]] | None = None,
 ) -> Command | None:
-    """Parse the command line of a command, whose first argument is a run folder; None after its
-    help was printed.
+    """Parse the command line of a command on a run folder; None after its help was printed.
 
     settings_of: function that returns the settings of the run and the paths of those that are
                  options; none by default.

@@ -43,8 +43,7 @@ def beam(
     n_best: int = 1,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each sentence, best first; fewer only if fewer are
-    possible.
+    """Return the `n_best` hypotheses of each sentence, best first, or all that are possible.
 
     beam:       number of live hypotheses per sentence. With 1 the result is that of `greedy`, which
                 stops at the first EOS even if a longer output could score better.
@@ -88,8 +87,7 @@ def beam(
 def stable_topk(
     scores: Float[Tensor, "batch candidates"], count: int
 ) -> tuple[Float[Tensor, "batch count"], Int[Tensor, "batch count"]]:
-    """Return the `count` highest scores of each row and their indices; of equal scores the lower
-    index comes first.
+    """Return the `count` highest scores of each row and their indices, the lower first in ties.
 
     `torch.topk` does not specify the order of equal scores, which are frequent in bfloat16.
 

@@ -40,8 +40,7 @@ def greedy(
     length_penalty: float = 1.0,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the greedy hypothesis of each sentence, each in a list of one like the results of
-    `beam`.
+    """Return the greedy hypothesis of each sentence, in a list of one like results of `beam`.
 
     max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
     banned:     ids that are never generated (usually PAD and BOS).
@@ -77,8 +76,7 @@ def stream(
     banned: Sequence[int] = (),
     trace: Trace | None = None,
 ) -> Iterator[list[GeneratedToken]]:
-    """Return an iterator over the steps of `greedy`, each with one token of every unfinished
-    sentence.
+    """Return an iterator over the steps of `greedy`: one token of every unfinished sentence.
 
     Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the
     first token.

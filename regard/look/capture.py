@@ -133,8 +133,7 @@ class Capture(Sequence[SampleMaps]):
         dtype: torch.dtype | None = None,
         overwrite: bool = False,
     ) -> Path:
-        """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png,
-        .svg, .pdf).
+        """Write the viewer (.html), weights to open later (.safetensors), or a figure (.png, ...).
 
         compare: another capture, which the viewer shows side by side with this one.
         dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding
@@ -173,8 +172,7 @@ class Capture(Sequence[SampleMaps]):
         width: float | None = None,
         overwrite: bool = False,
     ) -> "Path | Figure":
-        """Plot one sample to a .png, .svg or .pdf file and return its path; without a path, return
-        a figure.
+        """Plot one sample to .png, .svg or .pdf and return the path, or without a path the figure.
 
         A notebook shows the figure.
 

@@ -125,8 +125,7 @@ def contribution_maps(
     quantity: str,
     key: str,
 ) -> SampleMaps:
-    """Return the map of the contributions to some scores of one sample, with its axes
-    (regard.models.writers.vector).
+    """Return the map of contributions to some scores of one sample (regard.models.writers.vector).
 
         parts \\ items      x_1   x_2  ...  x_n   bias
         all parts                                        the sum of the rows below
@@ -163,8 +162,7 @@ def decoder_contribution_map(
     tokens: Sequence[str],
     key: str,
 ) -> SampleMaps:
-    """Return the map of the contributions to the logit of each output token
-    (regard.models.decoder_terms).
+    """Return the map of contributions to each output token's logit (regard.models.decoder_terms).
 
     terms:  (part, step)
     bias:   (step,), what the shifts of norms add

@@ -50,8 +50,7 @@ class DecoderTerms(NamedTuple):
 
 
 def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
-    """Return the contributions to the logits of the target tokens after the first, with teacher
-    forcing.
+    """Return contributions to the logits of target tokens after the first (teacher forcing).
 
     Raises: NoTermsError if the core is no Transformer that decodes in order, a norm is no LayerNorm
             or RMSNorm, or the terms do not sum to the logits, as with a hook or a subclass that

@@ -21,8 +21,7 @@ def transformer_tiny() -> ModelConfig:
 
 
 def bahdanau() -> ModelConfig:
-    """Return RNNsearch of bahdanau2015, appendix A.2: GRUs of 1,000 in each direction and in the
-    decoder.
+    """Return RNNsearch of bahdanau2015, appendix A.2: GRUs of 1,000 by direction, and decoder.
 
     Embeddings of 620, additive attention of 1,000. Its output layer of 500 maxout units is a linear
     layer here.

@@ -44,8 +44,7 @@ def advantages(costs: Padded) -> Tensor:
 
 
 def surrogate(samples: ReinforceSamples, costs: Padded, step_wise: set[Choice]) -> Tensor:
-    """Return the surrogate of all keys that were sampled, given the cost of each prediction (rows,
-    predictions).
+    """Return the surrogate of all sampled keys for the cost of each prediction (rows, predictions).
 
     step_wise: choices that sampled at the steps of a decoder, the last at the last prediction.
                Those of further reads before the first step, such as that of an initial state,

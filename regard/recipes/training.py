@@ -130,8 +130,7 @@ def train_run(
     threads: int | None = None,
     notify: Callable[[str], None] = print,
 ) -> RunResult:
-    """Train a run in its folder, resuming from its last checkpoint if there is one, and evaluate it
-    on its test data.
+    """Train a run in its folder, or resume its last checkpoint, and evaluate it on its test data.
 
     The precision `auto` becomes the one the run started with, or else the faster one here; run.json
     records it.

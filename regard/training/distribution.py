@@ -167,8 +167,7 @@ class Replica:
 
     @contextmanager
     def evaluation_model(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[nn.Module]:
-        """Yield the whole model in eval mode on the main process, with its current weights or with
-        `tensors`.
+        """Yield the whole model in eval mode on the main process, with its weights or `tensors`.
 
         For a sharded model, `tensors` must be given, even if they are the current weights (see
         `gather`). The model is restored afterwards.

@@ -176,8 +176,7 @@ def _format_rate(rate: float) -> str:
 
 
 class TensorBoardWriter:
-    """Scalar curves in a new event file of a folder, written at once. TensorBoard drops older
-    points from `step` on.
+    """Scalar curves in a new event file of a folder. TensorBoard drops older points from `step` on.
 
     torch's SummaryWriter writes in a background thread, where a full disk shows late and as a
     traceback.

@@ -50,8 +50,7 @@ class Progress:
         return fractions
 
     def completed_fraction(self, config: TrainConfig, *, batches: int) -> float:
-        """Return the completed fraction of the run by steps, else epochs, else minutes; 0.0 if none
-        is set.
+        """Return the completed fraction by steps, else epochs, else minutes; 0.0 if none is set.
 
         The learning rate schedule depends on it, and so on the clock only if minutes is the only
         limit.
@@ -110,8 +109,7 @@ class Progress:
     def record_validation(
         self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int
     ) -> bool:
-        """Record a validation of the current weights. Return True if they are the best so far; NaN
-        never is.
+        """Record a validation of the current weights; return True for the best so far (NaN: never).
 
         Of equal scores the later weights are the best (trained longer), but patience is not reset.
         The steps of the last `window` validations stay in `recent_validations`.

@@ -43,8 +43,7 @@ def add_gradients(
     seed: int,
     precision: str,
 ) -> StepSums:
-    """Compute the gradient of step number `step`, whose batches hold the rows in `plan`, and add it
-    to `.grad`.
+    """Compute the gradient of step `step`, with batches of the rows in `plan`; add it to `.grad`.
 
     Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows
     computes the first row with weight zero, as it must take part in the synchronization of

@@ -20,8 +20,7 @@ BLOCK = 64
 
 
 def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "... query selected"]:
-    """Return the indices (..., query, selected) of the k best keys, all different; selected =
-    min(k, key).
+    """Return the different indices (..., query, min(k, key)) of the k best keys.
 
     Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few
           passes.

@@ -43,8 +43,7 @@ class Mask(ABC):
         """Select the rows `index` of the first leading axis, if there is one."""
 
     def interval(self, positions: Positions) -> Interval | None:
-        """Return the keys of each query as a range first <= j < last; None if the mask is not a
-        range.
+        """Return the keys of each query as a range first <= j < last, or None if they are none.
 
         Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range
         may be empty.

@@ -22,8 +22,7 @@ from regard.attention.positions import Positions
 @final
 @dataclass(frozen=True, eq=False)
 class RingMemory(FixedSizeCache):
-    """Ring-buffer key-value cache for sliding-window attention: each new pair overwrites the
-    oldest.
+    """Ring-buffer key-value cache for sliding-window attention: new pairs overwrite the oldest.
 
     A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at
     most as many queries read, at a time; the first of them needs C = window + most - 1 slots.
@@ -66,8 +65,7 @@ class RingMemory(FixedSizeCache):
         return self.size - self.window + 1
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions: the last query at the last key; slot s has the last pair p < n with p =
-        s mod C, or p < 0.
+        """Return positions: slot s has the last pair p < n with p = s mod C, or p < 0.
 
         Raises: ValueError for more than `most` queries: the pairs of the first ones are
                 overwritten.

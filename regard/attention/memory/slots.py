@@ -39,8 +39,7 @@ class FixedSizeCache(KeyValueCache):
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
     ) -> Self:
-        """Append new pairs, written in place into the slots: the old object must not be extended
-        again.
+        """Append new pairs in place into the slots: the old object must not be extended again.
 
         Keys must be mapped as the present ones are.
         Raises: ValueError if shapes or devices differ from those of the present pairs, if the

@@ -19,8 +19,7 @@ from regard.attention.positions import Positions
 @final
 @dataclass(frozen=True, eq=False)
 class StaticMemory(FixedSizeCache):
-    """Key-value cache of at most `capacity` pairs in tensors (..., slot, dim); slots from `length`
-    on are masked.
+    """Key-value cache of at most `capacity` pairs, (..., slot, dim), masked from `length` on.
 
     Create it by `empty` or `of`. A read processes all slots, filled or not, unless `within` limits
     them. Shared: `extend`, `crop` and `within` share the slots of the old object, `select` copies.

@@ -30,8 +30,7 @@ from regard.attention.scores.base import (
 
 @final
 class Additive(LinearMaps):
-    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k].
-    (lectures, A.9)
+    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer. (lectures, A.9)
 
     With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v
     (salimans2016), which stabilizes the training of large models.
@@ -74,8 +73,7 @@ class Additive(LinearMaps):
 
 @final
 class Concat(Score):
-    """Concat score: v . tanh(W [q; k]), which is Additive with W = [W_q W_k] as one matrix.
-    (luong2015, "concat")
+    """Concat score: v . tanh(W [q; k]), which is Additive with W = [W_q W_k]. (luong2015, "concat")
 
     Parameters: weight (hidden, query_dim + key_dim), v (hidden). The product with [q; k] is the sum
     of those with q and k, so keys are still mapped once per memory; only the initialization of W

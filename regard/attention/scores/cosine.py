@@ -16,8 +16,7 @@ from regard.attention.scores.base import Form, InnerProduct, Score
 
 @final
 class Cosine(Score):
-    """Cosine similarity: <q, k> / (|q| |k|); q and k of equal size. Zero vectors score 0, with a
-    gradient of zero.
+    """Cosine similarity: <q, k> / (|q| |k|). Zero vectors score 0, with a gradient of zero.
 
     So do vectors whose numbers are all subnormal (below 1.2e-38 in float32, 6.1e-5 in float16):
     their direction is mostly rounding error, and the gradient, proportional to one over the norm,

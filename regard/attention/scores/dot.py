@@ -37,8 +37,7 @@ class ScaledDot(Score):
 
 @final
 class General(LinearMaps):
-    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, A.11, B.6;
-    luong2015, "general")
+    """General score: <W_q q, W_k k>. (lectures, A.11, B.6; luong2015, "general")
 
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
     W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.

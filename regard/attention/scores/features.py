@@ -97,8 +97,7 @@ class FeatureMap(Features):
 
 @final
 class RandomFeatures(Features):
-    """<phi_q(q), phi_k(k)> is, up to a factor per query, an unbiased estimate of exp(<q, k> /
-    sqrt(dim)). (FAVOR+)
+    """<phi_q(q), phi_k(k)>: up to a factor, unbiased for exp(<q, k> / sqrt(dim)). (FAVOR+)
 
         phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)
         phi_q(q)_f = exp(<w_f, q'> - max_g <w_g, q'>)

@@ -16,8 +16,7 @@ from regard.attention.scores.base import Score, ScoreSizes, apply_weight, head_a
 
 @final
 class Location(Score):
-    """Location-based score: score_j = (W q)_j, independent of the content of key j. (luong2015,
-    equation 8)
+    """Location-based score: score_j = (W q)_j, whatever key j contains. (luong2015, equation 8)
 
     Parameters: weight (max_keys, query_dim), or (head, max_keys, query_dim); row j scores key j of
     the memory.

@@ -16,8 +16,7 @@ from regard.attention.scores.base import Form, InnerProduct, Score, cap_scores
 
 @final
 class SoftCap(Score):
-    """Soft-capped score: cap tanh(inner score / cap), close to the inner score while that is small.
-    (gemma2024)
+    """Soft-capped score: cap tanh(score / cap), close to the score while small. (gemma2024)
 
     Capping prevents single keys from taking all weight, and keeps gradients from vanishing. The
     maps are those of the inner score.

@@ -135,8 +135,7 @@ class DatesDataset:
                         yield DateText(text, day.iso, locale.locale, probability)
 
     def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> float:
-        """Compute the best possible accuracy without the language, by enumerating all texts of
-        whole years.
+        """Compute the best accuracy without the language, by enumerating all texts of whole years.
 
         The year is in every text, so years differ only in their weekdays and 29 February: by
         default a common year and a leap year represent all. Case and spaces are ignored. Takes

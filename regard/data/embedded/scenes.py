@@ -267,8 +267,7 @@ def load_test_canvases(
     labels: Labels | None,
     shape: tuple[int, int, int],
 ) -> CanvasDataset:
-    """Load test data: scenes of the images of a folder or an IDX file, captions, or the test digits
-    if `path` is None.
+    """Load test data: scenes of a folder's or IDX file's images, captions, or the test digits.
 
     shape:  of the canvases of the run.
     Raises: UserError for data of the other kind than in training, and images of another size.

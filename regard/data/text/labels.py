@@ -91,8 +91,7 @@ LabeledBatch = Batch[Any, Tensor]
 
 
 class LabeledBatches:
-    """Batches of tokenized texts and numeric targets: labels, one for each text, or of shape
-    (texts, ...).
+    """Batches of tokenized texts and numeric targets: labels (texts,) or (texts, ...).
 
     word_dropout: share of the tokens replaced by UNK, others in each epoch.
     extend: adds to the source of a batch what else the model reads of the texts of these indices.

@@ -34,8 +34,7 @@ def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423"
 
 
 def isolate_sides(title: str) -> str:
-    """Return a title "source -> output" with isolated sides (Unicode, UAX 9), if it is written from
-    right to left.
+    """Return a title "source -> output" with isolated sides (UAX 9), if it is from right to left.
 
     Otherwise the output is ordered with the source: 2019-03-02 after an Arabic date is shown as
     02-03-2019. Same as `readableTitle` in viewer/src/format.ts.

@@ -55,8 +55,7 @@ class Figure:
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
-    """Check the suffix and the folder of a file to write, and that it does not exist unless
-    `overwrite`.
+    """Check suffix and folder of a file to write, and that it does not exist unless `overwrite`.
 
     others: suffixes that are allowed besides those of figures.
     Raises: UserError if the file cannot be written.

@@ -71,8 +71,7 @@ class AutoencoderPart(nn.Sequential):
 
 
 class Autoencoder(nn.Module):
-    """Dense or convolutional autoencoder of images (batch, channels, height, width), or of vectors
-    (batch, size).
+    """Autoencoder of images (batch, channels, height, width), or of vectors (batch, size).
 
     encoder: h = encoder(y), codes (batch, code).
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.

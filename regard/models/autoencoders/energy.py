@@ -80,8 +80,7 @@ def contraction(
 def mean_activation_divergence(
     a: Float[Tensor, "batch code"], target: float
 ) -> Float[Tensor, " code"]:
-    """Return KL(rho || m_j) for each number j of the codes sigmoid(a), where m_j is its mean over
-    the batch.
+    """Return KL(rho || m_j) for each number j of the codes sigmoid(a), with batch means m_j.
 
     KL(rho || m) = rho log(rho / m) + (1 - rho) log((1 - rho) / (1 - m)). The logarithms of m and 1
     - m are computed from a, and finite for means that round to 0 or 1.

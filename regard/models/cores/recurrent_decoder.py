@@ -82,8 +82,7 @@ class RecurrentDecoderState:
 
 
 class RecurrentDecoderCore(Core, ABC):
-    """Base class of recurrent cores: an encoder, and a decoder of recurrent cells with attention to
-    the encoder.
+    """Base class of recurrent cores: an encoder, and a decoder of cells with attention to it.
 
     encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without
               a source. It is constructed before the decoder, so that a seed gives it the same

@@ -21,8 +21,7 @@ from regard.models.readers.reader import Reader, Shape
 
 
 class ImageReader(Reader):
-    """Reader of images (batch, channels, height, width), giving items (batch, positions, dim), row
-    by row.
+    """Reader of images (batch, channels, height, width): items (batch, positions, dim) by row.
 
     Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.

@@ -58,8 +58,7 @@ def class_wise_nms(
     *,
     overlap: float,
 ) -> tuple[Int[Tensor, "rows proposals"], Bool[Tensor, "rows proposals"]]:
-    """Return the order of predictions by score, with suppressed ones last, and which predictions
-    are kept.
+    """Return the predictions' order by score, suppressed ones last, and which are kept.
 
     A prediction is suppressed by a kept one of higher score and the same class if their IoU is
     above `overlap`.

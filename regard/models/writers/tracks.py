@@ -118,8 +118,7 @@ class SceneTrackHidden(NamedTuple):
 
 
 class SceneTrackWriter(Writer):
-    """Trajectory head for all agents of a scene, giving tracks (batch, agents, predicted, 2);
-    padding is zero.
+    """Trajectory head for all agents of a scene: tracks (batch, agents, predicted, 2), zero-padded.
 
     The source is tracks (batch, agents, observed, 2) in a frame of the scene, in which the answer
     is, too. Each agent has the path of its own item: another order of the agents is another order

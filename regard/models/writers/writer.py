@@ -67,8 +67,7 @@ class Writer(nn.Module, ABC):
         """Return two sums over the batch: the objective, and the loss to report, detached."""
 
     def costs(self, hidden: Any, target: Any) -> Padded:
-        """Return the training objective of each prediction in order (rows, predictions), for
-        sampled hard attention.
+        """Return the training objective of each prediction in order (rows, predictions).
 
         By default one for each row: `loss` of that row alone, where hidden vectors and targets are
         tensors with the rows on their first axis, or tuples, lists and dataclasses of such.
@@ -94,8 +93,7 @@ class Writer(nn.Module, ABC):
         """Return the prediction."""
 
     def label_axes(self) -> dict[str, int]:
-        """Return the axis of the labels in each parameter that has a part for each label, by name
-        of the parameter.
+        """Return the axis of the labels in each parameter that has a part per label, by its name.
 
         Training that starts from a run of other labels copies the parts of the labels that both
         have.

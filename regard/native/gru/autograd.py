@@ -32,8 +32,7 @@ def encode(
 ) -> tuple[
     Float[Tensor, "source batch directions_hidden"], Float[Tensor, "directions batch hidden"]
 ]:
-    """Return the states of a layer, zeros after the end of a row, and the final state of each
-    direction.
+    """Return the states of a layer, zero after the end of a row, and each direction's final state.
 
     projected: p of all directions, concatenated; the second direction runs backward. weights,
                biases: B and b' of each.

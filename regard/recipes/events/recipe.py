@@ -208,8 +208,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             yield Input(file, file)
 
     def preprocess(self, given: Any, number: int) -> list[SoundSegment]:
-        """Return overlapping segments of a sound, each of which contributes the events in its
-        middle part.
+        """Return overlapping segments of a sound; each contributes the events in its middle.
 
         given: a sound file of any length, or samples at the run's rate: int16, or floating point in
                [-1, 1].

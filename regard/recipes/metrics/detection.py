@@ -53,8 +53,7 @@ def average_precision(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP, AP50, AP75 and AR over the classes that occur in the images, and the scores of
-    each class, in percent.
+    """Return AP, AP50, AP75 and AR over classes of the images, and each class's scores, in percent.
 
     AP and AR of small, medium and large boxes (areas up to 32^2 pixels, up to 96^2 and above) are
     given where the images have such boxes.
@@ -87,8 +86,7 @@ def average_precision_of_clouds(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP25 and AP50 over the classes that occur in the clouds, and the metrics of each
-    class, in percent.
+    """Return AP25 and AP50 over classes of the clouds, and each class's metrics, in percent.
 
     boxes:     (boxes, 6) of each cloud: first corner and sizes.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.

@@ -92,8 +92,7 @@ class LogCountRatios:
         return np.bincount(self.kind, minlength=len(KINDS[self.kinds]))
 
     def compute(self, tokens: Sequence[str], own: int | None = None) -> NDArray[np.float32]:
-        """Compute r of each token, and of the prefix and the bigram that end at it: (tokens, kinds,
-        classes).
+        """Compute r of each token, and prefix and bigram that end at it: (tokens, kinds, classes).
 
         A feature that occurs several times in the text counts at its first occurrence only.
 

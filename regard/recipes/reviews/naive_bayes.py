@@ -64,8 +64,7 @@ class NaiveBayesHidden(NamedTuple):
 
 
 class NaiveBayesScores(nn.Module):
-    """Attention-weighted sum of log-count ratios (batch, time, kinds, classes), giving scores
-    (batch, classes).
+    """Scores (batch, classes): weighted sum of log-count ratios (batch, time, kinds, classes).
 
     The scales s are initialized to 1/4: the words of a text are correlated, so that naive Bayes is
     overconfident.

@@ -294,8 +294,7 @@ def reciprocals(one, cap, a, b0, b1, b2, b3):
 
 @jit
 def add_gradients(rows, keys, first, ds, i, begin, end, const, grad_rows, grad_keys, grad_v):
-    """Add the gradients of rows i, i + 1 and keys begin <= j < end, with r = 1 / (1 + rows[i, d]
-    keys[first + j, d]).
+    """Add gradients of rows i, i + 1, begin <= j < end, r = 1 / (1 + rows[i, d] keys[first + j, d])
 
     grad_rows[i] += sum_j ds r (1 - r);  grad_keys[first + j] += sum_i ds r (1 - r);  grad_v +=
     sum_ij ds r. begin and end are multiples of 4; ds is zero for masked pairs.

@@ -192,8 +192,7 @@ def keys_kernel(
     SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of `OWN` keys of one key head for one split of the
-    queries, for all its heads.
+    """Compute the gradients of `OWN` keys of a key head for one split of all its heads' queries.
 
     Both gradients are initialized with zeros and may be None: grad_keys (splits, batch, key_head,
     unit, key) and grad_values (splits, batch, key_head, key, value_dim).

@@ -72,8 +72,7 @@ def forward(
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
-    """Return the read in the dtype of the queries, and its log-sum-exp in float32 (float64 for
-    float64 inputs).
+    """Return the read in the queries' dtype, and its log-sum-exp in float32 (or float64).
 
     `tiles`: None for `FORWARD`, or `STEP` for few queries.
 
@@ -124,8 +123,7 @@ def backward(
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of query, keys, values, v, bias and diagonals, each None if not needed
-    or without input.
+    """Return the gradients of query, keys, values, v, bias and diagonals, or None for each.
 
     Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may
     differ between calls; all others are deterministic. `tiles`: None for `BACKWARD`, or `STEP` for

@@ -77,8 +77,7 @@ def read_kernel(
     UNITS: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
     PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Read one split of the keys for one block of `OWN` queries of one head; a single query if
-    `fits` is None.
+    """Read a split of the keys for `OWN` queries of one head; a single query if `fits` is None.
 
     Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). If a
     value has more than `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must be

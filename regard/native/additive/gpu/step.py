@@ -71,8 +71,7 @@ def step_kernel(
     UNITS: tl.constexpr, ATOMIC: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
     DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of `OWN` keys of one key head for every query that reads
-    it, in turn.
+    """Compute the gradients of `OWN` keys of one key head for each query that reads it, in turn.
 
     All gradients are initialized with zeros and may be None: grad_query and grad_weights (blocks,
     batch, head, query, dim), grad_keys (batch, key_head, key, dim), grad_values (batch, key_head,

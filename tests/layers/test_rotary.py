@@ -212,7 +212,7 @@ def test_gradients_after_inference_and_in_bfloat16():
 def test_rotary_is_refused_with_other_scores():
     for score in (General(HEAD, HEAD), BareAdditive(HEAD), FeatureMap()):
         with pytest.raises(
-            ValueError, match=f"score be invariant to rotations, got Rotary and {type(score).__name__}"
+            ValueError, match=f"invariant to rotations, got Rotary and {type(score).__name__}"
         ):
             attention(Rotary(HEAD), score=score)
 

@@ -311,4 +311,4 @@ def test_operator_calls_the_implementation_of_its_device(monkeypatch, key, devic
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     out, _ = torch.ops.regard.additive_read.default.redispatch(keys, *inputs, *[None] * 6)
     assert devices == [device]
-    close(out, loops[0](*inputs, *[None] * 5)[0])
+    close(out, loops[0](*inputs, *[None] * 6)[0])

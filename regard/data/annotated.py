@@ -51,10 +51,7 @@ class AnnotatedDataset(Generic[ItemT]):
     def hold_out(
         self, share: float, noun: str, *, seed: int
     ) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
-        """Return training and validation data; see `regard.data.held_out.hold_out`.
-
-        noun:   what the items are, for messages.
-        """
+        """Return training and validation data; see `regard.data.held_out.hold_out`."""
         labels = [item.labels for item in self.items]
         parts = hold_out(len(self), share, seed=seed, origin=self.origin, noun=noun, labels=labels)
 
@@ -66,10 +63,7 @@ class AnnotatedDataset(Generic[ItemT]):
         return train, replace(take(parts.val), notices=(parts.notice,))
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
-        """Return the indices of the labels of each item. Raises UserError for an unknown label.
-
-        noun:   what the items are, in the plural, for messages.
-        """
+        """Return the indices of the labels of each item. Raises UserError for an unknown label."""
         known = {name: number for number, name in enumerate(labels.names)}
         for item in self.items:
             for label in item.labels:

@@ -36,17 +36,8 @@ def hold_out(
 ) -> HeldOut:
     """Draw `share` of the items for validation, at least one, at random.
 
-    Args:
-        count: number of items.
-        share: share of the items.
-        seed: seed of the sample.
-        origin: name of the data, for messages.
-        noun: what the items are, for messages.
-        groups: group of each item; items of one group are on one side.
-        labels: labels of each item.
-
-    Raises:  UserError if nothing can be held out so that training data remains, or if a label
-             occurs in the validation data alone.
+    groups: group of each item; items of one group are on one side.
+    labels: labels of each item, none of which may occur in the validation data alone.
     """
     members: dict[Hashable, list[int]] = {}
     for index, group in enumerate(range(count) if groups is None else groups):
@@ -65,24 +56,18 @@ def hold_out(
     train = [index for index in range(count) if index not in val]
     if labels is not None:
         known = {label for index in train for label in labels[index]}
-        unknown = next(
-            (label for i in sorted(val) for label in labels[i] if label not in known), None
-        )
-        if unknown is not None:
+        unknown = [label for i in sorted(val) for label in labels[i] if label not in known]
+        if unknown:
             raise UserError(
-                f"{origin}: the label {unknown!r} occurs in none of the training {noun} after "
-                f"{len(val):,} of {count:,} are held out for validation: give validation data with "
-                "--data.val, or use another --seed."
+                f"{origin}: the label {unknown[0]!r} occurs in none of the training {noun} after "
+                f"{len(val):,} of {count:,} are held out: use --data.val, or another --seed."
             )
     notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
     return HeldOut(train, sorted(val), notice)
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
-    """Return the index at which the last `share` of a sequence begins, at least one item.
-
-    Raises:  UserError if no training data remains.
-    """
+    """Return the index at which the last `share` of a sequence begins, at least one item."""
     cut = count - max(1, round(count * share))
     if cut < 1:
         raise UserError(_too_few(count, share, origin, noun))
@@ -98,7 +83,5 @@ def describe_held_out(held_out: int, count: int, share: float, *, origin: str, n
 
 
 def _too_few(count: int, share: float, origin: str, noun: str) -> str:
-    return (
-        f"{origin}: {count:,} {noun} are too few (equal ones stay together) to hold out a share of "
-        f"{share:g} for validation: give validation data with --data.val."
-    )
+    problem = f"{count:,} {noun} are too few (equal ones stay together)"
+    return f"{origin}: {problem} to hold out {share:g} of them: use --data.val."

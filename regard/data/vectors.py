@@ -42,12 +42,7 @@ def read_vectors(
     path: str | Path, *, size: int | None = None, header: Header = "auto", on_bad: OnBad = "error"
 ) -> VectorDataset:
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
-    (.csv with a header, .tsv, .txt).
-
-    size:   required size; that of the first row if None.
-    header: whether the first row names the columns; auto: in .csv.
-    Raises: UserError naming the file and the row, what was expected and what was found.
-    """
+    (.csv with a header, .tsv, .txt), of `size` or all of one size."""
     path, bad_rows = Path(path), BadRows(on_bad)
     suffix = Path(plain_name(path)).suffix
     if suffix not in _SUFFIXES:
@@ -64,10 +59,7 @@ def read_vectors(
 
 
 def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
-    """Return the numbers of a text, separated by commas, semicolons or space, or of a sequence.
-
-    Raises: UserError with what was expected and found.
-    """
+    """Return the numbers of a sequence, or of a text (separated by , ; or white space)."""
     if isinstance(given, str):
         given = given.replace(",", " ").replace(";", " ").split()
     numbers = [as_number(part) for part in given]
@@ -92,15 +84,10 @@ def _check_array(
     array: NDArray[Any], path: Path, size: int | None, bad_rows: BadRows
 ) -> NDArray[np.float32]:
     """Return the rows of finite numbers of an array."""
-    if (
-        array.dtype.kind not in "iuf"
-        or array.ndim != 2
-        or array.shape[1] != (size or array.shape[1] or 1)
-    ):
-        raise UserError(
-            f"{path}: expected numbers of shape (rows, {size or 'numbers'}), got {array.dtype} of "
-            f"shape {array.shape}."
-        )
+    is_matrix = array.dtype.kind in "iuf" and array.ndim == 2
+    if not is_matrix or array.shape[1] != (size or array.shape[1] or 1):
+        expected, got = f"(rows, {size or 'numbers'})", f"{array.dtype} of shape {array.shape}"
+        raise UserError(f"{path}: expected numbers of shape {expected}, got {got}.")
     values = array.astype(np.float32)
     usable = np.isfinite(values).all(1)
     for row in np.flatnonzero(~usable):
@@ -118,9 +105,7 @@ def _read_text(
         with bad_rows.catch(where):
             text = decode_line(line, where).strip()
             if has_header and text.startswith(","):
-                raise UserError(
-                    "the first column has no name; is it an index (pandas: index=False)?"
-                )
+                raise UserError("the first column has no name: is it an index?")
             if text and not has_header:
                 rows.append(parse_vector(text, size))
                 size = len(rows[0])

@@ -230,22 +230,13 @@ def test_ceiling_of_croatian_and_polish():
     assert DatesDataset(DatesConfig(locales=("hr", "sv"))).compute_ceiling(years=(2019,)) == 1
 
 
-def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
-    monkeypatch.setattr("regard.data.embedded.dates.split_of", lambda iso: "train")
-    with pytest.raises(ValueError, match="1812 to 1813, which has none of `val`"):
-        DatesDataset(DatesConfig(first_year=1812, last_year=1813)).example("train", index=0)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"locales": ()}, "`locales` must be one or more different names"),
         ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
         ({"first_year": 999}, "first_year must be from 1,000 to 9,999, got 999"),
-        (
-            {"first_year": 2050, "last_year": 2049},
-            r"`first_year` must be at most `last_year` \(2049\), got 2050",
-        ),
+        ({"first_year": 2050, "last_year": 2049}, "`first_year` must be at most 2049, got 2050"),
         ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
         ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
         ({"case_noise": 1.5}, "case_noise must be from 0 to 1, got 1.5"),

@@ -53,17 +53,6 @@ def test_items_are_counted_in_order_of_first_occurrence():
 
 def test_relation_of_two_items():
     assert describe_relation("ankle boot", "left of", "bag") == "an ankle boot left of a bag"
-    with pytest.raises(
-        ValueError, match="`relation` must be one of left of, right of, above, below, got 'near'"
-    ):
-        describe_relation("bag", "near", "bag")
-
-
-def test_invalid_arguments_are_refused():
-    with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
-        count_phrase(0, "bag")
-    with pytest.raises(ValueError, match="`names` must have at least one entry"):
-        describe_items([])
 
 
 def test_capitals_are_kept():

@@ -33,7 +33,7 @@ def test_every_format_gives_the_same_vectors(tmp_path):
         ("x,y\n1,2\n3,b\n", r"a.csv, line 3: expected a number, got 'b'"),
         ("x,y\n1,2\n3\n", r"a.csv, line 3: expected 2 numbers, got"),
         ("x,y\n1,nan\n", r"line 2: expected a number, got 'nan'"),
-        (",x,y\n0,1,2\n", r"line 1: the first column has no name; is it an index"),
+        (",x,y\n0,1,2\n", r"line 1: the first column has no name: is it an index"),
         ("x,y\n", "has no usable rows"),
         ("", "has no usable rows"),
     ],

@@ -81,9 +81,8 @@ class CaptionedShapes:
             elif name == "square":
                 pen.rectangle((x, y, right, bottom), fill=_COLORS[color])
             else:
-                pen.polygon(
-                    ((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=_COLORS[color]
-                )
+                corners = ((x, bottom), (right, bottom), ((x + right) // 2, y))
+                pen.polygon(corners, fill=_COLORS[color])
         return np.asarray(image)
 
     def _shapes(self, index: int) -> list[_Shape]:
@@ -114,10 +113,8 @@ def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
         place = _region(_center(shapes[0][1]), width, height)
         return [f"{name} {place}", f"{place} is {name}"]
     if len(shapes) == _MOST:
-        ordered = [
-            count_phrase(1, name)
-            for name, _ in sorted(shapes, key=lambda shape: _center(shape[1])[0])
-        ]
+        by_x = sorted(shapes, key=lambda shape: _center(shape[1])[0])
+        ordered = [count_phrase(1, name) for name, _ in by_x]
         return [
             f"{' and '.join(ordered)} from left to right",
             f"{' and '.join(reversed(ordered))} from right to left",
@@ -152,12 +149,8 @@ def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bo
     """Return True if no shapes overlap and sentences about their places are not ambiguous."""
     for i, (x, y, side) in enumerate(places):
         for left, top, other in places[:i]:
-            if (
-                x < left + other + 1
-                and left < x + side + 1
-                and y < top + other + 1
-                and top < y + side + 1
-            ):
+            is_beside = x > left + other or left > x + side
+            if not is_beside and y <= top + other and top <= y + side:
                 return False
     centers = [_center(place) for place in places]
     if len(centers) == 1:  # not close to the border of a ninth

@@ -30,16 +30,8 @@ from regard.errors import UserError
 _CLDR = {"full": 4, "long": 4, "medium": 4, "short": 2}
 _SKELETONS = {"yMMMMd": 2, "yMMMd": 2, "yMMMEd": 2, "yMMMMEEEEd": 2, "yMd": 2, "yMEd": 1}
 _WRITTEN = {
-    "d MMMM y": 3,
-    "d MMM y": 3,
-    "dd MMMM y": 1,
-    "dd-MMM-y": 1,
-    "MMMM d, y": 2,
-    "MMM d y": 2,
-    "y MMMM d": 2,
-    "EEEE d MMMM y": 2,
-    "EEE d MMM y": 2,
-    "EEEE, MMMM d, y": 1,
+    **{"d MMMM y": 3, "d MMM y": 3, "dd MMMM y": 1, "dd-MMM-y": 1, "MMMM d, y": 2, "MMM d y": 2},
+    **{"y MMMM d": 2, "EEEE d MMMM y": 2, "EEE d MMM y": 2, "EEEE, MMMM d, y": 1},
 }
 _NUMERIC = dict.fromkeys(("d/M/y", "dd/MM/y", "d.M.y", "dd.MM.y", "d-M-y", "dd-MM-y"), 1)
 _YEAR_FIRST = dict.fromkeys(("y-MM-dd", "y/MM/dd", "y.MM.dd", "yMMdd"), 1)
@@ -79,16 +71,11 @@ _ORDINALS = {
 
 _Tables = dict[str, tuple[str, ...]]
 _ZEROS = {
-    "arab": 0x660,
-    "arabext": 0x6F0,
-    "deva": 0x966,
-    "beng": 0x9E6,
-    "mymr": 0x1040,
-    "tibt": 0xF20,
+    **{"arab": 0x660, "arabext": 0x6F0, "deva": 0x966},
+    **{"beng": 0x9E6, "mymr": 0x1040, "tibt": 0xF20},
 }
 _PARTS = {"y": 0, "M": 1, "d": 2, "E": 3}
 _YEARS = tuple(map(str, range(10_000)))
-_MONDAY = 3  # 3 January 2000
 _IN_A_DATE = str.maketrans("Lc", "ME")
 
 
@@ -141,41 +128,31 @@ class LocaleSpellings(NamedTuple):
 
 @cache
 def load_spellings(name: str) -> LocaleSpellings:
-    """Compile all spellings of a locale; cached.
-
-    Raises:  UserError if Babel has no such locale; the message has the nearest names.
-    """
-    locale = _parse_locale(name)
+    """Compile all spellings of a locale; cached. Raises UserError if Babel has no such locale."""
+    try:
+        locale = Locale.parse(name)
+    except (UnknownLocaleError, ValueError) as error:
+        raise UserError(f"`locales` must be CLDR locales such as pt_BR, got {name!r}.") from error
     tables: _Tables = {}
-    compiled = [
-        _compile(locale, pattern, weight, tables) for pattern, weight in _patterns(locale).items()
-    ]
-    spellings = [spelling for spelling in compiled if spelling is not None]
+    spellings = []
+    for pattern, weight in _patterns(locale).items():
+        spelling = _compile(locale, pattern, weight, tables)
+        if spelling is not None:
+            spellings.append(spelling)
     plain = _compile(locale, locale.date_formats["long"].pattern, 0, tables)
     if plain is None or plain.is_month_first:
-        raise UserError(
-            f"`locales`: the long date format of {name!r} is numeric, or in an unsupported order."
-        )
+        raise UserError(f"`locales`: the long date format of {name!r} is numeric.")
     zero = _ZEROS.get(locale.default_numbering_system)
     digits = {ord("0") + i: chr(zero + i) for i in range(10)} if zero else None
     return LocaleSpellings(name, locale.language, tuple(spellings), plain, digits)
 
 
-def _parse_locale(name: str) -> Locale:
-    try:
-        return Locale.parse(name)
-    except (UnknownLocaleError, ValueError) as error:
-        raise UserError(f"`locales` must be CLDR locales such as pt_BR, got {name!r}.") from error
-
-
 def _patterns(locale: Locale) -> dict[str, int]:
     weighted = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
     skeletons = locale.datetime_skeletons
-    weighted += [
-        (skeletons[name].pattern, weight)
-        for name, weight in _SKELETONS.items()
-        if name in skeletons
-    ]
+    for name, weight in _SKELETONS.items():
+        if name in skeletons:
+            weighted.append((skeletons[name].pattern, weight))
     patterns: dict[str, int] = {}
     for pattern, weight in weighted:
         patterns.setdefault(_adapt(pattern), weight)
@@ -209,9 +186,8 @@ def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spel
     source = str(parse_pattern(pattern).format)
     if pattern in _OWN.get(locale.language, ()):
         source = source.replace("%(d)so", "%(do)s")
-    source = re.sub(
-        r"%\((G+)\)s", lambda era: format_date(date(2000, 1, 1), era[1], locale), source
-    )
+    day = date(2000, 1, 1)
+    source = re.sub(r"%\((G+)\)s", lambda era: format_date(day, era[1], locale), source)
     names = re.findall(r"%\((\w+)\)s", source)
     if any(name[0] not in _PARTS for name in names):
         return None
@@ -238,9 +214,7 @@ def _table(locale: Locale, field: str) -> tuple[str, ...]:
         return ("", *(format_date(date(2000, month, 1), field, locale) for month in range(1, 13)))
     if part == 2:
         return ("", *(format_date(date(2000, 1, day), field, locale) for day in range(1, 32)))
-    return tuple(
-        format_date(date(2000, 1, _MONDAY + weekday), field, locale) for weekday in range(7)
-    )
+    return tuple(format_date(date(2000, 1, day), field, locale) for day in range(3, 10))  # Monday
 
 
 def _ordinal(language: str, day: int) -> str:

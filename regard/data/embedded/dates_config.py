@@ -19,10 +19,7 @@ LOCALES = (
 
 @settings
 class DatesConfig:
-    """Human-written dates and their ISO 8601 form, generated on the fly from the Unicode CLDR.
-
-    Raises:  ValueError naming the field, the rule and the value if a field is out of range.
-    """
+    """Human-written dates and their ISO 8601 form, generated on the fly from the Unicode CLDR."""
 
     locales: tuple[str, ...] = LOCALES
     """CLDR locales of the dates, such as `de` or `pt_BR`, equally probable; no model input."""
@@ -56,6 +53,5 @@ class DatesConfig:
             raise ValueError(f"`locales` must be one or more different names, got {self.locales!r}")
         if self.first_year > self.last_year:
             raise ValueError(
-                f"`first_year` must be at most `last_year` ({self.last_year}), got "
-                f"{self.first_year}"
+                f"`first_year` must be at most {self.last_year}, got {self.first_year}"
             )

@@ -16,45 +16,36 @@ from collections.abc import Iterator
 from regard.data.config import TargetKind
 from regard.data.text.pairs import Pairs
 
-
-def _words(text: str) -> list[str]:
-    return text.split(", ")
-
-
-_THINGS = _words(
-    "plot, acting, music, ending, script, cast, pace, camera work, dialogue, story, humour"
+_THINGS = (
+    *("plot", "acting", "music", "ending", "script", "cast", "pace"),
+    *("camera work", "dialogue", "story", "humour"),
 )
-_GOOD = _words(
-    "gripping, moving, clever, funny, fresh, charming, honest, beautiful, sharp, warm, bold"
+_GOOD = (
+    *("gripping", "moving", "clever", "funny", "fresh", "charming"),
+    *("honest", "beautiful", "sharp", "warm", "bold"),
 )
-_BAD = _words(
-    "dull, clumsy, tired, flat, silly, cold, lazy, hollow, noisy, stale, shallow, endless"
+_BAD = (
+    *("dull", "clumsy", "tired", "flat", "silly", "cold"),
+    *("lazy", "hollow", "noisy", "stale", "shallow", "endless"),
 )
 _NEGATIONS = ("not", "never", "hardly", "anything but", "far from")
 _OPENINGS = (
-    "",
-    "well , ",
-    "to be fair , ",
-    "my friends said that ",
-    "in the end ",
-    "as always , ",
-    "this time ",
+    *("", "well , ", "to be fair , ", "my friends said that "),
+    *("in the end ", "as always , ", "this time "),
 )
 _SIZES = {"train": 4000, "val": 500, "test": 1000}
 
 
 def make_reviews(split: str, seed: int, target: TargetKind = "class") -> Pairs:
     """Generate the reviews of a split and their targets, the same for the same seed."""
-    texts, labels = [], []
-    for text, praised, sign in _generate(split, seed):
-        if _split_of(text) == split and len(texts) < _SIZES[split]:
-            texts.append(text)
+    texts, labels, reviews = [], [], _generate(split, seed)
+    while len(texts) < _SIZES[split]:
+        text, praised, sign = next(reviews)
+        if _split_of(text) == split:
             name = "positive" if sign > 0 else "negative"
-            labels.append(
-                {"class": name, "labels": json.dumps(praised), "number": str(sign)}[target]
-            )
-        if len(texts) == _SIZES[split]:
-            break
+            kinds = {"class": name, "labels": json.dumps(praised), "number": str(sign)}
+            texts.append(text)
+            labels.append(kinds[target])
     return Pairs(texts, labels, list(range(1, len(texts) + 1)), f"synthetic reviews, {split}")
 
 
@@ -66,11 +57,8 @@ def _generate(split: str, seed: int) -> Iterator[tuple[str, list[str], int]]:
             is_good, is_negated = draw.random() < 0.5, draw.random() < 0.5
             word = draw.choice(_GOOD if is_good else _BAD)
             sign += 1 if is_good != is_negated else -1
-            modifier = (
-                f"{draw.choice(_NEGATIONS)} "
-                if is_negated
-                else draw.choice(("", "very ", "really "))
-            )
+            modifier = draw.choice(("", "very ", "really ") if not is_negated else _NEGATIONS)
+            modifier += " " if is_negated else ""
             thing = draw.choice(_THINGS)
             clauses.append(f"the {thing} was {modifier}{word}")
             praised += [thing] if is_good != is_negated else []
@@ -78,5 +66,7 @@ def _generate(split: str, seed: int) -> Iterator[tuple[str, list[str], int]]:
 
 
 def _split_of(text: str) -> str:
-    number = hashlib.sha256(text.encode()).digest()[0]
-    return "val" if number < 32 else "test" if number < 80 else "train"  # shares of 256
+    number = hashlib.sha256(text.encode()).digest()[0]  # below 256
+    if number < 32:
+        return "val"
+    return "test" if number < 80 else "train"

@@ -80,12 +80,9 @@ def make_room(
     points, owner = _sample(draw, rectangles, owners)
     seen = np.zeros(len(points), bool)
     for _ in range(_VIEWS):
-        viewpoint = np.array(
-            [draw.uniform(0.1, 0.9) * width, draw.uniform(0.1, 0.9) * depth, draw.uniform(1.4, 1.9)]
-        )
-        seen |= _visible(points, viewpoint)
-    visible = np.flatnonzero(seen)
-    visible = draw.permutation(visible)[:_SEEN]
+        x, y = draw.uniform(0.1, 0.9) * width, draw.uniform(0.1, 0.9) * depth
+        seen |= _visible(points, np.array([x, y, draw.uniform(1.4, 1.9)]))
+    visible = draw.permutation(np.flatnonzero(seen))[:_SEEN]
     points, owner = points[visible] + draw.normal(0, _NOISE, (len(visible), 3)), owner[visible]
     labeled = [i for i in range(len(pieces)) if (owner == i).sum() >= _LEAST_SEEN]
     hidden = np.setdiff1d(np.arange(len(pieces)), labeled)
@@ -93,9 +90,8 @@ def make_room(
     stray = draw.uniform(0, 1, (_STRAY, 3)) * (width, depth, height)
     points = draw.permutation(np.concatenate((points, stray)))
     turn = draw.uniform(-50, 50, 3)  # the origin of a scan is anywhere
-    boxes = np.array(
-        [np.concatenate((first + sides / 2, sides)) for _, first, sides, _ in pieces]
-    ).reshape(-1, 6)
+    boxes = [np.concatenate((first + sides / 2, sides)) for _, first, sides, _ in pieces]
+    boxes = np.array(boxes).reshape(-1, 6)
     boxes[:, :3] += turn
     return points + turn, boxes[labeled], tuple(pieces[i][0] for i in labeled)
 
@@ -112,10 +108,8 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
         if len(pieces) == wanted:
             break
         kind = str(draw.choice(list(_PARTS)))
-        sides, direction = (
-            np.array([draw.uniform(*span) for span in _SIDES[kind]]),
-            int(draw.integers(4)),
-        )
+        sides = np.array([draw.uniform(*span) for span in _SIDES[kind]])
+        direction = int(draw.integers(4))
         if direction % 2:
             sides[[0, 1]] = sides[[1, 0]]
         free = room - sides[:2]
@@ -142,17 +136,15 @@ def _surfaces(
     owners = [-1] * len(rectangles)
     for number, (kind, first, sides, direction) in enumerate(pieces):
         for part in _PARTS[kind]:
-            corner, size = _turn(
-                np.array(part[:3], np.float64), np.array(part[3:], np.float64), direction
-            )
+            corner, size = np.array(part, np.float64).reshape(2, 3)
+            corner, size = _turn(corner, size, direction)
             faces = _faces(first + corner * sides, size * sides)
             rectangles += faces
             owners += [number] * len(faces)
     for _ in range(int(draw.integers(0, 4))):  # clutter on the floor
         size = draw.uniform(0.1, 0.3, 3)
-        faces = _faces(
-            np.array([*(draw.uniform(0, 1, 2) * ((width, depth) - size[:2])), 0.0]), size
-        )
+        place = draw.uniform(0, 1, 2) * ((width, depth) - size[:2])
+        faces = _faces(np.array([*place, 0.0]), size)
         rectangles += faces
         owners += [-1] * len(faces)
     return np.array(rectangles), np.array(owners)
@@ -197,9 +189,8 @@ def _visible(points: NDArray[np.float64], viewpoint: NDArray[np.float64]) -> NDA
     ray = points - viewpoint
     distance = np.linalg.norm(ray, axis=-1)
     azimuth = (np.arctan2(ray[:, 1], ray[:, 0]) / (2 * np.pi) + 0.5) * 2 * _ROWS
-    elevation = (
-        np.arcsin((ray[:, 2] / np.maximum(distance, 1e-9)).clip(-1, 1)) / np.pi + 0.5
-    ) * _ROWS
+    sine = (ray[:, 2] / np.maximum(distance, 1e-9)).clip(-1, 1)
+    elevation = (np.arcsin(sine) / np.pi + 0.5) * _ROWS
     cell = azimuth.astype(np.int64) * (_ROWS + 1) + elevation.astype(np.int64)
     nearest = np.full(int(cell.max()) + 1, np.inf)
     np.minimum.at(nearest, cell, distance)

@@ -16,7 +16,7 @@ an order.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,31 +45,6 @@ NOTHING = -1
 
 _SPLITS: dict[Split, int] = {"train": 0, "val": 1, "test": 2}
 _DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
-@runtime_checkable
-class CanvasDataset(Protocol):
-    """Data set of canvases (images) with a text each, indexed by number."""
-
-    @property
-    def origin(self) -> str:
-        """Description of the source, for messages."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of a canvas."""
-
-    def epoch(self, number: int) -> Sequence[int]:
-        """Return the indices of the canvases of an epoch."""
-
-    def left_out(self) -> tuple[str, ...]:
-        """Return notices about skipped files, a line each."""
-
-    def text(self, index: int) -> str:
-        """Return the text of a canvas."""
-
-    def canvas(self, index: int) -> NDArray[np.uint8]:
-        """Return the pixels of a canvas (channels, height, width)."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +200,10 @@ class CaptionDataset:
         return self.pixels[index]
 
 
+CanvasDataset = SceneDataset | CaptionDataset
+"""Canvases (images) with a text each, by index."""
+
+
 def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
     """Split canvases (count, channels, height, width) into their cells, row by row."""
     count, channels, height, width = canvases.shape
@@ -240,10 +219,7 @@ def is_caption_file(path: str | Path | None) -> bool:
 def load_training_canvases(
     config: ScenesConfig, *, seed: int
 ) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
-    """Load the training and validation data, and the labels if images have classes.
-
-    Raises: UserError naming the file, what was expected and what was found.
-    """
+    """Load the training and validation data, and the labels if images have classes."""
     if is_caption_file(config.train):
         assert config.train is not None
         train = read_captions(config.train, config)

@@ -9,9 +9,6 @@ The plural is that of the last word, on both sides of a slash: T-shirt/top, T-sh
 import re
 from collections.abc import Sequence
 
-RELATIONS = ("left of", "right of", "above", "below")
-"""Spatial relations of two items."""
-
 _NUMBER_WORDS = "no one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = _NUMBER_WORDS.split()
 _CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
@@ -38,13 +35,15 @@ def article(name: str) -> str:
 
 def plural(name: str) -> str:
     """Return the plural of a name."""
-    return "/".join(_plural(part) for part in name.split("/"))
+    parts = []
+    for part in name.split("/"):
+        *before, word = part.split(" ")
+        parts.append(" ".join([*before, _plural_word(word)]))
+    return "/".join(parts)
 
 
 def count_phrase(count: int, name: str) -> str:
     """Return the phrase for a number of items, at least one."""
-    if count < 1:
-        raise ValueError(f"`count` must be at least 1, got {count}")
     if count == 1:
         return f"{article(name)} {name}"
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else count} {plural(name)}"
@@ -52,8 +51,6 @@ def count_phrase(count: int, name: str) -> str:
 
 def describe_items(names: Sequence[str]) -> str:
     """Return a sentence with the number of items of each name, in order of first occurrence."""
-    if not names:
-        raise ValueError("`names` must have at least one entry, got none")
     phrases = [count_phrase(names.count(name), name) for name in dict.fromkeys(names)]
     *first, last = phrases
     return f"{', '.join(first)} and {last}" if first else last
@@ -61,14 +58,7 @@ def describe_items(names: Sequence[str]) -> str:
 
 def describe_relation(first: str, relation: str, second: str) -> str:
     """Return a sentence with the spatial relation of two items."""
-    if relation not in RELATIONS:
-        raise ValueError(f"`relation` must be one of {', '.join(RELATIONS)}, got {relation!r}")
     return f"{count_phrase(1, first)} {relation} {count_phrase(1, second)}"
-
-
-def _plural(name: str) -> str:
-    *before, word = name.split(" ")
-    return " ".join([*before, _plural_word(word)])
 
 
 def _plural_word(word: str) -> str:

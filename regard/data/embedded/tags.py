@@ -39,14 +39,12 @@ def make_sentences(split: str, seed: int) -> TaggedSentences:
             continue
         locale = load_spellings(draw.choice(_LOCALES))
         spelling = locale.choose(draw.choice(locale.spellings), day)
-        context = [
-            [(word, "O") for word in draw.choice(part).split()] for part in (_BEFORE, _AFTER)
-        ]
-        rows.append([*context[0], *_tag_date(spelling, day), *context[1]])
+        before, after = draw.choice(_BEFORE).split(), draw.choice(_AFTER).split()
+        row = [(word, "O") for word in before] + _tag_date(spelling, day)
+        rows.append(row + [(word, "O") for word in after])
     tokens, tags = (tuple(tuple(pair[side] for pair in row) for row in rows) for side in (0, 1))
-    return TaggedSentences(
-        tokens, tags, tuple(range(1, len(rows) + 1)), f"synthetic sentences, {split}"
-    )
+    lines = tuple(range(1, len(rows) + 1))
+    return TaggedSentences(tokens, tags, lines, f"synthetic sentences, {split}")
 
 
 def _tag_date(spelling: Spelling, day: Day) -> list[tuple[str, str]]:

@@ -27,10 +27,7 @@ and size relative to the extent of the run."""
 
 
 class CloudBatches(BatchesByCount):
-    """Batches of clouds, shuffled in each epoch, or in the order of the data set (is_fixed).
-
-    Raises: UserError naming the cloud that has a label not in `labels`.
-    """
+    """Batches of clouds, shuffled in each epoch, or in the order of the data set (is_fixed)."""
 
     def __init__(
         self,
@@ -51,7 +48,6 @@ class CloudBatches(BatchesByCount):
         return np.arange(len(self.data))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:
-        """Return the tensors of the given clouds."""
         clouds, regions = [], []
         for i in indices:
             cloud = self.data.load(i)
@@ -62,9 +58,8 @@ class CloudBatches(BatchesByCount):
             clouds.append(points)
             regions.append(to_regions(boxes, self.scale))
         classes = [self.classes[i] for i in indices]
-        return Batch(
-            pad_clouds(clouds), LabeledRegions.from_rows(classes, regions, 3), tuple(indices)
-        )
+        target = LabeledRegions.from_rows(classes, regions, 3)
+        return Batch(pad_clouds(clouds), target, tuple(indices))
 
 
 def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:

@@ -55,10 +55,8 @@ class CloudScale(Artifact):
             ends = np.abs(item.boxes[:, :3] - middle) + item.boxes[:, 3:] / 2
             reach = np.maximum(reach, np.abs(points[:, :3] - middle).max(0))
             reach = np.maximum(reach, ends.max(0, initial=0.0))
-            total, squares = (
-                total + features.sum(0) if count else features.sum(0),
-                (squares + (features**2).sum(0) if count else (features**2).sum(0)),
-            )
+            total = total + features.sum(0) if count else features.sum(0)
+            squares = squares + (features**2).sum(0) if count else (features**2).sum(0)
             count += len(points)
         reach[:2] = reach[:2].max()  # clouds are turned about z in training
         extent = np.maximum(2 * _MARGIN * reach, 2 * _LEAST_SIDE)
@@ -106,10 +104,7 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 
 
 def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
-    """Read a table of boxes and all of its clouds, so that none fails later.
-
-    Raises: UserError naming the file and the line, what was expected and what was found.
-    """
+    """Read a table of boxes and all of its clouds, so that none fails later."""
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
     clouds, items = [], []
     for item in _read_boxes(path, bad_rows, config.header):
@@ -158,7 +153,6 @@ def _read_boxes(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
 
 
 def _parse_box(cells: Sequence[Any]) -> tuple[list[float], str]:
-    """Return center and sizes of a box, and its label. Raises UserError for anything else."""
     box, label = [as_number(cell) for cell in cells[:-1]], as_text(cells[-1]).strip()
     if min(box[3:]) < _LEAST_SIDE or not label:
         raise UserError(

@@ -20,22 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.arrays import load_arrays
-from regard.data.tables import as_number, decode_line
+from regard.data.tables import as_number, decode_line, excerpt
 from regard.errors import UserError
 
 AXES = ("x", "y", "z")
 _MAX_METERS = 1e9
 """The middle of such coordinates is exact to a millionth."""
-_SHOWN = 80
 
 
 def parse_cloud(content: bytes, name: str, features: Sequence[str] = ()) -> NDArray[np.float64]:
-    """Return the points (points, 3 + features) in the content of a file of this name.
-
-    Raises: UserError naming the file, and the line or the point: points that are not finite numbers
-            or of unequal dimension, none at all, a file that is cut or states other counts than it
-            holds, a missing feature, a library that is not installed.
-    """
+    """Return the points (points, 3 + features) in the content of a file of this name."""
     parse = next((parse for start, parse in _FORMATS.items() if content.startswith(start)), None)
     if parse is None:
         parse = _parse_pcd if re.match(rb"VERSION\s+\.?\d", content) else _parse_table
@@ -43,10 +37,7 @@ def parse_cloud(content: bytes, name: str, features: Sequence[str] = ()) -> NDAr
 
 
 def check_points(points: NDArray[Any], where: str) -> NDArray[np.float64]:
-    """Return points (points, numbers) as float64.
-
-    Raises: UserError if there is none, or one has a number that is not finite or too large.
-    """
+    """Return points as float64. Raises UserError for none, or numbers not finite or too large."""
     if not len(points):
         raise UserError(f"{where}: contains no point.")
     points = np.asarray(points, np.float64)
@@ -74,14 +65,14 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    expected = (
-        f"a cloud of points (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"
-    )
     lines = enumerate(content.split(b"\n"), start=1)
     reader = csv.reader(decode_line(line, f"{name}, line {number}") for number, line in lines)
     header = [cell.strip() for cell in next(reader, [])]
     if not set(columns) <= set(header):
-        raise UserError(f"{name}: expected {expected}, got {','.join(header)[:_SHOWN]!r}.")
+        raise UserError(
+            f"{name}: expected a cloud of points (.npz, .ply, .pcd), or a CSV with a header of "
+            f"{','.join(columns)}, got {excerpt(','.join(header))}."
+        )
     indices = [header.index(column) for column in columns]
     rows = []
     for cells in reader:
@@ -102,10 +93,18 @@ def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
     try:
         with warnings.catch_warnings(action="error"):  # numpy warns of a line that it reads in part
             loaded = trimesh.load_ply(io.BytesIO(content), fix_texture=False, skip_materials=True)
-        element = loaded["metadata"]["_ply_raw"]["vertex"]
-        stated, data = int(element["length"]), element.get("data")
+        elements = loaded["metadata"]["_ply_raw"]
+        vertex = elements["vertex"]
+        stated, data = int(vertex["length"]), vertex.get("data")
     except Exception as error:  # trimesh raises what its parser meets: ValueError, KeyError ...
         raise UserError(f"{name}: not a PLY of points, or damaged: {error!r}"[:300]) from error
+    head, _, body = content.partition(b"end_header")
+    if b"format ascii" in head:  # trimesh reads lines of any number of values
+        names = list(elements)
+        first = 1 + sum(elements[key]["length"] for key in names[: names.index("vertex")])
+        for number, line in enumerate(body.splitlines()[first : first + stated], start=1):
+            if len(line.split()) != len(vertex["properties"]):
+                raise UserError(f"{name}: point {number} has {len(line.split())} numbers.")
     return _stack(data, columns, stated, name)
 
 
@@ -129,9 +128,7 @@ def _stack(data: Any, columns: Sequence[str], stated: int, name: str) -> NDArray
         names = ", ".join(columns)
         raise UserError(f"{name}: expected points with numbers {names}: {error}") from None
     if any(len(value) != stated for value in values):
-        raise UserError(
-            f"{name}: its header states {stated:,} points, but the file holds {len(values[0]):,}."
-        )
+        raise UserError(f"{name}: its header states {stated} points, it holds {len(values[0])}.")
     return np.column_stack(values)
 
 
@@ -139,10 +136,7 @@ def _import(module: str, package: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UserError(
-            f'{name}: reading it needs the package {package}: pip install "regard[points]" '
-            f"({error})"
-        ) from error
+        raise UserError(f"{name}: needs {package}: pip install 'regard[points]'") from error
 
 
 _FORMATS: dict[bytes, Callable[[bytes, str, Sequence[str]], NDArray[np.float64]]] = {

@@ -189,7 +189,7 @@ def test_clouds_are_accepted_as_arrays(clouds):
 def test_a_bad_file_is_named(clouds, tmp_path, capsys):
     (tmp_path / "no.ply").write_bytes(ply("ascii", np.ones((2, 4)), count=9))
     assert main(["predict", str(clouds / "run"), str(tmp_path / "no.ply")]) == 2
-    assert "no.ply: its header states 9 points, but the file holds 2" in capsys.readouterr().err
+    assert "no.ply: its header states 9 points, it holds 2" in capsys.readouterr().err
 
 
 def test_data_that_does_not_fit_is_refused_before_training(clouds, tmp_path, capsys):

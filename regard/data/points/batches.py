@@ -47,6 +47,10 @@ class CloudBatches(BatchesByCount):
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.data))
 
+    def frame(self, i: int) -> NDArray[np.float64]:
+        """Return the middle of cloud i."""
+        return middle_of(self.data.load(i))
+
     def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:
         clouds, regions = [], []
         for i in indices:

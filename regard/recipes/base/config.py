@@ -5,8 +5,14 @@ from typing import Annotated
 from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
 from regard.settings.ranges import Range
+from regard.training.config import TrainConfig
 
 NBest = Annotated[int, Range(1, 1_000)]
+
+COSINE = TrainConfig(
+    steps=1000, schedule="cosine", label_smoothing=0.0, precision="auto", average=0, patience=0
+)
+"""Training for a number of steps, whose last parameters are used."""
 
 
 def limit_input_length(max_length: int, model: ModelConfig) -> int:

@@ -2,18 +2,21 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.text.labels import Labels
 from regard.errors import UserError
-from regard.look.sample import Axis, DetectedBox, format_score
+from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.recipe import (
@@ -24,15 +27,12 @@ from regard.recipes.base.recipe import (
     Recipe,
     View,
     describe_skipped,
-    plan_by_count,
 )
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections
 from regard.system.progress import track
 from regard.trace import Trace
 
-ROWS = 16
-"""Images or clouds in a batch of evaluation and prediction."""
 _LABELS = "labels.json"
 
 
@@ -45,6 +45,7 @@ class DetectionRecipe(Recipe[ConfigT]):
     """NamedTuple of label, score and the numbers of a box."""
     digits: ClassVar[int]
     """Decimal places of the numbers of a box as text."""
+    batch_rows = 16
     labels: Labels
 
     @property
@@ -61,10 +62,8 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return the data of the files of a split, whose names are given."""
 
     @abstractmethod
-    def make_batches(
-        self, data: Any, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
-    ) -> Any:
-        """Return batches of the data, in its order unless they are for training."""
+    def make_batches(self, data: Any, **options: Any) -> Any:
+        """Return batches of the data; options: rows, is_fixed and augment (BatchesByCount)."""
 
     def load(self, split: str) -> Dataset[AnnotatedDataset[Any]]:
         files = self.settings.data
@@ -103,11 +102,10 @@ class DetectionRecipe(Recipe[ConfigT]):
         data, most = dataset.data, self.settings.model.num_queries
         fullest = max(data.items, key=lambda item: len(item.labels))
         if len(fullest.labels) > most:
-            size = f"{len(fullest.labels)} boxes, but the model detects at most {most}"
-            raise UserError(
-                f"{fullest.where}: {fullest.file} has {size}: raise --model.num-queries"
-            )
-        return replace(dataset, targets=self.make_batches(data))
+            size = f"{len(fullest.labels)} boxes, above --model.num-queries {most}"
+            raise UserError(f"{fullest.where}: {fullest.file} has {size}")
+        batches = self.make_batches(data, rows=self.batch_rows, is_fixed=True)
+        return replace(dataset, targets=batches)
 
     def fit(self, train: Dataset[AnnotatedDataset[Any]]) -> dict[str, Any]:
         if not train.data.labels.names:
@@ -120,7 +118,7 @@ class DetectionRecipe(Recipe[ConfigT]):
     def batches(self) -> Any:
         config = self.settings
         data = self.encode(self.train).data
-        return self.make_batches(data, rows=config.batch, is_fixed=False, augment=config.augment)
+        return self.make_batches(data, rows=config.batch, augment=config.augment)
 
     # Answers
 
@@ -129,23 +127,29 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return the input of the model."""
 
     @abstractmethod
-    def frame(self, batches: Any, i: int) -> Any:
-        """Return the frame of example i."""
+    def to_boxes(self, regions: Tensor, frames: Sequence[Any]) -> NDArray[np.float64]:
+        """Return regions (rows, queries, sides) as boxes of the images or clouds."""
 
-    @abstractmethod
+    @torch.no_grad()
     def detect(self, model: nn.Module, source: Any, frames: Sequence[Any]) -> list[Detections]:
         """Return the detections of all queries, by decreasing score, as boxes of the inputs."""
+        predictions = model(source.to(device_of(model)))
+        scores, classes, regions = predictions.best()
+        columns = (
+            scores.double().cpu().numpy(),
+            classes.cpu().numpy(),
+            self.to_boxes(regions.float().cpu(), frames),
+            predictions.order().cpu().numpy(),
+        )
+        return [Detections(*row) for row in zip(*columns, strict=True)]
 
     def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
         """Return the detections in all examples."""
         detections: list[Detections] = []
         for rows in track(batches.plan(0), self.noun, len(batches.data)):
-            frames = [self.frame(batches, i) for i in rows]
+            frames = [batches.frame(i) for i in rows]
             detections += self.detect(inference.model, batches.collate(0, rows).source, frames)
         return detections
-
-    def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_count(rows, ROWS)
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
@@ -169,19 +173,34 @@ class DetectionRecipe(Recipe[ConfigT]):
             lines.append("\t".join([box.label, f"{box.score:.3f}", *numbers]))
         return Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines)
 
-    def regions(
-        self, found: Detections, places: Sequence[tuple[float, float, float, float]]
-    ) -> list[DetectedBox]:
-        """Return the detections as boxes on the picture, at these places."""
-        assert found.queries is not None
-        return [
-            DetectedBox(
-                label=self.labels.names[c], score=float(score), place=place, query=int(query)
-            )
-            for score, c, place, query in zip(
-                found.scores, found.classes, places, found.queries, strict=True
-            )
-        ]
+    def box_sample(
+        self, example: Example, i: int, source: Axis, places: Sequence[Any], **picture: Any
+    ) -> Sample:
+        """Return the detections of row i, at these places on a picture, as the sample of a look.
+
+        source: axis of the items of the source.
+        """
+        found = example.outputs[i]
+        columns = found.scores.tolist(), found.classes, places, found.queries.tolist()
+        boxes = []
+        for score, number, place, query in zip(*columns, strict=True):
+            label = self.labels.names[number]
+            boxes.append(DetectedBox(label=label, score=score, place=tuple(place), query=query))
+        shown = boxes[: len(self.shown(found))]
+        counts = sorted(Counter(box.label for box in shown).items())
+        summary = ", ".join(f"{name} {count:,}" for name, count in counts) or "nothing"
+        ordered = sorted(boxes, key=lambda box: box.query)
+        queries = Axis(
+            labels=tuple(f"{box.label} {format_score(box.score)}" for box in ordered),
+            kind="box",
+            picture="image",
+            places=tuple(box.place for box in ordered),
+        )
+        return Sample(
+            title=f"{example.name} -> {summary}",
+            axes={"source": source, "queries": queries},
+            pictures={"image": Image(boxes=tuple(shown), labels=self.labels.names, **picture)},
+        )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         """Return the sum of log p of the detected boxes."""
@@ -190,20 +209,3 @@ class DetectionRecipe(Recipe[ConfigT]):
         pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)
         source: Any = self.source([example.rows[i][0]])
         return set_log_prob(model(source.to(device_of(model))), pairs, "box")
-
-
-def count_labels(labels: Iterable[str]) -> str:
-    """Return the number of each label, such as: circle 1, square 2."""
-    counts = sorted(Counter(labels).items())
-    return ", ".join(f"{name} {count:,}" for name, count in counts) or "nothing"
-
-
-def query_axis(boxes: Sequence[DetectedBox]) -> Axis:
-    """Return the axis of all queries, with the place of the box of each on the picture "image"."""
-    ordered = sorted(boxes, key=lambda box: box.query)
-    return Axis(
-        labels=tuple(f"{box.label} {format_score(box.score)}" for box in ordered),
-        kind="box",
-        picture="image",
-        places=tuple(box.place for box in ordered),
-    )

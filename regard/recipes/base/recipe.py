@@ -15,8 +15,9 @@ are training and the report (regard.recipes.training).
 """
 
 import copy
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -146,6 +147,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """True if an input may be a list of tokens instead of a text."""
     look_hint: str = ""
     """What to look at in a model without attention, as the end of a sentence."""
+    batch_rows: int = sys.maxsize
+    """Maximum number of rows of a batch of answers; by default, all rows are one batch."""
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         self.run, self.notify, self.entry = run, notify, entry
@@ -317,8 +320,8 @@ class Recipe(ABC, Generic[ConfigT]):
         """
 
     def plan(self, rows: Sequence[Any]) -> Iterable[range]:
-        """Return which rows are in a batch; by default all."""
-        return [range(len(rows))]
+        """Return which rows are in a batch; by default, `batch_rows` at a time."""
+        return plan_by_count(rows, self.batch_rows)
 
     @abstractmethod
     def forward(
@@ -368,7 +371,7 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
 
 
-def plan_by_count(rows: Sequence[Any], most: int) -> list[range]:
+def plan_by_count(rows: Sized, most: int) -> list[range]:
     """Return ranges of at most `most` rows."""
     return [range(i, min(i + most, len(rows))) for i in range(0, len(rows), most)]
 

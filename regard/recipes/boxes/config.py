@@ -1,10 +1,11 @@
 """Settings of the recipe `boxes`: object detection. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import BoxesConfig
 from regard.models.config import DetectorConfig
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -15,11 +16,11 @@ from regard.training.config import TrainConfig
 class BoxesRunConfig:
     """Object detection (DETR), from COCO JSON, CSV or JSONL; drawn shapes if no data is given."""
 
-    data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
+    data: BoxesConfig = BoxesConfig(width=128, height=96)
     """Images with boxes, and the input size of the model."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 3
     """Number of stride-2 convolutions: a position covers 2^downsampling_layers pixels per side."""
-    model: DetectorConfig = field(default_factory=DetectorConfig)
+    model: DetectorConfig = DetectorConfig()
     """The model. Positions on the image have learned embeddings, so core.positions is none."""
     augment: bool = True
     """Random flips, scaling, translation and brightness in training."""
@@ -27,20 +28,8 @@ class BoxesRunConfig:
     """Images per batch."""
     threshold: Fraction = 0.4
     """Minimum score of the boxes that `predict` and `look` show."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1500,
-            lr=1e-3,
-            warmup=150,
-            schedule="cosine",
-            label_smoothing=0.0,
-            weight_decay=1e-4,
-            clip=1.0,
-            precision="auto",
-            validate_every=250,
-            average=3,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=1500, lr=1e-3, warmup=150, weight_decay=1e-4, validate_every=250, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
 

@@ -13,25 +13,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.annotated import AnnotatedDataset
 from regard.data.embedded.shapes import make_shapes
 from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
-from regard.look.sample import Image as Picture
 from regard.look.sample import Sample
 from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
+from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Dataset, Example
-from regard.recipes.base.scoring import device_of
 from regard.recipes.boxes.config import BoxesRunConfig
-from regard.recipes.metrics.detection import Detections, average_precision
+from regard.recipes.metrics.detection import average_precision
 
 Images = AnnotatedDataset[Image.Image]
 
@@ -75,18 +73,10 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         images = getattr(data, f"{split}_images") or data.images
         return read_boxes(path, images, data)
 
-    def make_batches(
-        self, data: Images, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
-    ) -> BoxBatches:
+    def make_batches(self, data: Images, **options: Any) -> BoxBatches:
+        size = self.config.data
         return BoxBatches(
-            data,
-            self.labels,
-            rows=rows,
-            is_fixed=is_fixed,
-            augment=augment,
-            width=self.config.data.width,
-            height=self.config.data.height,
-            seed=self.run.seed,
+            data, self.labels, width=size.width, height=size.height, seed=self.run.seed, **options
         )
 
     def model(self) -> Model:
@@ -120,25 +110,16 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
 
-    def frame(self, batches: BoxBatches, i: int) -> Frame:
-        return batches.frame(i)
-
-    @torch.no_grad()
-    def detect(self, model: nn.Module, source: Tensor, frames: Sequence[Frame]) -> list[Detections]:
-        predictions = model(source.to(device_of(model)))
-        scores, classes, regions = predictions.best()
-        order = predictions.order().cpu().numpy()
+    def to_boxes(self, regions: Tensor, frames: Sequence[Frame]) -> NDArray[np.float64]:
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
-        regions = (regions.float().cpu() * sides).double().numpy()
-        middles, halves = regions[..., :2], regions[..., 2:] / 2
+        places = (regions * sides).double().numpy()
+        middles, halves = places[..., :2], places[..., 2:] / 2
         corners = np.concatenate((middles - halves, middles + halves), -1)
-        detections = []
-        for i, frame in enumerate(frames):
-            ends = (corners[i] / frame.scale).clip(0, [frame.width, frame.height] * 2)
-            boxes = np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1)
-            scores_of, classes_of = scores[i].double().cpu().numpy(), classes[i].cpu().numpy()
-            detections.append(Detections(scores_of, classes_of, boxes, order[i]))
-        return detections
+        boxes = []
+        for row, frame in zip(corners, frames, strict=True):
+            ends = (row / frame.scale).clip(0, [frame.width, frame.height] * 2)
+            boxes.append(np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1))
+        return np.stack(boxes)
 
     def preprocess(self, given: Any, number: int) -> list[ImageRow]:
         """Return an image (see `to_image`) at the size of the model's input, and its scale.
@@ -151,19 +132,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         """Return the model's input image with the boxes of all queries."""
-        (array, frame, image), found = example.rows[i], example.outputs[i]
+        array, frame, image = example.rows[i]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
-        places = [tuple(place) for place in (found.boxes * frame.scale / sides).tolist()]
-        regions = self.regions(found, places)
-        boxes = self.shown(found)
-        picture = Picture(
-            pixels=array,
-            boxes=tuple(regions[: len(boxes)]),
-            labels=self.labels.names,
-            original=np.asarray(image),
-        )
-        return Sample(
-            title=f"{example.name} -> {count_labels(box.label for box in boxes)}",
-            axes={"source": patch_axis(inference.model.reader), "queries": query_axis(regions)},
-            pictures={"image": picture},
-        )
+        places = (example.outputs[i].boxes * frame.scale / sides).tolist()
+        axis, original = patch_axis(inference.model.reader), np.asarray(image)
+        return self.box_sample(example, i, axis, places, pixels=array, original=original)

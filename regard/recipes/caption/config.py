@@ -1,12 +1,13 @@
 """Settings of the recipe `caption`: image captioning. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import CaptionsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
+from regard.recipes.base.config import COSINE, limit_input_length
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -20,12 +21,10 @@ class CaptionRunConfig:
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of validation images described (greedily) at each validation; the loss is of all."""
-    data: CaptionsConfig = field(default_factory=lambda: CaptionsConfig(width=48, height=48))
+    data: CaptionsConfig = CaptionsConfig(width=48, height=48)
     """Images with captions, and the input size of the model."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="bpe", vocab_size=8000, joint=False, lowercase=True
-        )
+    tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="bpe", vocab_size=8000, joint=False, lowercase=True
     )
     """Tokenizer of the captions."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
@@ -33,34 +32,20 @@ class CaptionRunConfig:
     downsampling_layers: Annotated[int, Range(1, 16)] | None = None
     """Number of stride-2 convolutions of the stem: a position covers 2^downsampling_layers pixels
     on each side; 3 if not given."""
-    model: ModelConfig = field(
-        default_factory=lambda: ModelConfig(
-            core=TransformerConfig(
-                layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"
-            ),
-            tie="target",
-        )
+    model: ModelConfig = ModelConfig(
+        core=TransformerConfig(
+            layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"
+        ),
+        tie="target",
     )
     """Encoder-decoder that reads the image and writes the caption."""
     batch: Batch = 32
     """Images per batch, each with one of its captions."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1200,
-            lr=1.5e-3,
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="auto",
-            validate_every=300,
-            average=0,
-            patience=0,
-        )
-    )
+    train: TrainConfig = replace(COSINE, steps=1200, lr=1.5e-3, warmup=100, validate_every=300)
     """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
-    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(max_ratio=0.0, max_extra=64))
+    decode: DecodeConfig = DecodeConfig(max_ratio=0.0, max_extra=64)
     """Search in `evaluate`, `predict`, `look`; an input's length is its number of positions."""
-    bleu: BleuConfig = field(default_factory=lambda: BleuConfig(lowercase=True))
+    bleu: BleuConfig = BleuConfig(lowercase=True)
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     def __post_init__(self) -> None:
@@ -68,24 +53,14 @@ class CaptionRunConfig:
             raise ValueError("tokenizer.joint must be false: there are no source texts")
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: there are no source texts")
-        if self.patch is not None and self.downsampling_layers is not None:
-            raise ValueError(
-                "downsampling_layers must not be given with patch, which has no convolutions"
-            )
-        if self.patch is not None and (
-            self.data.width % self.patch or self.data.height % self.patch
-        ):
-            sides = f"{self.data.width} x {self.data.height}"
-            raise ValueError(
-                f"patch must divide data.width and data.height, {sides}, got {self.patch}"
-            )
-        limit = max_length_of(self.model.core)
-        if limit is not None and limit < max(self.positions, 2):
-            raise ValueError(
-                f"model.core.positions.max_length must be at least {self.positions}, the positions "
-                f"of an image, got "
-                f"{limit}"
-            )
+        if self.patch is not None:
+            if self.downsampling_layers is not None:
+                raise ValueError("downsampling_layers must not be given with patch")
+            if self.data.width % self.patch or self.data.height % self.patch:
+                raise ValueError(f"patch must divide data.width and data.height, got {self.patch}")
+        limit, needed = max_length_of(self.model.core), max(self.positions, 2)
+        if limit is not None and limit < needed:
+            raise ValueError(f"model.core.positions.max_length must be at least {needed}")
 
     @property
     def positions(self) -> int:
@@ -101,8 +76,7 @@ class CaptionRunConfig:
     @property
     def caption_limit(self) -> int:
         """Maximum length of a caption in tokens, EOS not counted."""
-        limit = max_length_of(self.model.core)
-        return self.data.max_length if limit is None else min(self.data.max_length, limit - 1)
+        return limit_input_length(self.data.max_length, self.model)
 
 
 ENTRY = Entry(

@@ -1,6 +1,6 @@
 """Settings of the recipe `draw`: text-to-image generation. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from regard.data.config import ScenesConfig, TokenizerConfig
@@ -8,7 +8,7 @@ from regard.decode.config import DrawingConfig
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import NBest
+from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import NO_CLASS_WEIGHTS, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Count, FractionBelowOne, Range
@@ -19,18 +19,14 @@ from regard.training.config import TrainConfig
 class DrawRunConfig:
     """Text-to-image generation: "a sandal", "two ankle boots"; digits if no images are given."""
 
-    data: ScenesConfig = field(default_factory=ScenesConfig)
+    data: ScenesConfig = ScenesConfig()
     """Labeled images and how they are placed on canvases, or your own images with captions."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="word", vocab_size=2000, joint=False, lowercase=True
-        )
+    tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="word", vocab_size=2000, joint=False, lowercase=True
     )
     """Tokenizer of the texts."""
-    autoencoder: AutoencoderConfig = field(
-        default_factory=lambda: AutoencoderConfig(
-            kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
-        )
+    autoencoder: AutoencoderConfig = AutoencoderConfig(
+        kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
     )
     """Autoencoder of images by grids of codes (image tokenizer); kind must be quantized."""
     autoencoder_steps: Count = 800
@@ -46,37 +42,17 @@ class DrawRunConfig:
     position_embeddings: Literal["grid", "sequence"] = "grid"
     """Position embeddings of the codes: grid adds learned embeddings of row and column to the
     core's positions; sequence uses the core's positions only."""
-    model: ModelConfig = field(
-        default_factory=lambda: ModelConfig(
-            core=TransformerConfig(
-                layers=2,
-                decoder_layers=3,
-                width=128,
-                heads=4,
-                feedforward=512,
-                activation="gelu",
-            ),
-            tie="target",
-            dropout=0.1,
-        )
+    model: ModelConfig = ModelConfig(
+        core=TransformerConfig(
+            layers=2, decoder_layers=3, width=128, heads=4, feedforward=512, activation="gelu"
+        ),
+        tie="target",
+        dropout=0.1,
     )
     """Encoder-decoder that reads the text and generates the codes."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1000,
-            batch_tokens=4096,
-            lr=2e-3,
-            warmup=200,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="auto",
-            validate_every=500,
-            average=0,
-            patience=0,
-        )
-    )
+    train: TrainConfig = replace(COSINE, steps=1000, lr=2e-3, warmup=200, validate_every=500)
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    decode: DrawingConfig = field(default_factory=DrawingConfig)
+    decode: DrawingConfig = DrawingConfig()
     """Sampling of images, in `evaluate`, `predict` and `look`."""
     n_best: NBest = 1
     """Number of images that `predict` draws per text, scored by mean log-probability per code."""
@@ -87,9 +63,7 @@ class DrawRunConfig:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.model.tie == "all":
-            raise ValueError(
-                "model.tie must be target or none: texts and codes have separate vocabularies"
-            )
+            raise ValueError("model.tie must be target or none: texts and codes differ")
 
 
 ENTRY = Entry(

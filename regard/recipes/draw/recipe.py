@@ -8,9 +8,11 @@ Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes)
         (classifier-free guidance).
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,22 +45,24 @@ from regard.recipes.base.entry import Entry
 from regard.recipes.base.pictures import to_picture
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.run import Run
-from regard.recipes.base.scoring import device_of
+from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.draw.config import DrawRunConfig
-from regard.recipes.draw.scores import drawing_scores, loss_scores
+from regard.recipes.draw.scores import drawing_scores
 from regard.recipes.draw.stages import (
+    ROWS,
     CellClassifier,
+    autoencoder_scores,
     encode_canvases,
     load_autoencoder,
     reconstruct,
     train_autoencoder,
     train_classifier,
 )
+from regard.system.writing import replace_atomically
 from regard.trace import Trace
 from regard.training.seeds import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
-_ROWS = 256
 _ENDINGS = (".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
@@ -80,6 +84,7 @@ class TextRow(NamedTuple):
 class DrawRecipe(Recipe[DrawRunConfig]):
     """Recipe of text-to-image generation."""
 
+    batch_rows = ROWS
     tokenizer: Tokenizer
     labels: Labels | None
     autoencoder: QuantizedAutoencoder
@@ -119,10 +124,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         limit = max_length_of(self.config.model.core)
         needed = QuantizedAutoencoder(self.config.autoencoder, canvases.shape).numbers + 1
         if limit is not None and limit < needed:
-            raise UserError(
-                f"model.core.positions.max_length must be at least {needed}, one more than the "
-                f"codes of a canvas, got {limit}; or raise autoencoder.downsampling_layers"
-            )
+            expected = f"at least {needed}, one more than the codes of a canvas"
+            raise UserError(f"model.core.positions.max_length must be {expected}, got {limit}")
         texts = [canvases.text(i) for i in canvases.epoch(0)]
         artifacts: dict[str, Any] = {
             _TOKENIZER: Tokenizer.train(texts, self.config.tokenizer, origin=train.origin)
@@ -131,9 +134,9 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def pretrain(self, folder: Path) -> None:
         train, val = self.train.data, self.val.data
-        train_autoencoder(folder, self.run, (train, val), self.notify)
+        train_autoencoder(folder, self.run, train, val, self.notify)
         if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
-            train_classifier(folder, self.run, (train, val), self.notify)
+            train_classifier(folder, self.run, train, val, self.notify)
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
@@ -180,11 +183,11 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {size}"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[CanvasDataset]) -> dict[str, Any]:
-        """Return all metrics of canvases with texts."""
+        """Return the loss, scores of the autoencoder, and scores of drawings of classes."""
         model, drawings, decode = inference.model, dataset.data, self.config.decode
-        scores: dict[str, Any] = loss_scores(
-            model, self.autoencoder, drawings, self.encode_drawings
-        )
+        nll = loss_per_token(model, self.encode_drawings(drawings))
+        scores: dict[str, Any] = {"nll": nll, "perplexity": math.exp(min(nll, 100.0))}
+        scores |= autoencoder_scores(self.autoencoder, drawings)
         rows, columns = self.autoencoder.grid
         sampling = f"guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         scores |= {"signature": f"{rows} x {columns} codes, {sampling}", "samples": []}
@@ -206,20 +209,19 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     ) -> tuple[Tensor, list[float]]:
         """Sample codes (texts, positions) for texts as ids; return also their mean log p."""
         parts, scores = [], []
-        for i in range(0, len(texts), _ROWS):
+        for part in plan_by_count(texts, ROWS):
             if trace is not None:
-                trace.begin_segment(range(i, min(i + _ROWS, len(texts))))
-            source = _pad(texts[i : i + _ROWS], device_of(model))
+                trace.begin_segment(part)
             sampled = sample_guided(
                 model,
-                source,
+                _pad(texts[part.start : part.stop], device_of(model)),
                 empty_source=(EOS,),
                 bos=BOS,
                 banned=range(len(SPECIALS)),
                 trace=trace,
                 config=self.config.decode,
                 length=self.autoencoder.numbers,
-                seeds=seeds[i : i + _ROWS],
+                seeds=seeds[part.start : part.stop],
             )
             parts.append(sampled.tokens.cpu() - len(SPECIALS))
             scores += sampled.log_prob.tolist()
@@ -231,20 +233,16 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to draw")
         if limit is not None and len(ids) >= limit:
-            size = f"{len(ids)} words; the limit is {limit - 1}"
-            raise UserError(f"input {number} is too long: {size}")
+            raise UserError(f"input {number} has {len(ids)} words, above the limit {limit - 1}")
         if UNK in ids:
             unknown = ", ".join(map(repr, self.tokenizer.unknown(text)[:10]))
             self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
         return [TextRow(text, ids, number)]
 
-    def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_count(rows, _ROWS)
-
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[tuple[list[Drawing], list[int]]]:
-        """Return images for each text, as many as asked for, and the codes of the first."""
+        """Return `n_best` images for each text, and the codes of the first."""
         texts, seeds = [], []
         for rank in range(self.config.n_best):  # the first images come first in traces
             for row in rows:
@@ -266,23 +264,23 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def files(
         self, texts: Sequence[str], out: Path | None, first: int, *, force: bool
     ) -> list[list[Path]]:
-        """Return the paths of the images; see `drawing_paths`.
-
-        Raises: UserError if a file exists, without force, or its folder does not.
-        """
-        paths = drawing_paths(texts, out, first=first, count=self.config.n_best)
-        for path in (path for row in paths for path in row):
+        """Return the paths of the images of each text; see `drawing_paths`."""
+        rows = drawing_paths(texts, out, first=first, count=self.config.n_best)
+        for path in chain(*rows):
             if path.exists() and not force:
                 raise UserError(f"{path} exists; it is replaced only with --force")
-            if path.parent != Path() and not path.parent.is_dir():
+            if not path.parent.is_dir():
                 raise UserError(f"{path}: the folder {path.parent} does not exist")
-        return paths
+        return rows
 
     def save(self, answer: Answer, files: list[Path]) -> Answer:
         """Save the images, and return their paths in their place."""
         drawings = []
         for (image, score), path in zip(answer.ranked, files, strict=True):
-            _save(image, path)  # pyrefly: ignore[bad-argument-type]
+            form = Image.registered_extensions()[path.suffix.lower()]
+            with replace_atomically(path) as unfinished:
+                pixels = to_picture(image).pixels  # pyrefly: ignore[bad-argument-type]
+                Image.fromarray(pixels).save(unfinished, form)
             drawings.append(Drawing(str(path), score))
         return _to_answer(drawings)
 
@@ -319,9 +317,7 @@ def _to_answer(drawings: list[Any]) -> Answer:
 def drawing_paths(
     texts: Sequence[str], out: Path | None, *, first: int, count: int
 ) -> list[list[Path]]:
-    """Return the paths for drawings: `out`, or the text with dashes and .png.
-
-    The names have numbers if there are several.
+    """Return the paths for drawings: `out`, or the text with dashes and .png; numbered if several.
 
     Raises: UserError if the suffix is not a supported image format.
     """
@@ -329,23 +325,14 @@ def drawing_paths(
         raise UserError(f"{out}: images can be saved as {', '.join(_ENDINGS)}")
     rows = []
     for number, text in enumerate(texts, start=first):
-        path = out
-        if path is None:
-            stem = re.sub(r"[^\w]+", "-", text.strip()).strip("-")[:60]
-            path = Path(f"{stem or 'drawing'}.png")
+        words = re.sub(r"[^\w]+", "-", text).strip("-")[:60]
+        path = out or Path(f"{words or 'drawing'}.png")
         stem = path.stem
         if len(texts) > 1 or first > 1:
             stem = f"{stem}-{number}"
         names = [f"{stem}-{rank}" for rank in range(1, count + 1)] if count > 1 else [stem]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
-
-
-def _save(image: NDArray[np.uint8], path: Path) -> None:
-    pixels = image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)
-    unfinished = path.with_name(f".{path.name}.new{path.suffix}")
-    Image.fromarray(pixels).save(unfinished)
-    unfinished.replace(path)
 
 
 def _pad(texts: Sequence[Sequence[int]], device: torch.device) -> Padded:

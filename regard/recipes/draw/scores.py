@@ -9,41 +9,24 @@
 Cells are classified one by one; if a text states no arrangement, items may be in any cell.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.batches import EncodedPairs
-from regard.data.embedded.scenes import NOTHING, CanvasDataset, DrawnScene, SceneDataset
+from regard.data.embedded.scenes import NOTHING, DrawnScene, SceneDataset
 from regard.data.embedded.sentences import describe_items
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
-from regard.models.model import Model
-from regard.recipes.base.scoring import loss_per_token
 from regard.recipes.draw.stages import (
     CellClassifier,
-    autoencoder_scores,
     encode_canvases,
     reconstruct,
 )
 
 _SAMPLES = 5
-
-
-def loss_scores(
-    model: Model,
-    autoencoder: QuantizedAutoencoder,
-    drawings: CanvasDataset,
-    encoded: Callable[[CanvasDataset], EncodedPairs],
-) -> dict[str, float]:
-    """Return nll and perplexity of the codes given the texts, and scores of the autoencoder."""
-    nll = loss_per_token(model, encoded(drawings))
-    perplexity = math.exp(min(nll, 100.0))
-    return {"nll": nll, "perplexity": perplexity, **autoencoder_scores(autoencoder, drawings)}
 
 
 def drawing_scores(
@@ -59,11 +42,10 @@ def drawing_scores(
     codes = torch.tensor(encode_canvases(autoencoder, scenes, indices))
     reconstructed = classifier.classify_cells(reconstruct(autoencoder, codes))
     found = classifier.classify_cells(drawn)
-    recalls, all_requested, all_recognized = {}, 0, 0
-    for number, (requested, recognized) in sorted(_count_by_class(references, found).items()):
-        recalls[scenes.names[number]] = 100 * recognized / requested
-        all_requested += requested
-        all_recognized += recognized
+    requested, recognized = count_by_class(references, found)
+    recalls = {}
+    for number in sorted(requested):
+        recalls[scenes.names[number]] = 100 * recognized[number] / requested[number]
     samples = []
     for scene, items in zip(references[:_SAMPLES], found, strict=False):
         # A correct drawing is described by its text.
@@ -72,7 +54,7 @@ def drawing_scores(
         samples.append({"source": scene.text, "output": output, "reference": scene.text})
     return {
         "prompt_accuracy": _percent_correct(references, found),
-        "item_recall": 100 * all_recognized / all_requested,
+        "item_recall": 100 * recognized.total() / requested.total(),
         "prompt_accuracy_real": _percent_correct(references, classifier.classify_cells(real)),
         "prompt_accuracy_reconstructed": _percent_correct(references, reconstructed),
         "classifier_accuracy": classifier.accuracy(scenes),
@@ -92,15 +74,14 @@ def _percent_correct(scenes: Sequence[DrawnScene], found: Sequence[tuple[int, ..
     return 100 * sum(correct) / len(correct)
 
 
-def _count_by_class(
-    references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]
-) -> dict[int, tuple[int, int]]:
+def count_by_class(
+    references: Sequence[DrawnScene], found: Sequence[tuple[int, ...]]
+) -> tuple[Counter[int], Counter[int]]:
     """Return how many items of each class were requested, and recognized."""
-    counts: dict[int, tuple[int, int]] = {}
-    for scene, items in zip(references, recognized_items, strict=True):
-        requested, recognized = Counter(scene.items), Counter(items)
-        for number in requested.keys() - {NOTHING}:
-            before, found = counts.get(number, (0, 0))
-            right = min(requested[number], recognized[number])
-            counts[number] = before + requested[number], found + right
-    return counts
+    requested: Counter[int] = Counter()
+    recognized: Counter[int] = Counter()
+    for scene, items in zip(references, found, strict=True):
+        own = Counter(item for item in scene.items if item != NOTHING)
+        requested += own
+        recognized += own & Counter(items)
+    return requested, recognized

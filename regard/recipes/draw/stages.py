@@ -8,6 +8,7 @@ images of the training split, with an additional class for empty cells (black, w
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +23,20 @@ from regard.data.images.dataset import image_shape
 from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
+from regard.recipes.base.config import COSINE
+from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
-from regard.training.config import TrainConfig
+from regard.system.writing import replace_atomically
 from regard.training.loop import fit
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 from regard.training.tensors import load_weights
 
-_ROWS = 256
+ROWS = 256
+"""Canvases or texts in a batch of evaluation and prediction."""
 _AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
@@ -66,8 +70,8 @@ def encode_canvases(
 ) -> list[list[int]]:
     """Return the codes of canvases, row by row."""
     codes: list[list[int]] = []
-    for i in range(0, len(indices), _ROWS):
-        pixels = _stack(drawings, indices[i : i + _ROWS])
+    for rows in plan_by_count(indices, ROWS):
+        pixels = _stack(drawings, indices[rows.start : rows.stop])
         codes += model.encode(_to_tensor(pixels, model)).flatten(1).tolist()
     return codes
 
@@ -76,7 +80,7 @@ def encode_canvases(
 def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]:
     """Return the canvases (count, channels, height, width) of codes (count, positions)."""
     parts = []
-    for part in codes.split(_ROWS):
+    for part in codes.split(ROWS):
         pixels = model.decode(part.to(device_of(model)).unflatten(1, model.grid))
         parts.append(pixels.float().clamp(0, 1).mul(255).round().byte().cpu())
     return torch.cat(parts).numpy()
@@ -96,24 +100,22 @@ def autoencoder_scores(model: QuantizedAutoencoder, drawings: CanvasDataset) -> 
 
 
 def train_autoencoder(
-    folder: Path,
-    run: Run,
-    drawings: tuple[CanvasDataset, CanvasDataset],
-    notify: Callable[[str], None],
+    folder: Path, run: Run, train: CanvasDataset, val: CanvasDataset, notify: Callable[[str], None]
 ) -> None:
     """Train the autoencoder on the training canvases, unless that is done."""
     if (folder / f"{_AUTOENCODER}.json").exists():
         return
-    config, (train, val) = run.config, drawings
+    config = run.config
     torch.manual_seed(derive_seed(run.seed, 1))
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
+    batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
     metrics = _train_stage(
         folder / _AUTOENCODER,
         run,
         model,
-        CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2)),
+        batches,
         steps=config.autoencoder_steps,
         lr=config.autoencoder_lr,
         measure=lambda model: autoencoder_scores(model, val),
@@ -124,7 +126,7 @@ def train_autoencoder(
 
 
 def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
-    """Load the autoencoder. Raises UserError naming the file."""
+    """Load what `train_autoencoder` wrote. Raises UserError naming the file."""
     stage = Stage.load(folder / f"{_AUTOENCODER}.json")
     model = QuantizedAutoencoder(config.autoencoder, stage.shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
@@ -132,37 +134,32 @@ def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencode
 
 
 def train_classifier(
-    folder: Path,
-    run: Run,
-    drawings: tuple[SceneDataset, SceneDataset],
-    notify: Callable[[str], None],
+    folder: Path, run: Run, train: SceneDataset, val: SceneDataset, notify: Callable[[str], None]
 ) -> None:
     """Train the classifier on the images of the training split, unless that is done."""
     if (folder / f"{_CLASSIFIER}.json").exists():
         return
-    config, (train, val) = run.config, drawings
-    shape, classes = image_shape(train.images), len(train.names)
+    config, shape, classes = run.config, image_shape(train.images), len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
     model = ConvolutionalClassifier(shape, classes + 1, label_smoothing=0.1)
-    notify(
-        f"then training the classifier that scores drawings: images of {_format_shape(shape)} to "
-        f"{classes} classes, or empty"
-    )
+    sizes = f"images of {_format_shape(shape)} to {classes} classes, or empty"
+    notify(f"then training the classifier that scores drawings: {sizes}")
     # As many empty cells as a class has images.
     count = -(-len(train.images) // classes)
     draw = np.random.Generator(np.random.PCG64(run.seed))
     noise = draw.integers(0, _NOISE, (count, *shape), np.uint8)
+    batches = ImageBatches(
+        np.concatenate((train.images.pixels, noise)),
+        [*train.numbers, *[classes] * count],
+        size=_CLASSIFIER_BATCH,
+        seed=derive_seed(run.seed, 4),
+        augment="shift",
+    )
     metrics = _train_stage(
         folder / _CLASSIFIER,
         run,
         model,
-        ImageBatches(
-            np.concatenate((train.images.pixels, noise)),
-            [*train.numbers, *[classes] * count],
-            size=_CLASSIFIER_BATCH,
-            seed=derive_seed(run.seed, 4),
-            augment="shift",
-        ),
+        batches,
         steps=config.classifier_steps,
         lr=_CLASSIFIER_LR,
         measure=lambda model: {"accuracy": CellClassifier(model, config).accuracy(val)},
@@ -190,8 +187,8 @@ class CellClassifier:
     def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the most likely class of each image, or NOTHING."""
         parts = []
-        for i in range(0, len(images), _ROWS):
-            parts.append(self.model(_to_tensor(images[i : i + _ROWS], self.model)))
+        for rows in plan_by_count(images, ROWS):
+            parts.append(self.model(_to_tensor(images[rows.start : rows.stop], self.model)))
         classes = torch.cat(parts).argmax(-1).cpu().numpy()
         return np.where(classes == parts[0].shape[1] - 1, NOTHING, classes)
 
@@ -220,20 +217,15 @@ def _train_stage(
 ) -> dict[str, float]:
     """Train a stage in a folder of its own, or resume it; return its validation metrics."""
     if torch.distributed.is_initialized():
-        raise UserError(
-            f"the {folder.name} of a drawing model is trained by a single process: start without "
-            "torchrun until the training of the model itself has started"
-        )
+        raise UserError(f"the {folder.name} is trained by a single process: start without torchrun")
     train = run.config.train
-    config = TrainConfig(
+    config = replace(
+        COSINE,
         steps=steps,
         lr=lr,
         warmup=min(100, steps // 4),
-        schedule="cosine",
-        label_smoothing=0.0,
+        precision="float32",
         validate_every=max(1, -(-steps // 4)),
-        average=0,
-        patience=0,
         tensorboard=train.tensorboard,
         checkpoint_minutes=train.checkpoint_minutes,
         device=train.device,
@@ -255,9 +247,8 @@ def _train_stage(
 
 
 def _write_stage(folder: Path, name: str, stage: Stage) -> None:
-    unfinished = folder / f".{name}.json.new"
-    stage.save(unfinished)
-    unfinished.replace(folder / f"{name}.json")
+    with replace_atomically(folder / f"{name}.json") as unfinished:
+        stage.save(unfinished)
 
 
 def _stack(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[np.uint8]:

@@ -1,12 +1,13 @@
 """Settings of the recipe `events`: sound event detection. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import EventsConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -17,25 +18,23 @@ from regard.training.config import TrainConfig
 class EventsRunConfig:
     """Sound event detection with onset and duration; synthetic sound scenes if no data is given."""
 
-    data: EventsConfig = field(default_factory=EventsConfig)
+    data: EventsConfig = EventsConfig()
     """Sounds with events, and their sampling and spectrogram."""
     channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2
     """Number n of stride-2 convolutions: a position covers data.hop * 2^n seconds."""
-    model: DetectorConfig = field(
-        default_factory=lambda: DetectorConfig(
-            core=TransformerConfig(
-                layers=2,
-                decoder_layers=2,
-                width=128,
-                heads=4,
-                feedforward=256,
-                activation="gelu",
-                positions=NoPositionsConfig(),
-            ),
-            num_queries=12,
-        )
+    model: DetectorConfig = DetectorConfig(
+        core=TransformerConfig(
+            layers=2,
+            decoder_layers=2,
+            width=128,
+            heads=4,
+            feedforward=256,
+            activation="gelu",
+            positions=NoPositionsConfig(),
+        ),
+        num_queries=12,
     )
     """The model. Positions in time have sinusoidal embeddings, so core.positions is none."""
     augment: bool = True
@@ -44,19 +43,8 @@ class EventsRunConfig:
     """Sounds per batch."""
     threshold: Fraction = 0.6
     """Minimum score of events that count as detected."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=2000,
-            lr=1e-3,
-            warmup=200,
-            schedule="cosine",
-            label_smoothing=0.0,
-            weight_decay=1e-4,
-            precision="auto",
-            validate_every=250,
-            average=3,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=2000, lr=1e-3, warmup=200, weight_decay=1e-4, validate_every=250, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` sounds a step."""
 

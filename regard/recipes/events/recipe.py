@@ -8,8 +8,9 @@ Source: lectures, E.5 (sequence to set: location and duration of events); carion
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,6 @@ from regard.recipes.base.recipe import (
     Recipe,
     View,
     describe_skipped,
-    plan_by_count,
 )
 from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsRunConfig
@@ -56,7 +56,6 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _LABELS = "labels.json"
-_ROWS = 64
 
 
 class EventPrediction(NamedTuple):
@@ -82,12 +81,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     metric = "f1"
     unit = "sounds"
+    batch_rows = 64
     monitored = ("f1",)
     files_of_folder = ENDINGS
     labels: Labels
 
     def load(self, split: str) -> Dataset[SoundDataset]:
-        """Return the sounds of a table, or scenes of recordings, or else of synthetic sounds."""
+        """Return the sounds of a table, or scenes of recordings or of synthetic sounds."""
         data = self.config.data
         path = getattr(data, split) or data.train
         if path is not None and is_table(path):
@@ -132,21 +132,15 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         self.labels = Labels.load(folder / _LABELS)
 
     def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
-        data, seed = self.config.data, self.run.seed
-        batches = EventBatches(
-            dataset.data, self.labels, data, rows=_ROWS, seed=seed, is_fixed=True
-        )
+        batches = self._batches(dataset, rows=self.batch_rows, is_fixed=True)
         return replace(dataset, targets=batches)
 
     def batches(self) -> EventBatches:
-        return EventBatches(
-            self.train.data,
-            self.labels,
-            self.config.data,
-            rows=self.config.batch,
-            seed=self.run.seed,
-            augment=self.config.augment,
-        )
+        return self._batches(self.train, rows=self.config.batch, augment=self.config.augment)
+
+    def _batches(self, dataset: Dataset[SoundDataset], **options: Any) -> EventBatches:
+        data, seed = self.config.data, self.run.seed
+        return EventBatches(dataset.data, self.labels, data, seed=seed, **options)
 
     def model(self) -> Model:
         data, config = self.config.data, self.config.model
@@ -185,15 +179,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         predictions = model(source.to(device_of(model)))
         scores, classes, regions = predictions.best()
         regions = regions.double().cpu() * self.config.data.seconds
-        order = predictions.order()
+        columns = [part.tolist() for part in (scores, classes, regions, predictions.order())]
         rows = []
-        for i in range(len(source)):
-            parts = (
-                scores[i].tolist(),
-                classes[i].tolist(),
-                regions[i].tolist(),
-                order[i].tolist(),
-            )
+        for parts in zip(*columns, strict=True):
             row = []
             for score, number, (middle, duration), query in zip(*parts, strict=True):
                 event = SoundEvent(middle - duration / 2, duration, self.labels.names[number])
@@ -222,19 +210,14 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             sound = _to_samples(given, where)
         starts = segment_starts(len(sound), length)
         # The boundary between two segments is the middle of their overlap.
-        bounds = [0.0]
-        for i in range(1, len(starts)):
-            bounds.append((starts[i - 1] + length + starts[i]) / 2 / rate)
-        bounds.append(len(sound) / rate)
+        middles = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
+        bounds = [0.0, *middles, len(sound) / rate]
         rows = []
-        for i, start in enumerate(starts):
+        for start, span in zip(starts, pairwise(bounds), strict=True):
             samples = sound[start : start + length]
             samples = np.pad(samples, (0, length - len(samples)))
-            rows.append(SoundSegment(samples, start / rate, bounds[i], bounds[i + 1]))
+            rows.append(SoundSegment(samples, start / rate, *span))
         return rows
-
-    def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_count(rows, _ROWS)
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[SoundSegment], trace: Trace | None = None
@@ -265,8 +248,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         events, lines, values = [], [], []
         for event, score in sorted(found):
             values.append(event)
-            times = {"onset": event.onset, "duration": event.duration}
-            events.append({"label": event.label, "score": score, **times})
+            events.append(_to_json(event) | {"score": score})
             lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
         return Answer(values, {"events": events}, lines)
 
@@ -282,18 +264,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             start, stop = seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)
             places.append((start, stop))
             labels.append(f"{start:.2f} to {stop:.2f} s")
-        own = self.shown(segment, predictions)
-        events = []
-        for event, score, query in own:
-            events.append(
-                DetectedEvent(
-                    label=event.label,
-                    score=score,
-                    onset=event.onset,
-                    duration=event.duration,
-                    query=query,
-                )
-            )
         ordered = sorted(predictions, key=lambda p: p.query)
         queries = Axis(
             labels=tuple(f"{p.event.label} {format_score(p.score)}" for p in ordered),
@@ -301,7 +271,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
-        title = example.name
+        own, title = self.shown(segment, predictions), example.name
         if len(example.rows) > 1:
             title += f", {segment.begin:g} to {segment.begin + seconds:g} s"
         found = []
@@ -311,7 +281,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             bands=bands.float().cpu().numpy(),
             seconds=seconds,
             begin=segment.begin,
-            events=tuple(events),
+            events=tuple(DetectedEvent(**asdict(e), score=s, query=query) for e, s, query in own),
             labels=self.labels.names,
             hertz=self.config.data.sample_rate / 2,
         )
@@ -346,5 +316,4 @@ def _source(segments: Sequence[SoundSegment]) -> Tensor:
 
 
 def _to_json(event: SoundEvent) -> dict[str, Any]:
-    """Return an annotated event as an answer has detected ones, without a score."""
     return {"label": event.label, "onset": event.onset, "duration": event.duration}

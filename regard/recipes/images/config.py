@@ -1,13 +1,13 @@
 """Settings of the recipe `images`: image classification and regression. Imports no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from regard.data.config import ImagesConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import NBest
+from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
@@ -18,20 +18,18 @@ from regard.training.config import TrainConfig
 class ImagesRunConfig:
     """Image classification: a folder of images per class, IDX files; digits if not given."""
 
-    data: ImagesConfig = field(default_factory=ImagesConfig)
+    data: ImagesConfig = ImagesConfig()
     """The images."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
-    model: ClassifierConfig = field(
-        default_factory=lambda: ClassifierConfig(
-            core=TransformerConfig(
-                layers=3,
-                width=96,
-                heads=4,
-                feedforward=288,
-                activation="gelu",
-                positions=NoPositionsConfig(),
-            )
+    model: ClassifierConfig = ClassifierConfig(
+        core=TransformerConfig(
+            layers=3,
+            width=96,
+            heads=4,
+            feedforward=288,
+            activation="gelu",
+            positions=NoPositionsConfig(),
         )
     )
     """The model. Patches have learned position embeddings, so core.positions is none."""
@@ -42,18 +40,8 @@ class ImagesRunConfig:
     """Number of classes that `predict` prints for each input, most probable first."""
     batch: Batch = 128
     """Images per batch."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=600,
-            lr=2e-3,
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.1,
-            precision="auto",
-            validate_every=100,
-            average=3,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=600, lr=2e-3, warmup=100, label_smoothing=0.1, validate_every=100, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
 

@@ -35,13 +35,11 @@ from regard.recipes.base.pictures import (
     read_pixels,
     to_picture,
 )
-from regard.recipes.base.recipe import Dataset, Example, plan_by_count
+from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import plain_name
 from regard.system.progress import track
-
-_BATCH = 256
 
 
 class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
@@ -50,6 +48,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     shape: tuple[int, int, int]
     nouns = ("class", "image")
     unit = "images"
+    batch_rows = 256
     tables = (*TABLES, "ubyte")
     files_of_folder = ENDINGS
 
@@ -93,8 +92,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
 
     def evaluation_batches(self, dataset: Dataset[ImageDataset]) -> Iterator[ImageBatch]:
-        batches = ImageBatches(dataset.data.pixels, dataset.targets, size=_BATCH, seed=0)
-        for rows in track(plan_by_count(dataset.targets, _BATCH), "images", len(dataset)):
+        batches = ImageBatches(dataset.data.pixels, dataset.targets, size=self.batch_rows, seed=0)
+        for rows in track(self.plan(dataset.targets), "images", len(dataset)):
             yield batches.collate(0, rows)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
@@ -104,9 +103,6 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     def preprocess(self, given: Any, number: int) -> list[Any]:
         return [read_pixels(given, number, self.config.data, self.shape)]
-
-    def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_count(rows, _BATCH)
 
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(rows)).float() / 255

@@ -1,10 +1,11 @@
 """Settings of the recipe `points`: object detection in point clouds. Imports no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import PointsConfig
 from regard.models.config import DetectorConfig
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -15,7 +16,7 @@ from regard.training.config import TrainConfig
 class PointsRunConfig:
     """Object detection in point clouds (3DETR), from tables; synthetic rooms if none are given."""
 
-    data: PointsConfig = field(default_factory=PointsConfig)
+    data: PointsConfig = PointsConfig()
     """Clouds with boxes."""
     groups: Annotated[int, Range(1, 65_536)] = 256
     """Number of groups of points that the model attends to; their centers are sampled, each the
@@ -24,9 +25,7 @@ class PointsRunConfig:
     """Number of points in a group: those nearest to its center."""
     radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.4
     """Largest distance of a point from the center of its group, in meters."""
-    model: DetectorConfig = field(
-        default_factory=lambda: DetectorConfig(num_queries=32, dropout=0.0)
-    )
+    model: DetectorConfig = DetectorConfig(num_queries=32, dropout=0.0)
     """The model. Coordinates are part of the items, so core.positions is none."""
     augment: bool = True
     """Random turns by 90 degrees, mirroring, scaling and missing points in training."""
@@ -34,20 +33,8 @@ class PointsRunConfig:
     """Clouds per batch."""
     threshold: Fraction = 0.4
     """Minimum score of the boxes that `predict` and `look` show."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=2100,
-            lr=2e-3,
-            warmup=150,
-            schedule="cosine",
-            label_smoothing=0.0,
-            weight_decay=1e-4,
-            clip=1.0,
-            precision="auto",
-            validate_every=300,
-            average=3,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=2100, lr=2e-3, warmup=150, weight_decay=1e-4, validate_every=300, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` clouds a step."""
 

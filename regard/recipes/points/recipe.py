@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.annotated import AnnotatedDataset
@@ -23,15 +23,15 @@ from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_c
 from regard.data.points.files import check_points, parse_cloud
 from regard.data.tables import read_lines
 from regard.errors import UserError
-from regard.look.sample import Axis, Image, Sample
+from regard.look.sample import Axis, Sample
 from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.points import PointReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.detection import ROWS, DetectionRecipe, count_labels, query_axis
+from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.recipe import Dataset, Example, File
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.detection import Detections, average_precision_of_clouds
+from regard.recipes.metrics.detection import average_precision_of_clouds
 from regard.recipes.points.config import PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from regard.system.files import plain_name
@@ -95,18 +95,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         super().open(folder)
         self.scale = CloudScale.load(folder / _SCALE)
 
-    def make_batches(
-        self, data: Clouds, *, rows: int = ROWS, is_fixed: bool = True, augment: bool = False
-    ) -> CloudBatches:
-        return CloudBatches(
-            data,
-            self.labels,
-            self.scale,
-            rows=rows,
-            seed=self.run.seed,
-            is_fixed=is_fixed,
-            augment=augment,
-        )
+    def make_batches(self, data: Clouds, **options: Any) -> CloudBatches:
+        return CloudBatches(data, self.labels, self.scale, seed=self.run.seed, **options)
 
     def model(self) -> Model:
         config = self.config
@@ -127,9 +117,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def metrics(self, inference: ActiveModel, dataset: Dataset[Clouds]) -> dict[str, Any]:
         """Return AP25, AP50 and the metrics of each class."""
         batches: CloudBatches = dataset.targets
-        names, boxes, detections = self.labels.names, [], []
-        for item in batches.data.items:
-            boxes.append(_from_corner(item.boxes))
+        names, detections = self.labels.names, []
+        boxes = [_from_corner(item.boxes) for item in batches.data.items]
         for found in self.detect_all(inference, batches):
             detections.append(found._replace(boxes=_from_corner(found.boxes)))
         scores = average_precision_of_clouds(
@@ -141,19 +130,12 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
         return pad_clouds(arrays)
 
-    def frame(self, batches: CloudBatches, i: int) -> NDArray[np.float64]:
-        return middle_of(batches.data.load(i))
-
-    @torch.no_grad()
-    def detect(
-        self, model: nn.Module, source: Padded, frames: Sequence[NDArray[np.float64]]
-    ) -> list[Detections]:
-        predictions = model(source.to(device_of(model)))
-        (score, label, region), order = predictions.best(), predictions.order()
-        boxes = to_boxes(region.double().cpu().numpy(), self.scale)
+    def to_boxes(
+        self, regions: Tensor, frames: Sequence[NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        boxes = to_boxes(regions.double().numpy(), self.scale)
         boxes[..., :3] += np.stack(frames)[:, None]
-        parts = score.double().cpu().numpy(), label.cpu().numpy(), boxes, order.cpu().numpy()
-        return [Detections(*row) for row in zip(*parts, strict=True)]
+        return boxes
 
     def preprocess(self, given: Any, number: int) -> list[PreparedCloud]:
         """Return the points of a cloud, thinned as in training.
@@ -169,61 +151,42 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         points = thin_cloud(points, config.points)
         sides, extent = np.ptp(points[:, :3], axis=0), self.scale.extent
         if (sides > extent).any():
-            self.notify(
-                f"{where}: spans {_sides(sides)} m; boxes are found in the {_sides(extent)} m "
-                f"around its middle, the extent of the training clouds"
-            )
+            known = f"boxes are found in the {_sides(extent)} m around its middle"
+            self.notify(f"{where}: spans {_sides(sides)} m; {known}")
         return [PreparedCloud(self.scale.normalize(points), middle_of(points))]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        cloud, found = example.rows[i], example.outputs[i]
-        boxes = self.shown(found)
+        """Return the cloud seen from above, with the boxes of all queries."""
+        cloud, boxes = example.rows[i], example.outputs[i].boxes
         extent = np.array(self.scale.extent)
-        places = [
-            place_on_top_view(
-                (box[:2] - cloud.middle[:2]) / extent[:2] + 0.5, box[3:5] / extent[:2]
-            )
-            for box in found.boxes
-        ]
-        regions = self.regions(found, places)
+        places = []
+        for box in boxes:
+            middle = (box[:2] - cloud.middle[:2]) / extent[:2] + 0.5
+            places.append(place_on_top_view(middle, box[3:5] / extent[:2]))
+        source = pad_clouds([cloud.points]).to(device_of(inference.model))
         with torch.no_grad():
-            placed = inference.model.reader(
-                pad_clouds([cloud.points]).to(device_of(inference.model))
-            )
+            placed = inference.model.reader(source)
         centers = placed.centers[0, : int(placed.lengths[0])].double().cpu().numpy()
         points = (centers - 0.5) * extent + cloud.middle
+        patch = np.array([_PATCH, _PATCH])
         groups = Axis(
             labels=tuple("x {:.2f}, y {:.2f}, z {:.2f} m".format(*point) for point in points),
             kind="group of points",
             picture="image",
-            places=tuple(
-                place_on_top_view(center[:2], np.array([_PATCH, _PATCH])) for center in centers
-            ),
+            places=tuple(place_on_top_view(center[:2], patch) for center in centers),
         )
         pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
-        return Sample(
-            title=f"{example.name} -> {count_labels(box.label for box in boxes)}",
-            axes={"source": groups, "queries": query_axis(regions)},
-            pictures={
-                "image": Image(
-                    pixels=pixels, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names
-                )
-            },
-        )
+        return self.box_sample(example, i, groups, places, pixels=pixels)
 
 
 def _to_points(given: Any, width: int, where: str) -> NDArray[np.float64]:
     """Return points from an array. Raises UserError naming the input."""
-    expected = (
-        f"{where}: points must be numbers (points, {width}): x, y, "
-        f"z{' and features' if width > 3 else ''}"
-    )
     try:
-        points = np.asarray(given)
-    except ValueError as error:
-        raise UserError(f"{expected}, got rows of different lengths") from error
-    if points.dtype.kind not in "iuf" or points.ndim != 2 or points.shape[1] != width:
-        raise UserError(f"{expected}, got {points.dtype} of {points.shape}")
+        points = np.asarray(given, np.float64)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{where}: points must be numbers: {error}") from error
+    if points.ndim != 2 or points.shape[1] != width:
+        raise UserError(f"{where}: points must be (points, {width}), got {points.shape}")
     return check_points(points, where)
 
 

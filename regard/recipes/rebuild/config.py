@@ -1,9 +1,10 @@
 """Settings of the recipe `rebuild`: autoencoders. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.autoencoders.config import AutoencoderConfig
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
@@ -14,26 +15,16 @@ from regard.training.config import TrainConfig
 class RebuildRunConfig:
     """Autoencoder of images or of vectors of numbers; handwritten digits if not given."""
 
-    data: ImagesConfig | VectorsConfig = field(default_factory=ImagesConfig)
+    data: ImagesConfig | VectorsConfig = ImagesConfig()
     """images, whose classes are not used, or vectors: what is reconstructed."""
-    model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
+    model: AutoencoderConfig = AutoencoderConfig()
     """The model."""
     batch: Batch = 128
     """Images or vectors per batch."""
     energy: bool = False
     """Print the energy F(y) = C + R of each input instead of its code (--json: besides it)."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1500,
-            lr=1e-3,
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="float32",
-            validate_every=250,
-            average=0,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=1500, lr=1e-3, warmup=100, precision="float32", validate_every=250
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 

@@ -7,6 +7,7 @@
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,27 +30,16 @@ from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import (
-    ImageShape,
-    ImageSplits,
-    list_images,
-    read_pixels,
-)
+from regard.recipes.base.pictures import ImageShape, ImageSplits, list_images, read_pixels
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
-from regard.recipes.rebuild.vectors import (
-    VectorBatches,
-    VectorSize,
-    VectorSplits,
-    read_vector,
-)
+from regard.recipes.rebuild.vectors import VectorBatches, VectorSize, VectorSplits, read_vector
 from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 
-_BATCH = 512
-
+_ROWS = 512
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
 """Pixels (images, channels, height, width), or vectors (rows, size)."""
@@ -67,10 +57,7 @@ class Code(NamedTuple):
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
     """Return the mean squared error of `test` from `size` principal components of `train`."""
-    known, values = (
-        _to_tensor(train.reshape(len(train), -1)),
-        _to_tensor(test.reshape(len(test), -1)),
-    )
+    known, values = _to_tensor(train).flatten(1), _to_tensor(test).flatten(1)
     mean = known.mean(0)
     known, values = known - mean, values - mean
     # Eigenvectors of the covariance: exact, and at most pixels x pixels.
@@ -84,18 +71,18 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     metric = "mse"
     unit = "examples"
+    batch_rows = _ROWS
     higher_is_better = False
     look_hint = (
-        "--out FILE.png shows an input and its reconstruction, and --view manifold, for vectors of "
-        "two numbers, the code and the energy"
+        "--out FILE.png shows an input and its reconstruction, --view manifold (of two numbers) "
+        "the code and the energy"
     )
     tables = (*TABLES, "ubyte", ".npy", ".npz")
     files_of_folder = ENDINGS
     shape: tuple[int, ...]
 
     def load(self, split: str) -> Dataset[Any]:
-        data: Any = self.config.data
-        return self._splits.load(split, data)
+        return self._splits.load(split, self.config.data)  # pyrefly: ignore[bad-argument-type]
 
     @cached_property
     def _splits(self) -> ImageSplits | VectorSplits:
@@ -148,12 +135,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         values = self.encoded_val.data.values
-        return {"mse": reconstruction_error(model, values), **_codebook_usage(model, values)}
+        return {"mse": reconstruction_error(model, values), **codebook_usage(model, values)}
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         """Return the error, that of PCA of the training data, and the codebook usage."""
         model, values = inference.model, dataset.data.values
-        size = min(self.numbers, int(np.prod(self.shape)))
+        size = min(self.numbers, math.prod(self.shape))
         sides = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
         signature = f"{sides}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
@@ -161,7 +148,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return {
             "mse": reconstruction_error(model, values),
             "mse_pca": pca_error(self.train.data.values, values, size),
-            **_codebook_usage(model, values),
+            **codebook_usage(model, values),
             "signature": signature,
         }
 
@@ -177,9 +164,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         row = read_vector(given, number, self.shape[0])
         self._check_range(row, f"input {number}")
         return [row]
-
-    def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_count(rows, _BATCH)
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Values], trace: Trace | None = None
@@ -226,9 +210,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:
         if self.shape != (2,):
-            raise UserError(
-                f"the picture of the manifold needs vectors of 2 numbers, got {self.shape[0]}"
-            )
+            raise UserError(f"the manifold needs vectors of 2 numbers, got {self.shape[0]}")
         data = self.train.data.values
         codes, rebuilt = trace_codes(model, data), _reconstruct(model, data).numpy()
         content = Manifold(data, codes, rebuilt, map_energy(model, data))
@@ -240,20 +222,31 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             return
         low, high = float(values.min()), float(values.max())
         if low < 0 or high > 1:
-            raise UserError(
-                f"{origin}: numbers must be from 0 to 1 with --model.cost cross-entropy, got "
-                f"{low:g} to {high:g}"
-            )
+            expected = "numbers must be from 0 to 1 with --model.cost cross-entropy"
+            raise UserError(f"{origin}: {expected}, got {low:g} to {high:g}")
 
 
 @torch.no_grad()
 def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
     """Return the mean squared error per pixel or number."""
     total = 0.0
-    for rows in track(plan_by_count(range(len(pixels)), _BATCH), "inputs", len(pixels)):
+    for rows in track(plan_by_count(pixels, _ROWS), "inputs", len(pixels)):
         part = pixels[rows.start : rows.stop]
         total += (_reconstruct(model, part) - _to_tensor(part)).double().square().sum().item()
     return total / pixels.size
+
+
+@torch.no_grad()
+def codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
+    """Return the number of codes in use and their perplexity; empty without a codebook."""
+    if not isinstance(model, QuantizedAutoencoder):
+        return {}
+    codes = []
+    for rows in plan_by_count(pixels, _ROWS):
+        images = _to_tensor(pixels[rows.start : rows.stop]).to(device_of(model))
+        codes.append(model.encode(images).cpu())
+    used, perplexity = usage(torch.cat(codes), len(model.codebook.cluster_sizes))
+    return {"codes_used": used, "code_perplexity": perplexity}
 
 
 @torch.no_grad()
@@ -295,16 +288,3 @@ def _count(numbers: int) -> str:
 
 def _format(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
-    """Return the number of codes in use and their perplexity; empty without a codebook."""
-    if not isinstance(model, QuantizedAutoencoder):
-        return {}
-    codes = []
-    with torch.no_grad():
-        for i in range(0, len(pixels), _BATCH):
-            images = _to_tensor(pixels[i : i + _BATCH]).to(device_of(model))
-            codes.append(model.encode(images).cpu())
-    used, perplexity = usage(torch.cat(codes), len(model.codebook.cluster_sizes))
-    return {"codes_used": used, "code_perplexity": perplexity}

@@ -1,12 +1,12 @@
 """Settings of the recipe `tracks`: trajectory forecasting. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 
 from regard.data.config import TracksConfig
-from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ForecasterConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
@@ -17,48 +17,37 @@ from regard.training.config import TrainConfig
 class TracksRunConfig:
     """Trajectory forecasting of pedestrians; synthetic crowds if no recordings are given."""
 
-    data: TracksConfig = field(default_factory=TracksConfig)
+    data: TracksConfig = TracksConfig()
     """Recordings: text files of frame, id, x, y."""
     batch: Batch = 256
     """Pedestrians per batch."""
-    model: ForecasterConfig = field(
-        default_factory=lambda: ForecasterConfig(
-            core=TransformerConfig(
-                layers=2,
-                width=64,
-                heads=4,
-                feedforward=128,
-                activation="gelu",
-                positions=NoPositionsConfig(),
-            ),
-            dropout=0.3,
-        )
+    model: ForecasterConfig = ForecasterConfig(
+        core=TransformerConfig(
+            layers=2,
+            width=64,
+            heads=4,
+            feedforward=128,
+            activation="gelu",
+            positions=NoPositionsConfig(),
+        ),
+        dropout=0.3,
     )
     """The model. A set has no order, so core.positions is none."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=800,
-            lr=1e-3,
-            warmup=100,
-            schedule="cosine",
-            weight_decay=0.1,
-            label_smoothing=0.0,
-            precision="float32",
-            validate_every=200,
-            ema=0.99,
-            average=0,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE,
+        steps=800,
+        lr=1e-3,
+        warmup=100,
+        weight_decay=0.1,
+        precision="float32",
+        validate_every=200,
+        ema=0.99,
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
         if self.model.joint and self.data.neighbors != TracksConfig().neighbors:
-            raise UserError(
-                "data.neighbors must not be given with model.joint, which reads all agents of a "
-                "scene, got "
-                f"{self.data.neighbors}."
-            )
+            raise ValueError("data.neighbors must not be given with model.joint: it has no effect")
 
 
 ENTRY = Entry(

@@ -10,7 +10,7 @@ of a scene at once.
 Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -48,14 +48,13 @@ from regard.recipes.base.recipe import (
     Recipe,
     View,
     describe_skipped,
-    plan_by_count,
 )
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
-_ROWS, MAX_SHOWN = 1024, 20
+_MAX_SHOWN = 20
 
 
 @dataclass
@@ -100,6 +99,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     metric = "ade"
     unit = "tracks"
+    batch_rows = 1024
     tables = ()
     files_of_folder = (".txt", ".csv", ".tsv")
     monitored = ("ade", "fde")
@@ -130,8 +130,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return read_training_windows(self.config.data)
 
     def encode(self, dataset: Dataset[TrackWindows]) -> Dataset[TrackWindows]:
-        kind = SceneBatches if self.config.model.joint else TrackBatches
-        return replace(dataset, targets=kind(dataset.data, self.config.data, rows=_ROWS, seed=0))
+        return replace(dataset, targets=self._batches(dataset, rows=self.batch_rows))
 
     def fit(self, train: Dataset[TrackWindows]) -> dict[str, Any]:
         return {}  # positions are not scaled
@@ -140,8 +139,13 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         pass
 
     def batches(self) -> TrackBatches | SceneBatches:
-        kind, rows = SceneBatches if self.config.model.joint else TrackBatches, self.config.batch
-        return kind(self.train.data, self.config.data, augment=True, rows=rows, seed=self.run.seed)
+        return self._batches(self.train, rows=self.config.batch, augment=True)
+
+    def _batches(
+        self, dataset: Dataset[TrackWindows], **options: Any
+    ) -> TrackBatches | SceneBatches:
+        kind = SceneBatches if self.config.model.joint else TrackBatches
+        return kind(dataset.data, self.config.data, seed=self.run.seed, **options)
 
     def model(self) -> Model:
         data = self.config.data
@@ -153,11 +157,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         paths, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
             batch = batches.collate(0, rows)
-            found, target, own = (
-                _predict_paths(inference.model, batch.source),
-                batch.target,
-                batch.source.items,
-            )
+            found = _predict_paths(inference.model, batch.source)
+            target, own = batch.target, batch.source.items
             if isinstance(target, Padded):  # all people of each scene, from their last positions
                 real = torch.arange(own.shape[1]) < batch.source.lengths[:, None]
                 own = own[real]
@@ -199,10 +200,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         rows = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
         return [Person(group, *row) for row in rows]
 
-    def plan(self, rows: Sequence[Any]) -> list[range]:
+    def plan(self, rows: Sequence[Any]) -> Iterable[range]:
         if self.config.model.joint:
-            return plan_scenes([len(scene.history) for scene in rows], _ROWS)
-        return plan_by_count(rows, _ROWS)
+            return plan_scenes([len(scene.history) for scene in rows], self.batch_rows)
+        return super().plan(rows)
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
@@ -245,7 +246,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         With model.joint, return all people of a scene.
         """
         group, count = example.rows[i].group, len(example.rows[i].group.names)
-        if i >= MAX_SHOWN:
+        if i >= _MAX_SHOWN:
             return None
         shown, labels = list(range(count)), group.names
         title = f"{example.name}: {count} {'people' if count > 1 else 'person'}"
@@ -265,50 +266,37 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def _to_group(self, given: Any, where: str) -> TrackGroup:
         """Return ids, positions and frames of the tracks; ids and frames of arrays: indices."""
-        observed = self.config.data.observed
         if isinstance(given, File):
             return self._last_frames(given, where)
+        observed = self.config.data.observed
+        expected = f"{where}: tracks must be (people, {observed} observed, 2)"
         try:
             tracks = np.asarray(given, np.float64)
         except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
-            raise UserError(
-                f"{where}: tracks must be (people, {observed} observed, 2): {error}"
-            ) from error
-        if (
-            tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks)
-        ):  # people, time, x and y
-            raise UserError(
-                f"{where}: tracks must be (people, {observed} observed, 2), got {tracks.shape}"
-            )
+            raise UserError(f"{expected}: {error}") from error
+        if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):
+            raise UserError(f"{expected}, got {tracks.shape}")
         if not np.isfinite(tracks).all():
             raise UserError(f"{where}: tracks must be finite, but some numbers are not")
         return TrackGroup(
-            [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
+            [str(i) for i in range(len(tracks))], tracks, [*map(float, range(observed))]
         )
 
     def _last_frames(self, file: File, where: str) -> TrackGroup:
         """Return the people present in all last frames. Raises UserError if there is none."""
-        frames, skipped = parse_frames(
-            file.content.split(b"\n"), file.name, self.config.data.on_bad
-        )
+        data = self.config.data
+        frames, skipped = parse_frames(file.content.split(b"\n"), file.name, data.on_bad)
         for note in describe_skipped(file.name, "lines", skipped):
             self.notify(note)
-        observed = self.config.data.observed
-        last = sorted(frames)[-observed:]
-        ids = (
-            sort_ids(set.intersection(*(set(frames[frame]) for frame in last)))
-            if len(last) == observed
-            else []
-        )
+        last = sorted(frames)[-data.observed :]
+        ids = []
+        if len(last) == data.observed:
+            ids = sort_ids(set.intersection(*(set(frames[frame]) for frame in last)))
         if not ids:
-            raise UserError(
-                f"{where}: {file.name}: no person is present in all of the last {observed} frames, "
-                f"which a forecast "
-                "needs."
-            )
-        return TrackGroup(
-            ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last
-        )
+            problem = f"no person is present in all of the last {data.observed} frames"
+            raise UserError(f"{where}: {file.name}: {problem}")
+        tracks = np.array([[frames[frame][person] for frame in last] for person in ids])
+        return TrackGroup(ids, tracks, last)
 
 
 @torch.no_grad()
@@ -316,15 +304,13 @@ def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
     return model(source.to(device_of(model))).float().cpu()
 
 
-def _plane(group: TrackGroup, paths: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> Plane:
+def _plane(group: TrackGroup, paths: NDArray[np.float64]) -> Plane:
     """Return the picture of all tracks of a group with their predicted paths."""
-    rows = zip(group.names, group.tracks.tolist(), [path.tolist() for path in paths], strict=True)
-    return Plane(
-        tracks=tuple(
-            Track(label=name, history=tuple(map(tuple, history)), future=tuple(map(tuple, future)))
-            for name, history, future in rows
-        )
-    )
+    tracks = []
+    for name, history, future in zip(group.names, group.tracks, paths, strict=True):
+        points = [tuple(map(tuple, part.tolist())) for part in (history, future)]
+        tracks.append(Track(label=name, history=points[0], future=points[1]))
+    return Plane(tracks=tuple(tracks))
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

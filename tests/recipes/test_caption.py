@@ -1,9 +1,7 @@
 """Runs of `caption`: own images and drawn scenes, references, beams, looks, bad input."""
 
-import json
 import math
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -11,11 +9,9 @@ import sacrebleu
 import torch
 from PIL import Image
 
-from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.images.captions import stack_images
 from regard.data.tokenizer import BOS, EOS
-from regard.errors import UserError
 from regard.look.hooks import record_weights
 from regard.models.build import build_captioner
 from regard.models.config import ModelConfig
@@ -31,10 +27,11 @@ from tests.recipes.capture_checks import (
     check_gradients,
     check_test_input,
 )
+from tests.recipes.commands import command, failure, printed, printed_json, report
 
 SIZE = (
-    "--data.width 32 --data.height 24 --downsampling-layers 3 "
-    "--model.core.width 24 --model.dropout 0"
+    "--data.width 32 --data.height 24 --downsampling-layers 3 --model.core.width 24 "
+    "--model.dropout 0"
 )
 LIMITS = "--train.lr 5e-3 --train.warmup 10 --train.tensorboard false --threads 1"
 CORES = {
@@ -62,6 +59,7 @@ def picture(draw: np.random.Generator) -> tuple[Image.Image, list[str]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder, draw = tmp_path_factory.mktemp("caption"), np.random.default_rng(1)
+    files = ""
     for split, count in (("train", 48), ("val", 8), ("test", 12)):
         (folder / split).mkdir()
         with (folder / f"captions_{split}.tsv").open("w", encoding="utf-8") as file:
@@ -69,37 +67,33 @@ def folder(tmp_path_factory):
                 image, texts = picture(draw)
                 image.save(folder / split / f"{i}.png")
                 file.writelines(f"{split}/{i}.png\t{text}\n" for text in texts)
-    files = " ".join(
-        f"--data.{name} {folder}/captions_{name}.tsv" for name in ("train", "val", "test")
-    )
+        files += f"--data.{split} {folder}/captions_{split}.tsv "
     steps = "--train.steps 150 --train.validate-every 75 --batch 16 --decode.beam 3"
-    words = (
-        f"train caption --run {folder / 'run'} {files} {SIZE} "
-        f"{LIMITS} {CORES['transformer']} {steps}"
-    )
-    assert main(words.split()) == 0
+    core = CORES["transformer"]
+    command(f"train caption --run {folder}/run {files} {SIZE} {LIMITS} {core} {steps}")
     return folder
 
 
 def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
-    test = json.loads((folder / "run" / "report.json").read_text())["test"]
+    test, trained = report(folder / "run"), load(folder / "run")
     assert test["examples"] == 12
     assert test["bleu"] > 70
     assert test["signature"].startswith("nrefs:2|case:lc")
     assert test["perplexity"] == pytest.approx(math.exp(test["nll"]))
-    trained = load(folder / "run")
-    outputs = trained.predict([str(folder / "test" / f"{i}.png") for i in range(12)])
-    lines = [line.split("\t") for line in (folder / "captions_test.tsv").read_text().splitlines()]
-    references = [[text for name, text in lines if name == f"test/{i}.png"] for i in range(12)]
-    assert test["bleu"] == pytest.approx(
-        sacrebleu.corpus_bleu(outputs, list(zip(*references, strict=True))).score
-    )
+    paths = [folder / "test" / f"{i}.png" for i in range(12)]
+    outputs = trained.predict(paths)
+    lines = (folder / "captions_test.tsv").read_text().splitlines()
+    texts = [line.split("\t")[1] for line in lines]
+    references = [texts[i : i + 2] for i in range(0, 24, 2)]
+    bleu = sacrebleu.corpus_bleu(outputs, [texts[::2], texts[1::2]])
+    assert test["bleu"] == pytest.approx(bleu.score)
     right = sum(output in own for output, own in zip(outputs, references, strict=True))
     assert test["exact_match"] == pytest.approx(100 * right / 12)
     # The loss is that of every caption.
     total = count = 0.0
-    for i, own in enumerate(references):
-        source = stack_images([np.asarray(Image.open(folder / "test" / f"{i}.png").convert("RGB"))])
+    for path, own in zip(paths, references, strict=True):
+        with Image.open(path) as image:
+            source = stack_images([np.asarray(image.convert("RGB"))])
         for text in own:
             ids = [BOS, *trained.recipe.tokenizer.encode(text), EOS]
             with torch.no_grad():
@@ -107,51 +101,36 @@ def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
             total -= float(log_p.gather(1, torch.tensor(ids[1:])[:, None]).sum())
             count += len(ids) - 1
     assert test["nll"] == pytest.approx(total / count, rel=1e-4)
-    assert main(["evaluate", str(folder / "run"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == test
-    other = [
-        "--data.test",
-        str(folder / "captions_test.tsv"),
-        "--data.images",
-        str(folder),
-    ]
-    assert main(["evaluate", str(folder / "run"), "--json", *other]) == 0
-    assert json.loads(capsys.readouterr().out)["bleu"] == test["bleu"]
+    other = ("--data.test", folder / "captions_test.tsv", "--data.images", folder)
+    assert printed_json(capsys, "evaluate", folder / "run", *other) == test
 
 
 def test_predict_prints_captions_and_several_with_n_best(folder, capsys):
-    paths = [str(folder / "test" / f"{i}.png") for i in range(2)]
-    trained = load(folder / "run")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # auto selects torch, the one engine that reads images
-        captions = trained.predict(paths)
-    assert main(["predict", str(folder / "run"), *paths]) == 0
+    run, paths = folder / "run", [str(folder / "test" / f"{i}.png") for i in range(2)]
+    trained = load(run)
+    captions = trained.predict(paths)
     rows = zip(paths, captions, strict=True)
-    assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in rows]
+    assert printed(capsys, "predict", run, *paths).splitlines() == ["\t".join(row) for row in rows]
     with Image.open(paths[0]) as image:
         assert trained.predict([image, np.asarray(image)]) == captions[:1] * 2
-    assert main(["predict", str(folder / "run"), paths[0], "--json", "--decode.n-best", "2"]) == 0
-    outputs = json.loads(capsys.readouterr().out)["outputs"]
+    outputs = printed_json(capsys, "predict", run, paths[0], "--decode.n-best", "2")["outputs"]
     ((best, second),) = trained.predict(paths[:1], n_best=2)
     assert [output["text"] for output in outputs] == [best.text, second.text]
     assert best.score >= second.score == pytest.approx(outputs[1]["score"])
 
 
 def test_other_engines_refuse_images_with_the_reason(folder, capsys):
-    path = str(folder / "test" / "0.png")
-    assert main(["predict", str(folder / "run"), path, "--engine", "compiled"]) == 2
-    message = capsys.readouterr().err
+    path = folder / "test" / "0.png"
+    message = failure(capsys, "predict", folder / "run", path, "--engine", "compiled")
     assert "engine 'compiled' does not support this model: its reader" in message
-    assert "ImageReader" in message
-    assert "Use engine 'torch'" in message
 
 
 def test_look_shows_the_image_word_by_word(folder, tmp_path):
-    trained, paths = load(folder / "run"), [str(folder / "test" / f"{i}.png") for i in (0, 3)]
+    trained, paths = load(folder / "run"), [folder / "test" / f"{i}.png" for i in (0, 3)]
     capture = check_capture(trained, paths)
     for sample_maps, path, caption in zip(capture, paths, trained.predict(paths), strict=True):
         sample = sample_maps.sample
-        assert sample.title == f"{path.rsplit('/', 1)[1]} -> {caption}"
+        assert sample.title == f"{path.name} -> {caption}"
         (cross,) = sample_maps.find("cross")
         keys, queries = sample_maps.keys(cross), sample_maps.queries(cross)
         assert (len(keys), keys.picture) == (12, "image")
@@ -164,13 +143,11 @@ def test_look_shows_the_image_word_by_word(folder, tmp_path):
             trained.model(stack_images([sample.pictures["image"].pixels]), target)
         torch.testing.assert_close(cross.weights, maps[cross.name][0][0], atol=1e-5, rtol=0)
     assert check_test_input(trained).shape == (24, 32, 3)
-    out = tmp_path / "look.svg"
-    assert main(["look", str(folder / "run"), paths[0], "--out", str(out)]) == 0
-    titles = re.findall(r">([^<>]+)</text>", out.read_text(encoding="utf-8"))
-    (cross,), labels = (
-        capture[0].find("cross"),
-        capture[0].queries(capture[0].find("cross")[0]).labels,
-    )
+    command("look", folder / "run", paths[0], "--out", tmp_path / "look.svg")
+    content = (tmp_path / "look.svg").read_text(encoding="utf-8")
+    titles = re.findall(r">([^<>]+)</text>", content)
+    (cross,) = capture[0].find("cross")
+    labels = capture[0].queries(cross).labels
     assert len(titles) > len(labels)
     for title, label, weights in zip(titles, labels, cross.weights.mean(0), strict=False):
         word = label.replace("<", "&lt;").replace(">", "&gt;")
@@ -178,65 +155,48 @@ def test_look_shows_the_image_word_by_word(folder, tmp_path):
 
 
 def test_gradients_are_those_of_the_caption(folder):
-    trained = load(folder / "run")
-    paths = [str(folder / "test" / f"{i}.png") for i in range(2)]
-    for log_prob, sample_maps in zip(
-        answer_log_probs(trained, paths), check_gradients(trained, paths), strict=True
-    ):
+    trained, paths = load(folder / "run"), [folder / "test" / f"{i}.png" for i in range(2)]
+    parts, capture = answer_log_probs(trained, paths), check_gradients(trained, paths)
+    for log_prob, sample_maps in zip(parts, capture, strict=True):
         probabilities = [step.probability for step in sample_maps.sample.steps]
         assert log_prob().item() == pytest.approx(sum(map(math.log, probabilities)), abs=1e-3)
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_every_core_describes_drawn_scenes(core, tmp_path, capsys):
-    data = (
-        "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word "
-        "--decode.beam 2 --decode.max-extra 12"
-    )
-    steps = "--train.steps 4 --train.validate-every 4 --batch 8"
-    assert (
-        main(
-            (
-                f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} "
-                f"{CORES[core]} {data} {steps}"
-            ).split()
-        )
-        == 0
-    )
+def test_every_core_describes_drawn_scenes(core, tmp_path):
+    data = "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word --decode.beam 2"
+    steps = "--decode.max-extra 12 --train.steps 4 --train.validate-every 4 --batch 8"
+    command(f"train caption --run {tmp_path}/run {SIZE} {LIMITS} {CORES[core]} {data} {steps}")
     trained = load(tmp_path / "run")
-    kind = "cross" if core == "transformer" else "recurrent"
     pixels = trained.test_input(0)
     (sample_maps,) = check_capture(trained, [pixels])
-    attention_map = sample_maps.find(kind)[0]
+    attention_map = sample_maps.find("cross" if core == "transformer" else "recurrent")[0]
     assert sample_maps.keys(attention_map).picture == "image"
     trained.look([pixels]).plot(tmp_path / "look.png")
     with Image.open(tmp_path / "look.png") as figure:
         assert figure.size[0] > 300
 
 
-def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
-    (tmp_path / "bad.tsv").write_text("1.png\ta cat\n2.png\n", encoding="utf-8")
-    run = tmp_path / "run"
-    for words, message in [
-        (f"--data.train {tmp_path}/bad.tsv", "bad.tsv, line 2: expected 2 cells, got 1"),
-        (f"--data.train {tmp_path}/none.tsv", "none.tsv"),
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--data.train {}/bad.tsv", "bad.tsv, line 2: "),
+        ("--data.train {}/none.tsv", "none.tsv"),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),
-        ("--patch 5", "--patch must divide --data.width and --data.height, 48 x 48, got 5"),
-        ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with patch"),
-    ]:
-        assert main(["train", "caption", "--run", str(run), *words.split()]) == 2
-        assert message in capsys.readouterr().err
-        assert not run.exists() or not list(run.glob("*.safetensors"))
+        ("--patch 5", "--patch must divide --data.width and --data.height, got 5"),
+        ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with"),
+    ],
+)
+def test_bad_settings_and_data_are_named_before_any_work(words, message, tmp_path, capsys):
+    (tmp_path / "bad.tsv").write_text("1.png\ta cat\n2.png\n", encoding="utf-8")
+    run, more = tmp_path / "run", words.replace("{}", str(tmp_path))
+    assert message in failure(capsys, f"train caption --run {run} {more}")
+    assert not list(run.glob("*.safetensors"))
 
 
 def test_bad_images_are_named(folder, tmp_path, capsys):
     (tmp_path / "x.png").write_text("no image", encoding="utf-8")
-    assert main(["predict", str(folder / "run"), str(tmp_path / "x.png")]) == 2
-    assert "x.png: not a readable image" in capsys.readouterr().err
-    with pytest.raises(
-        UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\)"
-    ):
-        load(folder / "run").predict([np.zeros((24, 32, 2), np.uint8)])
+    assert "x.png: " in failure(capsys, "predict", folder / "run", tmp_path / "x.png")
 
 
 def test_learned_positions_limit_the_length_of_captions():

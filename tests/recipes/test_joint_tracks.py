@@ -1,16 +1,12 @@
 """Trajectories of all people of a scene: formula, permutations, padding, files to answers."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
 from regard.attention.masks import Padded
-from regard.cli.main import main
 from regard.data.config import TracksConfig
 from regard.data.tracks import SceneBatches, TrackWindows, plan_scenes
-from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
 from regard.models.config import ForecasterConfig
@@ -20,6 +16,8 @@ from regard.models.writers.tracks import SceneTrackWriter
 from regard.recipes.load import load
 from tests.helpers import close, without_gradient
 from tests.recipes.capture_checks import check_capture, check_test_input
+from tests.recipes.commands import command, failure, printed_json, report
+from tests.recipes.toy_tracks import circles, train_circles, write_recording
 
 CORES = {
     "transformer": TransformerConfig(
@@ -133,18 +131,12 @@ def test_scenes_are_batched_by_their_agents():
     assert batch.source.lengths.tolist() == [4, 2]
     scene = np.concatenate((batch.source.items[0].numpy(), batch.target.items[0].numpy()), 1)
     np.testing.assert_allclose(scene, positions[:4] - positions[:4, 7].mean(0), atol=1e-5)
-    turned = (
-        SceneBatches(windows, TracksConfig(), rows=6, seed=0, augment=True)
-        .collate(0, (0,))
-        .source.items[0]
-    )
-    sides = [
-        np.linalg.norm(np.diff(part, axis=1), axis=-1) for part in (turned.numpy(), scene[:, :8])
-    ]
+    # Turned, mirrored and scaled: shapes are kept.
+    augmented = SceneBatches(windows, TracksConfig(), rows=6, seed=0, augment=True)
+    turned = augmented.collate(0, (0,)).source.items[0].numpy()
+    sides = [np.linalg.norm(np.diff(part, axis=1), axis=-1) for part in (turned, scene[:, :8])]
     ratio = sides[0] / sides[1]
-    np.testing.assert_allclose(
-        ratio, ratio[0, 0], rtol=1e-4
-    )  # turned, mirrored and scaled: shapes are kept
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
     assert not np.allclose(turned, scene[:, :8])
 
 
@@ -159,94 +151,42 @@ def test_other_sources_are_refused():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Train on pairs of people who walk in circles, which constant velocity does not predict."""
-    folder, draw = tmp_path_factory.mktemp("scenes"), np.random.default_rng(1)
-    for name, pairs in (("train", 40), ("val", 8), ("test", 8)):
-        lines = []
-        for pair in range(pairs):
-            phase, speed = draw.uniform(0, 6), draw.uniform(0.25, 0.35)
-            for t in range(10):
-                for person in range(2 + pair % 2):
-                    angle = phase + speed * t
-                    x, y = (3 + person) * np.cos(angle), (3 + person) * np.sin(angle)
-                    lines.append(f"{1000 * pair + 10 * t}\t{3 * pair + person}\t{x:.4f}\t{y:.4f}\n")
-        (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
-    files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = (
-        "--data.observed 6 --data.predicted 4 --model.core.width 24 "
-        "--model.core.layers 1 --model.dropout 0"
-    )
-    limits = (
-        "--train.steps 200 --train.lr 5e-3 --train.warmup 10 "
-        "--train.validate-every 100 --train.tensorboard false"
-    )
-    assert (
-        main(
-            (
-                f"train tracks --model.joint true --run {folder / 'run'} {files} {small} {limits}"
-            ).split()
-        )
-        == 0
-    )
-    return folder
+    folder = tmp_path_factory.mktemp("scenes")
+    train_circles(folder, "--model.joint true", crowd=3)
+    return folder / "run"
 
 
 def test_all_people_are_predicted_better_than_by_constant_velocity(run):
-    test = json.loads((run / "run" / "report.json").read_text())["test"]
+    test = report(run)
     assert test["examples"] == 20
     assert test["ade"] < 0.3 * test["ade_constant_velocity"]
     assert "all people of a window at once" in test["signature"]
 
 
 def test_a_scene_is_answered_as_a_whole(run, capsys, tmp_path):
-    trained, angles = load(run / "run"), 0.3 * np.arange(10)
-    tracks = np.stack([np.stack((r * np.cos(angles), r * np.sin(angles)), -1) for r in (3, 4, 5)])
-    paths, pair = trained.predict([tracks[:, :6], tracks[:2, :6]])
-    assert paths.shape == (3, 4, 2)
-    assert pair.shape == (2, 4, 2)
+    trained, tracks, file = load(run), circles(3, 4, 5), tmp_path / "now.txt"
+    observed = tracks[:, :6]
+    paths, pair = trained.predict([observed, observed[:2]])
+    assert (paths.shape, pair.shape) == ((3, 4, 2), (2, 4, 2))
     assert np.linalg.norm(paths - tracks[:, 6:], axis=-1).mean() < 0.4
-    (other,) = trained.predict([tracks[[2, 0, 1], :6]])
+    other, far = trained.predict([observed[[2, 0, 1]], observed + 100])
     np.testing.assert_allclose(other, paths[[2, 0, 1]], atol=1e-5)
-    (far,) = trained.predict([tracks[:, :6] + 100])
     np.testing.assert_allclose(far, paths + 100, atol=1e-4)
-    rows = [
-        f"{10 * t} {person} {x} {y}\n"
-        for t in range(6)
-        for person, (x, y) in enumerate(tracks[:, t])
-    ]
-    (tmp_path / "now.txt").write_text("".join(rows), encoding="utf-8")
-    assert main(["predict", str(run / "run"), str(tmp_path / "now.txt"), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    write_recording(file, observed)
+    answer = printed_json(capsys, "predict", run, file)
     assert answer["frames"] == [60, 70, 80, 90]
     assert [track["id"] for track in answer["tracks"]] == ["0", "1", "2"]
     np.testing.assert_allclose([track["positions"] for track in answer["tracks"]], paths, atol=1e-5)
-    (maps,) = check_capture(trained, [tmp_path / "now.txt"])
+    (maps,) = check_capture(trained, [file])
     assert maps.sample.axes["source"].labels == ("0", "1", "2")
     assert maps.sample.axes["source"].places == ((0.0,), (1.0,), (2.0,))
-    assert np.allclose(
-        [track.future for track in maps.sample.pictures["plane"].tracks], paths, atol=1e-5
-    )
+    futures = [track.future for track in maps.sample.pictures["plane"].tracks]
+    assert np.allclose(futures, paths, atol=1e-5)
     assert maps.find("encoder self")[0].weights.shape[1:] == (3, 3)
-    assert (
-        main(
-            [
-                "look",
-                str(run / "run"),
-                str(tmp_path / "now.txt"),
-                "--out",
-                str(tmp_path / "plane.svg"),
-            ]
-        )
-        == 0
-    )
+    command("look", run, file, "--out", tmp_path / "plane.svg")
     check_test_input(trained)
 
 
-def test_neighbors_are_refused_as_they_have_no_effect(run, capsys):
-    arguments = f"train tracks --model.joint true --data.neighbors 3 --run {run / 'no'}"
-    assert main(arguments.split()) == 2
-    assert "--data.neighbors must not be given with --model.joint" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"data.neighbors"):
-        load(run / "run").config.__class__(
-            data=TracksConfig(neighbors=3), model=ForecasterConfig(joint=True)
-        )
+def test_neighbors_are_refused_as_they_have_no_effect(tmp_path, capsys):
+    words = f"train tracks --model.joint true --data.neighbors 3 --run {tmp_path}/no"
+    assert "--data.neighbors must not be given with --model.joint" in failure(capsys, words)

@@ -1,13 +1,9 @@
 """Runs of detection in point clouds, from files to answers."""
 
-import json
-
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from regard.cli.main import main
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
@@ -18,6 +14,7 @@ from tests.recipes.capture_checks import (
     check_test_input,
     predict_each,
 )
+from tests.recipes.commands import command, failure, printed, printed_json, report
 from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
 
 LIMITS = (
@@ -30,14 +27,7 @@ LIMITS = (
 def clouds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clouds")
     files = write_clouds(folder)
-    assert (
-        main(
-            (
-                f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150"
-            ).split()
-        )
-        == 0
-    )
+    command(f"train points --run {folder}/run {files} {SMALL} {LIMITS} --train.steps 150")
     return folder
 
 
@@ -49,29 +39,23 @@ def with_boxes(folder) -> str:
 
 
 def test_boxes_are_detected(clouds, capsys):
-    test = json.loads((clouds / "run" / "report.json").read_text())["test"]
+    test, run = report(clouds / "run"), clouds / "run"
     assert test["ap25"] > 5  # boxes at random places: about 1
     assert test["examples"] == 16
+    assert set(test["classes"]) == {"low", "tall"}
+    assert printed_json(capsys, "evaluate", run, "--data.test", clouds / "test.csv") == test
     path = clouds / with_boxes(clouds)
-    (predictions,) = load(clouds / "run").predict([path])
-    assert main(["predict", str(clouds / "run"), str(path)]) == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
-    assert [(row[0], *map(float, row[1:])) for row in rows] == [
-        (box.label, *(pytest.approx(number, abs=1e-3) for number in box[1:])) for box in predictions
-    ]
-    assert main(["predict", str(clouds / "run"), str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["boxes"] == [
-        pytest.approx(box._asdict()) for box in predictions
-    ]
-
-
-def test_scores_are_those_of_the_predictions(clouds, capsys):
-    assert main(["evaluate", str(clouds / "run"), "--json"]) == 0
-    scores = json.loads(capsys.readouterr().out)
-    arguments = ["--data.test", str(clouds / "test.csv")]
-    assert main(["evaluate", str(clouds / "run"), "--json", *arguments]) == 0
-    assert json.loads(capsys.readouterr().out) == scores
-    assert set(scores["classes"]) == {"low", "tall"}
+    (predictions,) = load(run).predict([path])
+    lines = printed(capsys, "predict", run, path).splitlines()
+    for line, box in zip(lines, predictions, strict=True):
+        label, *numbers = line.split("\t")
+        assert label == box.label
+        assert [float(number) for number in numbers] == pytest.approx(box[1:], abs=1e-3)
+    answers = printed_json(capsys, "predict", run, path)["boxes"]
+    assert answers == [pytest.approx(box._asdict()) for box in predictions]
+    command("look", run, path, "--out", clouds / "seen.png")
+    with Image.open(clouds / "seen.png") as figure:
+        assert figure.size[0] > 300
 
 
 def test_order_and_place_of_a_cloud_have_no_effect(clouds):
@@ -104,16 +88,13 @@ def test_queries_and_groups_have_places_on_the_top_view(clouds):
     picture, axes = maps.sample.pictures["image"], maps.sample.axes
     assert picture.pixels.shape == (400, 400, 3)
     (predictions,) = trained.predict([path])
-    assert [(box.label, box.score) for box in picture.boxes] == [
-        (box.label, box.score) for box in predictions
-    ]
-    assert len(axes["source"]) == 32
-    assert len(axes["queries"]) == 4
+    assert (len(axes["source"]), len(axes["queries"])) == (32, 4)
     with np.load(path) as file:
-        middle = (file["points"].min(0) + file["points"].max(0)) / 2
-        centers = {tuple(point) for point in file["points"].round(2).tolist()}
+        points = file["points"]
+    middle = (points.min(0) + points.max(0)) / 2
     width, depth, _ = trained.recipe.scale.extent
     for box, answer in zip(picture.boxes, predictions, strict=True):
+        assert (box.label, box.score) == answer[:2]
         left, top, wide, high = box.place
         assert (left + wide / 2 - 0.5) * width + middle[0] == pytest.approx(answer.x, abs=1e-6)
         assert (0.5 - top - high / 2) * depth + middle[1] == pytest.approx(answer.y, abs=1e-6)
@@ -121,25 +102,9 @@ def test_queries_and_groups_have_places_on_the_top_view(clouds):
         assert axes["queries"].places[box.query] == box.place
     for label in axes["source"].labels:  # each group stands at a point of the cloud
         words = label.replace(",", "").split()
-        assert (
-            min(
-                np.abs(np.subtract(center, [float(words[i]) for i in (1, 3, 5)])).max()
-                for center in centers
-            )
-            < 0.011
-        )
-    cross = maps.find("cross")[0].weights
-    assert cross.shape[1:] == (4, 32)
-
-
-def test_detections_are_drawn(clouds):
-    out = clouds / "seen.png"
-    assert (
-        main(["look", str(clouds / "run"), str(clouds / with_boxes(clouds)), "--out", str(out)])
-        == 0
-    )
-    with Image.open(out) as figure:
-        assert figure.size[0] > 300
+        center = [float(words[i]) for i in (1, 3, 5)]
+        assert np.abs(points - center).max(1).min() < 0.011
+    assert maps.find("cross")[0].weights.shape[1:] == (4, 32)
 
 
 def test_top_view_shows_x_to_the_right_and_y_upward():
@@ -164,21 +129,14 @@ def test_clouds_are_accepted_as_arrays(clouds):
     assert test_input.shape[1] == 4
     few = np.array([[0.0, 0, 0, 100], [1, 1, 0.5, 20]])
     assert len(trained.predict([few, few[:1]])) == 2
-    for bad in (
-        test_input[:, :3],
-        test_input[0],
-        test_input.astype(str),
-        np.zeros((2, 4), complex),
-        [[1], [1, 2]],
-    ):
-        with pytest.raises(
-            UserError, match=r"input 1: points must be numbers \(points, 4\): x, y, z and features"
-        ):
+    for bad, message in [
+        (test_input[:, :3], r"input 1: points must be \(points, 4\), got"),
+        ([[1], [1, 2]], "input 1: points must be numbers"),
+        (few[:0], "input 1: contains no point"),
+        (few * np.nan, "input 1: point 1 must have numbers up to 1e"),
+    ]:
+        with pytest.raises(UserError, match=message):
             trained.predict([bad])
-    with pytest.raises(UserError, match="input 2: contains no point"):
-        trained.predict([few, few[:0]])
-    with pytest.raises(UserError, match="input 1: point 2 must have numbers of at most 1e"):
-        trained.predict([np.array([[0.0, 0, 0, 0], [0, np.nan, 0, 0]])])
     notes = []
     trained.recipe.notify = notes.append
     trained.predict([np.array([[0.0, 0, 0, 100], [30, 1, 0.5, 20]])])
@@ -188,37 +146,30 @@ def test_clouds_are_accepted_as_arrays(clouds):
 
 def test_a_bad_file_is_named(clouds, tmp_path, capsys):
     (tmp_path / "no.ply").write_bytes(ply("ascii", np.ones((2, 4)), count=9))
-    assert main(["predict", str(clouds / "run"), str(tmp_path / "no.ply")]) == 2
-    assert "no.ply: its header states 9 points, it holds 2" in capsys.readouterr().err
+    assert "no.ply: " in failure(capsys, "predict", clouds / "run", tmp_path / "no.ply")
 
 
 def test_data_that_does_not_fit_is_refused_before_training(clouds, tmp_path, capsys):
-    arguments = f"train points --run {tmp_path / 'no'} --data.train {clouds / 'train.csv'}".split()
-    assert main([*arguments, "--model.num-queries", "1"]) == 2
-    assert "has 2 boxes, but the model detects at most 1" in capsys.readouterr().err
-    assert main([*arguments, "--data.features", "reflectance"]) == 2
-    assert "train.csv, line 2: " in capsys.readouterr().err
     (tmp_path / "other.csv").write_text(
         f"file,x,y,z,dx,dy,dz,label\n{clouds / 'test0.npz'},0,0,0,1,1,1,lamp\n", encoding="utf-8"
     )
-    assert main([*arguments, "--data.test", str(tmp_path / "other.csv")]) == 2
-    assert "label 'lamp' of" in capsys.readouterr().err
+    train = f"train points --run {tmp_path}/no --data.train {clouds}/train.csv"
+    for words, message in [
+        ("--model.num-queries 1", "has 2 boxes, above --model.num-queries 1"),
+        ("--data.features reflectance", "train.csv, line 2: "),
+        (f"--data.test {tmp_path}/other.csv", "label 'lamp' "),
+    ]:
+        assert message in failure(capsys, f"{train} {words}")
     assert not (tmp_path / "no").exists()
 
 
 def test_rooms_are_made_if_no_data_is_given(monkeypatch, tmp_path):
     monkeypatch.setattr("regard.data.embedded.rooms._COUNT", {"train": 4, "val": 2, "test": 2})
-    small = SMALL.replace(" --data.features intensity", "").replace(
-        "--data.points 160", "--data.points 200"
-    )
-    arguments = (
-        f"train points --run {tmp_path / 'run'} {small} {LIMITS} "
-        f"--train.steps 2 --model.num-queries 16"
-    )
-    assert main(arguments.split()) == 0
+    small = SMALL.replace(" --data.features intensity", "").replace("points 160", "points 200")
+    more = "--train.steps 2 --model.num-queries 16"
+    command(f"train points --run {tmp_path}/run {small} {LIMITS} {more}")
     trained = load(tmp_path / "run")
     assert trained.recipe.labels.names == trained.recipe.train.data.labels.names
     assert trained.evaluate()["data"] == "synthetic rooms, test"
     assert len(trained.test_input(1)) <= 200
-    with torch.no_grad():
-        assert trained.predict([trained.test_input(0)], threshold=0.0)[0]
+    assert trained.predict([trained.test_input(0)], threshold=0.0)[0]

@@ -1,13 +1,10 @@
 """Trajectory forecasting: initial velocity, neighbors as a set, files to answers."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
 from regard.attention.masks import Padded
-from regard.cli.main import main
 from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
@@ -17,6 +14,8 @@ from regard.recipes.load import load
 from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close
 from tests.recipes.capture_checks import check_capture, check_test_input
+from tests.recipes.commands import command, failure, printed, report
+from tests.recipes.toy_tracks import circles, train_circles, write_recording
 
 CORES = {
     "transformer": TransformerConfig(
@@ -62,79 +61,33 @@ def test_errors_by_hand():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Train on pairs of people who walk in circles, which constant velocity does not predict."""
-    folder, draw = tmp_path_factory.mktemp("tracks"), np.random.default_rng(1)
-    for name, pairs in (("train", 40), ("val", 8), ("test", 8)):
-        lines = []
-        for pair in range(pairs):
-            phase, speed = draw.uniform(0, 6), draw.uniform(0.25, 0.35)
-            for t in range(10):
-                for person in (0, 1):
-                    angle = phase + speed * t
-                    x, y = (3 + person) * np.cos(angle), (3 + person) * np.sin(angle)
-                    lines.append(f"{1000 * pair + 10 * t}\t{2 * pair + person}\t{x:.4f}\t{y:.4f}\n")
-        (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
-    files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = (
-        "--data.observed 6 --data.predicted 4 --model.core.width 24 "
-        "--model.core.layers 1 --model.dropout 0"
-    )
-    limits = (
-        "--train.steps 200 --train.lr 5e-3 --train.warmup 10 "
-        "--train.validate-every 100 --train.tensorboard false"
-    )
-    assert main(f"train tracks --run {folder / 'run'} {files} {small} {limits}".split()) == 0
-    return folder
+    folder = tmp_path_factory.mktemp("tracks")
+    train_circles(folder, "", crowd=2)
+    return folder / "run"
 
 
 def test_learns_more_than_the_constant_velocity_baseline(run):
-    test = json.loads((run / "run" / "report.json").read_text())["test"]
+    test = report(run)
     assert test["examples"] == 16
     assert test["ade"] < 0.25 * test["ade_constant_velocity"]
 
 
 def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
-    angles = 0.3 * np.arange(10)
-    tracks = np.stack([np.stack((r * np.cos(angles), r * np.sin(angles)), -1) for r in (3, 4)])
-    (paths,) = load(run / "run").predict([tracks[:, :6]])
+    trained, tracks, file = load(run), circles(3, 4), tmp_path / "now.txt"
+    (paths,) = trained.predict([tracks[:, :6]])
     assert np.linalg.norm(paths - tracks[:, 6:], axis=-1).mean() < 0.4
-    rows = [
-        f"{10 * t} {person} {x} {y}\n"
-        for t in range(6)
-        for person, (x, y) in enumerate(tracks[:, t])
-    ]
-    (tmp_path / "now.txt").write_text("".join(rows), encoding="utf-8")
-    assert main(["predict", str(run / "run"), str(tmp_path / "now.txt")]) == 0
-    rows_out = np.array(
-        [
-            [float(word) for word in line.split("\t")]
-            for line in capsys.readouterr().out.splitlines()
-        ]
+    write_recording(file, tracks[:, :6])
+    rows = np.array(
+        [line.split("\t") for line in printed(capsys, "predict", run, file).splitlines()]
     )
-    assert rows_out[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
-    np.testing.assert_allclose(
-        rows_out[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3
-    )
-    assert (
-        main(
-            [
-                "look",
-                str(run / "run"),
-                str(tmp_path / "now.txt"),
-                "--out",
-                str(tmp_path / "plane.svg"),
-            ]
-        )
-        == 0
-    )
-    assert (
-        f"now.txt: 0 -&gt; ({paths[0, -1, 0]:.2f}, {paths[0, -1, 1]:.2f})"
-        in (tmp_path / "plane.svg").read_text()
-    )
-    assert np.array_equal(
-        load(run / "run").predict([tmp_path / "now.txt"])[0].round(3), paths.round(3)
-    )
-    (first, second) = check_capture(load(run / "run"), [tmp_path / "now.txt"])
+    assert rows[:, 0].tolist() == ["60", "60", "70", "70", "80", "80", "90", "90"]
+    places = rows[:, 2:].astype(float).reshape(4, 2, 2).transpose(1, 0, 2)
+    np.testing.assert_allclose(places, paths, atol=1e-3)
+    command("look", run, file, "--out", tmp_path / "plane.svg")
+    x, y = paths[0, -1]
+    assert f"now.txt: 0 -&gt; ({x:.2f}, {y:.2f})" in (tmp_path / "plane.svg").read_text()
+    np.testing.assert_allclose(trained.predict([file])[0], paths, atol=1e-3)
+    first, second = check_capture(trained, [file])
     assert first.sample.axes["source"].labels == ("0 (self)", "1")
     assert second.sample.axes["source"].labels == ("1 (self)", "0")
     assert second.sample.axes["source"].places == ((1.0,), (0.0,))
@@ -144,92 +97,73 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
 
 
 def test_people_attend_to_their_neighbors_nearest_first(run):
-    """In a line of people the neighbors of each are ordered by distance, and weights are permuted
-    with them."""
-    trained, observed = load(run / "run"), 6
-    steps = 0.3 * np.arange(observed)
-    tracks = np.stack(
-        [np.stack((np.full(observed, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)]
-    )
+    """In a line of people the neighbors of each are ordered by distance."""
+    trained, steps = load(run), 0.3 * np.arange(6)
+    line = [np.stack((np.full(6, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)]
+    tracks = np.stack(line)
     capture = check_capture(trained, [tracks])
-    orders = [
-        [int(position[0]) for position in sample_maps.sample.axes["source"].places]
-        for sample_maps in capture
-    ]
-    assert orders == [
-        [0, 1, 2, 3, 4],
-        [1, 0, 2, 3, 4],
-        [2, 1, 0, 3, 4],
-        [3, 2, 1, 0, 4],
-        [4, 3, 2, 1, 0],
-    ]
+    orders = []
+    for sample_maps in capture:
+        orders.append(
+            "".join(f"{place[0]:g}" for place in sample_maps.sample.axes["source"].places)
+        )
+    assert orders == ["01234", "10234", "21034", "32104", "43210"]
     plane = capture[0].sample.pictures["plane"]
     assert np.allclose([track.history for track in plane.tracks], tracks)
     assert np.allclose([track.future for track in plane.tracks], trained.predict([tracks])[0])
     # The order of the list does not matter to the model: weights are permuted with it.
     other = [3, 0, 4, 1, 2]
     for sample_maps, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
-        same_person = capture[person].find("encoder self")[-1].weights
-        torch.testing.assert_close(
-            sample_maps.find("encoder self")[-1].weights, same_person, atol=1e-5, rtol=0
+        close(
+            sample_maps.find("encoder self")[-1].weights,
+            capture[person].find("encoder self")[-1].weights,
         )
 
 
 def test_a_crowd_shows_its_first_twenty_people(run):
     draw = np.random.default_rng(1)
     tracks = draw.normal(size=(23, 1, 2)) * 5 + 0.1 * np.arange(6)[:, None]
-    capture = check_capture(load(run / "run"), [tracks, tracks[:2]])
-    assert len(capture) == 22
+    capture = check_capture(load(run), [tracks, tracks[:2]])
     assert len(capture[0].sample.pictures["plane"].tracks) == 23
     titles = [sample_maps.sample.title.partition(":")[0] for sample_maps in capture]
     assert titles == ["tracks 1"] * 20 + ["tracks 2"] * 2
-
-
-def test_positions_have_no_probability(run):
     with pytest.raises(UserError, match="this run predicts positions, which have no probability"):
-        load(run / "run").look([np.zeros((3, 6, 2))], gradients=True)
+        load(run).look([tracks], gradients=True)
 
 
 def test_a_window_of_the_test_data_is_an_input(run):
-    test_input = check_test_input(load(run / "run"))
-    assert test_input.shape == (2, 6, 2)
-    trained = load(run / "run")
-    assert trained.look([trained.test_input(3)], names=["window 3"])[0].sample.title.startswith(
-        "window 3: 0 -> ("
-    )
+    trained = load(run)
+    assert check_test_input(trained).shape == (2, 6, 2)
+    (named, _) = trained.look([trained.test_input(3)], names=["window 3"])
+    assert named.sample.title.startswith("window 3: 0 -> (")
 
 
-def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(tmp_path):
+def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(run, tmp_path):
+    data, limits = run.parent / "val.txt", "--train.steps 1 --train.tensorboard false"
+    files = f"--data.train {data} --data.val {data} --data.test {data} --data.predicted 2"
+    small = "--model.core.width 8 --model.core.hidden 8"
     for core in ("recurrent", "self-attentive"):
-        small = (
-            f"--model.core {core} --model.core.width 8 --model.core.hidden "
-            f"8 --train.tensorboard false"
+        command(
+            f"train tracks --run {tmp_path / core} --model.core {core} {files} {small} {limits}"
         )
-        assert main(f"train tracks --run {tmp_path / core} {small} --train.steps 1".split()) == 0
     tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
-    with pytest.raises(UserError, match="the model has no attention layers"):
+    with pytest.raises(UserError, match="no attention"):
         load(tmp_path / "recurrent").look([tracks])
     for sample_maps in check_capture(load(tmp_path / "self-attentive"), [tracks]):
         assert {attention_map.kind for attention_map in sample_maps.maps} == {"chain"}
-        assert {attention_map.queries for attention_map in sample_maps.maps} == {
-            "source",
-            "reversed source",
-        }
+        queries = {attention_map.queries for attention_map in sample_maps.maps}
+        assert queries == {"source", "reversed source"}
 
 
 def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
-    assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2
-    assert "no person is present in all of the last 6 frames" in capsys.readouterr().err
+    message = failure(capsys, "predict", run, tmp_path / "short.txt")
+    assert "no person is present in all of the last 6 frames" in message
     for bad, message in [
-        (
-            np.zeros((1, 3, 2)),
-            r"input 1: tracks must be \(people, 6 observed, 2\), got \(1, 3, 2\)",
-        ),
+        (np.zeros((1, 3, 2)), r"tracks must be \(people, 6 observed, 2\), got \(1, 3, 2\)"),
         (np.zeros((0, 6, 2)), r"got \(0, 6, 2\)"),
         ([[["a", "b"]]], r"input 1: tracks must be \(people, 6 observed, 2\): could not convert"),
-        ({}, r"input 1: tracks must be \(people, 6 observed, 2\): float"),
         (np.full((1, 6, 2), np.nan), "tracks must be finite"),
     ]:
         with pytest.raises(UserError, match=message):
-            load(run / "run").predict([bad])
+            load(run).predict([bad])

@@ -183,7 +183,7 @@ def test_every_core_describes_drawn_scenes(core, tmp_path):
         ("--data.train {}/bad.tsv", "bad.tsv, line 2: "),
         ("--data.train {}/none.tsv", "none.tsv"),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),
-        ("--patch 5", "--patch must divide --data.width and --data.height, got 5"),
+        ("--patch 5", "--patch must divide data.width and data.height, got 5"),
         ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with"),
     ],
 )

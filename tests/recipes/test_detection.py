@@ -15,16 +15,17 @@ from regard.recipes.metrics.events import event_scores, labels_per_second, match
 NAMES = ("cat", "dog")
 
 
-def detections(*rows):
+def detections(*rows, sides=4):
+    """Return the detections (score, class, box) of an image or a cloud."""
     scores, classes, boxes = zip(*rows, strict=True) if rows else ((), (), ())
-    return Detections(
-        np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4)
-    )
+    numbers = np.array(boxes, np.float64).reshape(-1, sides)
+    return Detections(np.array(scores), np.array(classes, np.int64), numbers)
 
 
-def truth(*rows):
+def truth(*rows, sides=4):
+    """Return the annotated boxes (class, box) of an image or a cloud, and their classes."""
     classes, boxes = zip(*rows, strict=True) if rows else ((), ())
-    return np.array(boxes, np.float64).reshape(-1, 4), np.array(classes, np.int64)
+    return np.array(boxes, np.float64).reshape(-1, sides), np.array(classes, np.int64)
 
 
 def score(answers, truths, threshold=0.5):
@@ -33,18 +34,14 @@ def score(answers, truths, threshold=0.5):
 
 
 def test_perfect_boxes_have_the_highest_score():
-    truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
-    scores = score(
-        [detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths
-    )
+    cat, dog = (0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))
+    scores = score([detections((0.9, *cat), (0.8, *dog)), detections()], [truth(cat, dog), truth()])
     hundred = pytest.approx(100)
     perfect = {"ap50": hundred, "precision": 100, "recall": 100, "f1": 100, "examples": 1}
-    numbers = dict.fromkeys(
-        ("ap", "ap50", "ap75", "ar", "ap_small", "ap_medium", "ar_small", "ar_medium"), hundred
-    )
-    assert scores == numbers | {
-        "classes": {"cat": perfect, "dog": perfect}
-    }  # no large box: no such number
+    # No box is large, so there is no such number.
+    names = ["ap", "ap50", "ap75", "ar", "ap_small", "ap_medium", "ar_small", "ar_medium"]
+    expected = dict.fromkeys(names, hundred)
+    assert scores == expected | {"classes": {"cat": perfect, "dog": perfect}}
 
 
 def test_average_precision_by_hand():
@@ -52,9 +49,8 @@ def test_average_precision_by_hand():
     # recall 1/2.
     truths = [truth((0, (0, 0, 100, 100)), (0, (300, 300, 100, 100)))]
     scores = score([detections((0.9, 0, (600, 0, 50, 50)), (0.5, 0, (0, 0, 100, 80)))], truths)
-    assert scores["ap50"] == pytest.approx(
-        100 * 0.5 * 51 / 101, abs=1e-6
-    )  # 51 of 101 recalls are reached
+    # 51 of 101 recalls are reached.
+    assert scores["ap50"] == pytest.approx(100 * 0.5 * 51 / 101, abs=1e-6)
     assert scores["ap75"] == scores["ap50"]
     lower = [detections((0.9, 0, (0, 0, 100, 72)))]  # IoU 0.72
     assert score(lower, truths)["ap75"] == 0 < score(lower, truths)["ap50"]
@@ -96,11 +92,9 @@ def test_precision_and_recall_of_a_class_at_a_threshold_by_hand():
         detections((0.6, 1, (0, 0, 9, 9))),
     ]
     rows = score(answers, truths, 0.5)["classes"]
-    found = {
-        name: [row[key] for key in ("precision", "recall", "f1", "examples")]
-        for name, row in rows.items()
-    }
-    assert found == {"cat": [50, 50, 50, 2], "dog": [0, 0, 0, 1]}
+    keys = ("precision", "recall", "f1", "examples")
+    assert [rows["cat"][key] for key in keys] == [50, 50, 50, 2]
+    assert [rows["dog"][key] for key in keys] == [0, 0, 0, 1]
     lower = score(answers, truths, 0.1)["classes"]["cat"]
     assert (lower["precision"], lower["recall"]) == (pytest.approx(200 / 3), 100)
     assert score(answers, truths, 0.85)["classes"]["cat"]["precision"] == 100
@@ -120,37 +114,22 @@ def test_no_detections_or_no_boxes_score_zero():
 
 def score_clouds(answers, truths):
     """Return scores of boxes (score, class, first corner and sizes), in a list per cloud."""
-    found = [
-        Detections(
-            np.array([row[0] for row in rows], np.float64),
-            np.array([row[1] for row in rows], np.int64),
-            np.array([row[2] for row in rows], np.float64).reshape(-1, 6),
-        )
-        for rows in answers
-    ]
-    boxes = [np.array([box for _, box in rows], np.float64).reshape(-1, 6) for rows in truths]
-    return average_precision_of_clouds(
-        found,
-        boxes,
-        [np.array([c for c, _ in rows], np.int64) for rows in truths],
-        NAMES,
-        threshold=0.6,
-    )
+    found = [detections(*rows, sides=6) for rows in answers]
+    boxes, classes = zip(*(truth(*rows, sides=6) for rows in truths), strict=True)
+    return average_precision_of_clouds(found, boxes, classes, NAMES, threshold=0.6)
 
 
 def test_overlap_of_boxes_in_space_by_hand():
-    cube = (0, 0, 0, 2, 2, 2)
-    # Shifted by 1 along one axis: 4 of 12; along three: 1 of 15; a smaller one inside: 1 of 8; one
-    # that only touches.
-    others = [
-        (1, 0, 0, 2, 2, 2),
-        (1, 1, 1, 2, 2, 2),
-        (0.5, 0.5, 0.5, 1, 1, 1),
-        (2, 0, 0, 1, 1, 1),
-        (0, 0, 0.5, 2, 2, 3),
-    ]
-    iou = box_iou(np.array([cube], np.float64), np.array(others, np.float64))
-    np.testing.assert_allclose(iou, [[4 / 12, 1 / 15, 1 / 8, 0, 6 / 14]], atol=1e-12)
+    others = {
+        (1, 0, 0, 2, 2, 2): 4 / 12,  # shifted by 1 along one axis
+        (1, 1, 1, 2, 2, 2): 1 / 15,  # along three
+        (0.5, 0.5, 0.5, 1, 1, 1): 1 / 8,  # a smaller one inside
+        (2, 0, 0, 1, 1, 1): 0,  # one that only touches
+        (0, 0, 0.5, 2, 2, 3): 6 / 14,
+    }
+    cube = np.array([(0, 0, 0, 2, 2, 2)], np.float64)
+    iou = box_iou(cube, np.array([*others], np.float64))
+    np.testing.assert_allclose(iou, [[*others.values()]], atol=1e-12)
 
 
 def test_average_precision_in_space_by_hand():
@@ -170,19 +149,20 @@ def test_average_precision_in_space_by_hand():
 
 
 def test_boxes_in_space_match_within_their_class_and_cloud():
-    box = (0, 0, 0, 1, 2, 3)
+    box, other = (0, 0, 0, 1, 2, 3), (5, 0, 0, 1, 2, 3)
     hundred = pytest.approx(100)
     right = score_clouds([[(0.9, 0, box)], [(0.5, 1, box)]], [[(0, box)], [(1, box)]])
     assert (right["ap25"], right["ap50"]) == (hundred, hundred)
     assert [row["ap25"] for row in right["classes"].values()] == [hundred, hundred]
-    assert score_clouds([[(0.9, 1, box)], [(0.5, 0, box)]], [[(0, box)], [(1, box)]])["ap25"] == 0
-    assert score_clouds([[], [(0.5, 0, box)]], [[(0, box)], []])["ap25"] == 0
-    assert score_clouds([[]], [[(0, box)]])["ap25"] == 0
-    twice = score_clouds(
-        [[(0.9, 0, box), (0.8, 0, box), (0.7, 0, (5, 0, 0, 1, 2, 3))]],
-        [[(0, box), (0, (5, 0, 0, 1, 2, 3))]],
-    )
-    assert twice["ap25"] == pytest.approx(100 * (51 + 50 * 2 / 3) / 101, abs=1e-6)
+    for answers, truths in [
+        ([[(0.9, 1, box)], [(0.5, 0, box)]], [[(0, box)], [(1, box)]]),
+        ([[], [(0.5, 0, box)]], [[(0, box)], []]),
+        ([[]], [[(0, box)]]),
+    ]:
+        assert score_clouds(answers, truths)["ap25"] == 0
+    twice = [(0.9, 0, box), (0.8, 0, box), (0.7, 0, other)]
+    scores = score_clouds([twice], [[(0, box), (0, other)]])
+    assert scores["ap25"] == pytest.approx(100 * (51 + 50 * 2 / 3) / 101, abs=1e-6)
 
 
 def test_events_match_by_label_and_onset():
@@ -200,12 +180,11 @@ def test_matching_is_maximal():
     assert match_events(predicted, reference, onset=0.05) == [(0, 0), (1, 1)]
 
 
-def test_offset_counts_if_requested():
-    reference = [SoundEvent(1.0, 2.0, "a")]
-    assert match_events([SoundEvent(1.0, 1.65, "a")], reference, onset=0.2, with_offset=True) == [
-        (0, 0)
-    ]  # within a fifth of 2 s
-    assert match_events([SoundEvent(1.0, 1.55, "a")], reference, onset=0.2, with_offset=True) == []
+@pytest.mark.parametrize(("duration", "pairs"), [(1.65, [(0, 0)]), (1.55, [])])
+def test_offset_counts_if_requested(duration, pairs):
+    reference, predicted = [SoundEvent(1.0, 2.0, "a")], [SoundEvent(1.0, duration, "a")]
+    # Within a fifth of 2 s.
+    assert match_events(predicted, reference, onset=0.2, with_offset=True) == pairs
 
 
 def test_event_scores_by_hand():
@@ -217,11 +196,9 @@ def test_event_scores_by_hand():
     scores = event_scores(predicted, reference, 4.0)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
-    found = {
-        name: [row[key] for key in ("precision", "recall", "examples")]
-        for name, row in scores["classes"].items()
-    }
-    assert found == {"a": [50, 100, 1], "b": [0, 0, 1]}
+    rows, keys = scores["classes"], ("precision", "recall", "examples")
+    assert [rows["a"][key] for key in keys] == [50, 100, 1]
+    assert [rows["b"][key] for key in keys] == [0, 0, 1]
     # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, a false
     # positive.
     assert scores["f1_segments"] == pytest.approx(100 * 2 * 2 / (4 + 2))
@@ -230,9 +207,5 @@ def test_event_scores_by_hand():
 
 
 def test_silence_without_detections_has_no_timing_errors():
-    scores = event_scores([[]], [[]], 4.0)
-    assert scores == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
-    assert [sorted(part) for part in labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0)] == [
-        ["a"],
-        ["a"],
-    ]
+    assert event_scores([[]], [[]], 4.0) == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
+    assert [*map(sorted, labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0))] == [["a"], ["a"]]

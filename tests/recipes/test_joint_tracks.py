@@ -189,4 +189,4 @@ def test_a_scene_is_answered_as_a_whole(run, capsys, tmp_path):
 
 def test_neighbors_are_refused_as_they_have_no_effect(tmp_path, capsys):
     words = f"train tracks --model.joint true --data.neighbors 3 --run {tmp_path}/no"
-    assert "--data.neighbors must not be given with --model.joint" in failure(capsys, words)
+    assert "--data.neighbors must not be given with model.joint" in failure(capsys, words)

@@ -1,6 +1,6 @@
 """Images as data and inputs: splits, pixels, patches of attention maps, shape of a run's images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,8 +40,7 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
 def patch_axis(reader: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
     axis = Axis.grid(*reader.grid, picture="image")
-    # The center of the first item is half an item from the edges; the last items may extend beyond
-    # the image.
+    # The center of the first item is half an item from the edges; the last may extend beyond them.
     width, height = (2 * reader.get_buffer("centers")[0].double()).tolist()
     places = []
     for number in range(len(axis)):
@@ -52,13 +51,11 @@ def patch_axis(reader: ImageReader) -> Axis:
 
 
 def read_pixels(
-    given: Any, number: int, data: ImagesConfig, shape: Sequence[int]
+    given: Any, number: int, data: ImagesConfig, shape: tuple[int, int, int]
 ) -> NDArray[np.uint8]:
     """Return the pixels (channels, height, width) of an input of any size (see `to_image`)."""
-    channels, height, width = shape
     where = f"input {number}"
-    image = to_image(given, where)
-    return to_image_array(image, data, (channels, height, width), where, resizes=True)
+    return to_image_array(to_image(given, where), data, shape, where, resizes=True)
 
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
@@ -83,21 +80,15 @@ def to_image(given: Any, where: str) -> PillowImage:
     if not isinstance(given, np.ndarray):
         kind = type(given).__name__
         raise UserError(f"{where}: expected an image file, a Pillow image or an array, got {kind}")
-    array = given
+    array = given[:, :, None] if given.ndim == 2 else given
     if array.ndim == 3 and array.shape[2] not in _CHANNELS and array.shape[0] in (1, 3):
         array = array.transpose(1, 2, 0)
-    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _CHANNELS)
-    if given.dtype != np.uint8 or not is_image or 0 in array.shape:
+    is_image = array.ndim == 3 and array.shape[2] in _CHANNELS and array.size
+    if given.dtype != np.uint8 or not is_image:
         expected = "uint8 of (height, width) or (height, width, 1, 3 or 4 channels)"
         raise UserError(f"{where}: expected {expected}, got {given.dtype} of {given.shape}")
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    return prepare_image(fromarray(np.ascontiguousarray(array)), where)
-
-
-def to_color_image(given: Any, where: str) -> PillowImage:
-    """Return an input (see `to_image`) as an image in RGB. Raises UserError naming the input."""
-    return to_image(given, where).convert("RGB")
+    pixels = array[:, :, 0] if array.shape[2] == 1 else array
+    return prepare_image(fromarray(np.ascontiguousarray(pixels)), where)
 
 
 class ImageSplits:

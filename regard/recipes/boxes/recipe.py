@@ -26,7 +26,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
-from regard.recipes.base.pictures import patch_axis, to_color_image
+from regard.recipes.base.pictures import patch_axis, to_image
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.boxes.config import BoxesRunConfig
 from regard.recipes.metrics.detection import average_precision
@@ -94,7 +94,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Images]) -> dict[str, Any]:
-        """Return AP, AP50, AP75, AR and the metrics of each class."""
         batches, data, names = dataset.targets, self.config.data, self.labels.names
         scores = average_precision(
             self.detect_all(inference, batches),
@@ -122,16 +121,14 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return np.stack(boxes)
 
     def preprocess(self, given: Any, number: int) -> list[ImageRow]:
-        """Return an image (see `to_image`) at the size of the model's input, and its scale.
+        """Return an image at the size of the model's input, and its scale.
 
-        Files and Pillow images are rotated according to their EXIF orientation, and boxes refer to
-        the rotated image; arrays are used as they are.
+        Boxes refer to the image rotated according to its EXIF orientation; arrays have none.
         """
-        image, data = to_color_image(given, f"input {number}"), self.config.data
+        image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
         return [ImageRow(*resize_and_pad(image, data.width, data.height), image)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        """Return the model's input image with the boxes of all queries."""
         array, frame, image = example.rows[i]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
         places = (example.outputs[i].boxes * frame.scale / sides).tolist()

@@ -45,7 +45,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
-from regard.recipes.base.pictures import patch_axis, to_color_image
+from regard.recipes.base.pictures import patch_axis, to_image
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
@@ -90,7 +90,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return read_training_captions(self.config.data, seed=self.run.seed)
 
     def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:
-        """Drop the captions that are too long."""
         images = dataset.data
         if not isinstance(images, CaptionedImages):
             return dataset
@@ -142,10 +141,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        """Return BLEU, exact matches, nll and perplexity per token, and samples.
-
-        limit: describe only the first so many images; the loss is computed over all captions.
-        """
+        """Return BLEU and exact matches of the first `limit` images, and the loss of all captions."""
         images, scorer, decode = dataset.data, Bleu(self.config.bleu), self.config.decode
         decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []
@@ -170,8 +166,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         }
 
     def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:
-        """Return an image (see `to_image`) at the size of the model's input."""
-        image, data = to_color_image(given, f"input {number}"), self.config.data
+        image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
         return [resize_and_pad(image, data.width, data.height)[0]]
 
     def forward(
@@ -180,9 +175,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         rows: Sequence[NDArray[np.uint8]],
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each image."""
-        if not rows:
-            return []
         decode, limit = self.config.decode, max_length_of(self.config.model.core)
         if limit is not None:
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))

@@ -183,7 +183,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {size}"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[CanvasDataset]) -> dict[str, Any]:
-        """Return the loss, scores of the autoencoder, and scores of drawings of classes."""
         model, drawings, decode = inference.model, dataset.data, self.config.decode
         nll = loss_per_token(model, self.encode_drawings(drawings))
         scores: dict[str, Any] = {"nll": nll, "perplexity": math.exp(min(nll, 100.0))}
@@ -258,7 +257,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return _to_answer(example.outputs[0][0])
 
     def stack(self, values: list[Any]) -> NDArray[np.uint8]:
-        """Return a uint8 image for each text (texts, channels, height, width)."""
         return np.stack(values)
 
     def files(
@@ -285,7 +283,6 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         return _to_answer(drawings)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        """Return the words of the text, and the image with the places of its codes."""
         text = example.rows[i].text
         words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
         return Sample(

@@ -87,7 +87,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     labels: Labels
 
     def load(self, split: str) -> Dataset[SoundDataset]:
-        """Return the sounds of a table, or scenes of recordings or of synthetic sounds."""
         data = self.config.data
         path = getattr(data, split) or data.train
         if path is not None and is_table(path):
@@ -162,7 +161,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {count} kinds of events"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[SoundDataset]) -> dict[str, Any]:
-        """Return F1 and timing errors."""
         batches: EventBatches = dataset.targets
         threshold, seconds = self.config.threshold, self.config.data.seconds
         predicted: list[list[SoundEvent]] = []
@@ -227,7 +225,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def shown(
         self, segment: SoundSegment, predictions: Sequence[EventPrediction]
     ) -> list[EventPrediction]:
-        """Return the predictions in the middle of a segment with a sufficient score."""
+        """Return the predictions above the threshold in the middle of a segment."""
         own = []
         for prediction in predictions:
             event = prediction.event

@@ -115,7 +115,6 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Clouds]) -> dict[str, Any]:
-        """Return AP25, AP50 and the metrics of each class."""
         batches: CloudBatches = dataset.targets
         names, detections = self.labels.names, []
         boxes = [_from_corner(item.boxes) for item in batches.data.items]
@@ -156,7 +155,6 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return [PreparedCloud(self.scale.normalize(points), middle_of(points))]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        """Return the cloud seen from above, with the boxes of all queries."""
         cloud, boxes = example.rows[i], example.outputs[i].boxes
         extent = np.array(self.scale.extent)
         places = []

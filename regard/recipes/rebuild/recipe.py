@@ -138,7 +138,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return {"mse": reconstruction_error(model, values), **codebook_usage(model, values)}
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
-        """Return the error, that of PCA of the training data, and the codebook usage."""
         model, values = inference.model, dataset.data.values
         size = min(self.numbers, math.prod(self.shape))
         sides = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
@@ -160,7 +159,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def preprocess(self, given: Any, number: int) -> list[Values]:
         if not isinstance(self.config.data, VectorsConfig):
-            return [read_pixels(given, number, self.config.data, self.shape)]
+            shape: Any = self.shape
+            return [read_pixels(given, number, self.config.data, shape)]
         row = read_vector(given, number, self.shape[0])
         self._check_range(row, f"input {number}")
         return [row]
@@ -168,11 +168,10 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Values], trace: Trace | None = None
     ) -> list[Code]:
-        """Return the code of each image or vector, and the error of its reconstruction."""
-        model, images = inference.model, _to_tensor(np.stack(rows))
-        on_device = images.to(device_of(model))
+        model, values = inference.model, _to_tensor(np.stack(rows))
+        on_device = values.to(device_of(model))
         codes = model.encode(on_device)
-        errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
+        errors = (model.decode(codes).float().cpu() - values).double().square().flatten(1).mean(1)
         energies: list[Any] = [None] * len(rows)
         if self.config.energy:
             energies = model.energy(on_device).tolist()
@@ -188,7 +187,6 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return Answer(code, json, [" ".join(format(one, form) for one in code.flatten().tolist())])
 
     def stack(self, values: list[Any]) -> Tensor | list[float]:
-        """Return the codes (images, code), (images, rows, columns) if quantized; or energies."""
         return values if self.config.energy else torch.stack(values)
 
     def plot_answer(

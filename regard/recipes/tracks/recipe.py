@@ -152,7 +152,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[TrackWindows]) -> dict[str, Any]:
-        """Return ADE and FDE of the model and of the constant-velocity baseline."""
         batches: TrackBatches | SceneBatches = dataset.targets
         paths, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
@@ -221,7 +220,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return list(last + _predict_paths(model, source).double().numpy() @ rotations)
 
     def postprocess(self, example: Example) -> Answer:
-        """Return the trajectories of the people of an input."""
         group: TrackGroup = example.rows[0].group
         paths, frames = self._paths(example), self._frames(group)
         lines, tracks = [], []

@@ -141,7 +141,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        """Return BLEU and exact matches of the first `limit` images, and the loss of all captions."""
+        """Return BLEU and exact matches of the first `limit` images, and the loss of all."""
         images, scorer, decode = dataset.data, Bleu(self.config.bleu), self.config.decode
         decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []

@@ -62,7 +62,7 @@ class Picture:
                 does not exist.
         """
         # Layers above this one, with matplotlib.
-        output = importlib.import_module("regard.look.figures.output")
+        output = importlib.import_module("regard.look.output")
         figures = importlib.import_module("regard.look.figures.positions")
         path = Path(path)
         figures.plot_picture(self, path, overwrite=overwrite or output.is_own(path))

@@ -23,7 +23,7 @@ from regard.cli.inputs import check_words, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, input_settings, load_trained, read_command, say_if_slow
 from regard.errors import DONE, UserError
-from regard.look.figures.output import SUFFIXES, check_path
+from regard.look.output import SUFFIXES, check_path
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.options import NoSettings, parse

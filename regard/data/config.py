@@ -291,7 +291,7 @@ class TokenizerConfig:
 
 
 @settings
-class ImageFiles(Tables):
+class ImageTables(Tables):
     """Tables that name images, and the folders of the images."""
 
     images: str | None = None
@@ -308,7 +308,7 @@ class ImageFiles(Tables):
 
 
 @settings
-class BoxesConfig(ImageFiles):
+class BoxesConfig(ImageTables):
     """Data sets of images with boxes for training, validation and test."""
 
     train: str | None = None
@@ -323,7 +323,7 @@ class BoxesConfig(ImageFiles):
 
 
 @settings
-class CaptionsConfig(ImageFiles):
+class CaptionsConfig(ImageTables):
     """Data sets of images with captions for training, validation and test."""
 
     train: str | None = None

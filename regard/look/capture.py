@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from regard.look.capture_file import open_capture, save_capture
-from regard.look.figures.output import Figure, check_path, is_own, mark_own
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.measures import GradientCall, multiply_by_gradients
+from regard.look.output import Figure, check_path, is_own, mark_own
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve

@@ -9,9 +9,9 @@ import torch
 from matplotlib.image import imread
 
 from regard.errors import UserError
-from regard.look.figures.alignment import Panel, average, plot_alignment
+from regard.look.figures.alignment import WeightsPanel, average, plot_alignment
 from regard.look.figures.canvas import weight_colors
-from regard.look.figures.output import SUFFIXES
+from regard.look.output import SUFFIXES
 from tests.helpers import close
 from tests.look.pictures import check_picture, draw, texts_of
 
@@ -24,7 +24,7 @@ TARGET = ["\u0645\u0627\u0631\u0633", "2019", "\u0301"]
 def plot(path: Path, *panels: torch.Tensor, **options) -> Path:
     """Plot panels, by default one of random weights."""
     weights = panels or (torch.randn(len(TARGET), len(SOURCE)).softmax(-1),)
-    shown = [Panel(f"head {number}", one) for number, one in enumerate(weights, 1)]
+    shown = [WeightsPanel(f"head {number}", one) for number, one in enumerate(weights, 1)]
     labels = {"keys": SOURCE, "queries": TARGET, "title": TITLE, "overwrite": False}
     return draw(path, plot_alignment, shown, **labels | options)
 

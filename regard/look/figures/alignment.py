@@ -18,7 +18,7 @@ _CELL, _SMALL_CELL = 0.24, 0.125
 _MAX_WIDTH, _MAX_HEIGHT = 16.0, 40.0
 
 
-class Panel(NamedTuple):
+class WeightsPanel(NamedTuple):
     """Weights of one head, or a mean."""
 
     title: str
@@ -32,7 +32,7 @@ def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query ke
 
 def plot_alignment(
     figure: Figure,
-    panels: Sequence[Panel],
+    panels: Sequence[WeightsPanel],
     *,
     queries: Sequence[str],
     keys: Sequence[str],

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from regard.look.figures.labels import families_for, isolate_sides
-from regard.look.figures.output import check_path
+from regard.look.output import check_path
 from regard.system.writing import write_atomically
 
 INK, PALE, GRID = "#1f2933", "#66727f", "#e6ebf0"

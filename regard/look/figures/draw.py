@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.look.figures.alignment import Panel, average, plot_alignment
+from regard.look.figures.alignment import WeightsPanel, average, plot_alignment
 from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
@@ -107,13 +107,13 @@ def _alignment(figure: Figure, request: FigureRequest) -> None:
     panels = []
     if len(maps) > 1 and head is None:
         means = torch.stack([average(weights_of(own)) for own in maps])
-        panels.append(Panel(f"mean of {len(maps)} layers", average(means)))
+        panels.append(WeightsPanel(f"mean of {len(maps)} layers", average(means)))
     if len(weights) == 1:
-        panels.append(Panel(", ".join(filter(None, (layer, name))), weights[0]))
+        panels.append(WeightsPanel(", ".join(filter(None, (layer, name))), weights[0]))
     else:
-        panels.append(Panel(f"{prefix}mean of {len(weights)} heads", average(weights)))
+        panels.append(WeightsPanel(f"{prefix}mean of {len(weights)} heads", average(weights)))
         for title, numbers in zip(shown.heads, weights, strict=True):
-            panels.append(Panel(f"{prefix}{title}", numbers))
+            panels.append(WeightsPanel(f"{prefix}{title}", numbers))
     queries, keys = request.maps.queries(shown), request.maps.keys(shown)
     down, across = f"{shown.queries} ({queries.kind})", f"{shown.keys} ({keys.kind})"
     plot_alignment(

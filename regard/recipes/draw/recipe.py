@@ -73,7 +73,7 @@ class Drawing(NamedTuple):
     score: float
 
 
-class TextRow(NamedTuple):
+class PromptRow(NamedTuple):
     """A text, its ids, and the number of the input, on which its random numbers depend."""
 
     text: str
@@ -226,7 +226,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
-    def preprocess(self, given: str, number: int) -> list[TextRow]:
+    def preprocess(self, given: str, number: int) -> list[PromptRow]:
         text, limit = given.strip(), max_length_of(self.config.model.core)
         ids = self.tokenizer.encode(text)
         if not ids:
@@ -236,7 +236,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if UNK in ids:
             unknown = ", ".join(map(repr, self.tokenizer.unknown(text)[:10]))
             self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
-        return [TextRow(text, ids, number)]
+        return [PromptRow(text, ids, number)]
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None

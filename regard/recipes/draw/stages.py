@@ -41,7 +41,7 @@ _AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
-class Stage(Artifact):
+class TrainedStage(Artifact):
     """Shape (channels, height, width) of the images of a stage, its metrics, and its classes."""
 
     shape: tuple[int, int, int]
@@ -122,12 +122,12 @@ def train_autoencoder(
         metric="mse",
         maximize=False,
     )
-    _write_stage(folder, _AUTOENCODER, Stage(train.shape, metrics))
+    _write_stage(folder, _AUTOENCODER, TrainedStage(train.shape, metrics))
 
 
 def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
     """Load what `train_autoencoder` wrote. Raises UserError naming the file."""
-    stage = Stage.load(folder / f"{_AUTOENCODER}.json")
+    stage = TrainedStage.load(folder / f"{_AUTOENCODER}.json")
     model = QuantizedAutoencoder(config.autoencoder, stage.shape)
     load_weights(folder / _AUTOENCODER / "model.safetensors", model)
     return model.eval()
@@ -166,7 +166,7 @@ def train_classifier(
         metric="accuracy",
         maximize=True,
     )
-    _write_stage(folder, _CLASSIFIER, Stage(shape, metrics, classes))
+    _write_stage(folder, _CLASSIFIER, TrainedStage(shape, metrics, classes))
 
 
 class CellClassifier:
@@ -178,7 +178,7 @@ class CellClassifier:
     @classmethod
     def load(cls, folder: Path, config: DrawRunConfig) -> "CellClassifier":
         """Load what `train_classifier` wrote."""
-        stage = Stage.load(folder / f"{_CLASSIFIER}.json")
+        stage = TrainedStage.load(folder / f"{_CLASSIFIER}.json")
         model = ConvolutionalClassifier(stage.shape, stage.classes + 1)
         load_weights(folder / _CLASSIFIER / "model.safetensors", model)
         return cls(model.eval(), config)
@@ -246,7 +246,7 @@ def _train_stage(
     return result.metrics
 
 
-def _write_stage(folder: Path, name: str, stage: Stage) -> None:
+def _write_stage(folder: Path, name: str, stage: TrainedStage) -> None:
     with replace_atomically(folder / f"{name}.json") as unfinished:
         stage.save(unfinished)
 

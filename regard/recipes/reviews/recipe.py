@@ -47,7 +47,7 @@ _COUNTS = "naive_bayes.npz"
 _BATCH_TOKENS = 4096
 
 
-class TextRow(NamedTuple):
+class ReviewRow(NamedTuple):
     """A text, its ids, and its log-count ratios if the model reads them."""
 
     text: str
@@ -188,7 +188,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def shorten(self, value: str) -> str:
         return self.tokenizer.shorten(value, self.config.data.max_length)
 
-    def preprocess(self, given: str, number: int) -> list[TextRow]:
+    def preprocess(self, given: str, number: int) -> list[ReviewRow]:
         text, most = given.strip(), self.config.data.max_length
         if not text:
             raise UserError(f"input {number} is empty: it has no words to classify")
@@ -197,7 +197,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             size = f"{len(ids)} {self.tokenizer.noun}"
             raise UserError(f"input {number} has {size}, more than {most}")
         ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
-        return [TextRow(text, ids, ratios)]
+        return [ReviewRow(text, ids, ratios)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_length([len(row.ids) for row in rows], _BATCH_TOKENS)

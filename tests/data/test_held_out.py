@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data.config import EventsConfig, TracksConfig
 from regard.data.held_out import hold_out, last_part
-from regard.data.sound.events import SoundDataset, SoundEvent, SoundSegment
+from regard.data.sound.events import EventSegment, SoundDataset, SoundEvent
 from regard.data.track_files import read_frames
 from regard.data.tracks import extract_windows, read_training_windows
 from regard.errors import UserError
@@ -105,7 +105,7 @@ def sounds(files: str) -> SoundDataset:
     def load(i: int) -> tuple[np.ndarray, list]:
         return np.full(4, i, np.int16), []
 
-    segments = tuple(SoundSegment(file, 0.0, [SoundEvent(0, 1, "x")]) for file in files)
+    segments = tuple(EventSegment(file, 0.0, [SoundEvent(0, 1, "x")]) for file in files)
     return SoundDataset(len(files), load, ("x",), "a.csv", segments=segments)
 
 

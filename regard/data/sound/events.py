@@ -52,7 +52,7 @@ class SoundEvent:
         return self.onset + self.duration
 
 
-class SoundSegment(NamedTuple):
+class EventSegment(NamedTuple):
     """Part of a sound file, with the events in it."""
 
     file: str
@@ -73,7 +73,7 @@ class SoundDataset:
     skipped: Sequence[str] = ()
     """Reason for each event that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
-    segments: tuple[SoundSegment, ...] = ()
+    segments: tuple[EventSegment, ...] = ()
     """Segments of files; empty for scenes."""
 
     def __len__(self) -> int:
@@ -165,7 +165,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     bad_rows = BadRows(config.on_bad, "events")
     store = NumberStore(np.int16)
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
-    segments: list[SoundSegment] = []
+    segments: list[EventSegment] = []
     spans: list[tuple[int, int]] = []
     for file, rows in _read_table(path, config, bad_rows).items():
         first, is_read = len(store), False
@@ -189,7 +189,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         starts = segment_starts(count, length)
         parts = _assign(events, np.array(starts) / rate, config.seconds)
         for start, part in zip(starts, parts, strict=True):
-            segments.append(SoundSegment(file, start / rate, part))
+            segments.append(EventSegment(file, start / rate, part))
             spans.append((first + start, min(length, count - start)))
     if not spans:
         raise UserError(f"{path}: names no usable sound. {bad_rows.skipped.describe()}")
@@ -296,7 +296,7 @@ def augment_sound(
     return stretched.clip(-32768, 32767).astype(np.int16), inside
 
 
-def _labels_of(segments: Sequence[SoundSegment]) -> tuple[str, ...]:
+def _labels_of(segments: Sequence[EventSegment]) -> tuple[str, ...]:
     return tuple(sorted({event.label for segment in segments for event in segment.events}))
 
 

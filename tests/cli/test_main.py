@@ -185,7 +185,7 @@ def test_look_writes_a_picture_and_never_over_another(
         (
             "--view",
             "tracks",
-        ): "which this sample does not have",
+        ): "this sample has no plane",
     }.items():
         assert main(["look", str(run), "stop", "--out", str(tmp_path / "b.svg"), *options]) == 2
         assert message in capsys.readouterr().err

@@ -138,9 +138,11 @@ def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
         RECIPES[recipe].config(),
     ).config
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
-    made.learn(tmp_path)
+    artifacts = tmp_path / "artifacts"
+    artifacts.mkdir()
+    made.learn(artifacts)
     made.pretrain(tmp_path)
-    made.open(tmp_path)
+    made.open(artifacts)
     trained = TrainedRun(made, made.model(), tmp_path)
     lines = trained.outline().lines()
     assert "decoder" in lines[-1]

@@ -101,7 +101,7 @@ def _write_images(path: Path) -> None:
         for number in range(4):
             pixels = draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(path / "images" / kind / f"{number}.png")
-    rows = [f"{kind}/{number}.png,1,1,4,4,{kind}" for kind in "ab" for number in range(4)]
+    rows = [f"images/{kind}/{number}.png,1,1,4,4,{kind}" for kind in "ab" for number in range(4)]
     (path / "boxes.csv").write_text(
         "\n".join(["file,x,y,width,height,label", *rows]) + "\n", encoding="utf-8"
     )

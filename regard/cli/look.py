@@ -38,8 +38,20 @@ ABOUT = (
     ".svg or .pdf a figure instead; with FILE.safetensors the weights themselves, which "
     "`regard look FILE.safetensors` shows without the model."
 )
-View = Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk",
-               "multihead", "contributions", "positions", "manifold"]  # fmt: skip
+View = Literal[
+    "alignment",
+    "chain",
+    "heat",
+    "boxes",
+    "events",
+    "tracks",
+    "links",
+    "walk",
+    "multihead",
+    "contributions",
+    "positions",
+    "manifold",
+]
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"]
 _CAPTURE = ".safetensors"
 _WALKS = ("walk", "multihead")

@@ -144,9 +144,11 @@ def _positions(core: forms.TransformerForm, num_positions: int) -> NDArray[Any]:
 
 
 def _set_stack(
-    spec: Any, blocks: Iterable[forms.BlockForm], norm: forms.NormForm | None,
+    spec: Any,
+    blocks: Iterable[forms.BlockForm],
+    norm: forms.NormForm | None,
     positions: NDArray[Any],
-) -> None:  # fmt: skip
+) -> None:
     """Set the weights of a stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
         spec.position_encodings.encodings = positions

@@ -86,15 +86,27 @@ class Engine(ABC):
 
     @abstractmethod
     def _generate(
-        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
-        banned: Sequence[int], trace: Trace | None,
-    ) -> list[list[int]]:  # fmt: skip
+        self,
+        prompts: Ids,
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+        trace: Trace | None,
+    ) -> list[list[int]]:
         """Implement `generate` for at least one prompt, within the limits."""
 
     def search(
-        self, sentences: Ids, *, config: DecodeConfig, bos: int, eos: int, pad: int,
+        self,
+        sentences: Ids,
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
         trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+    ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence of ids, best first.
 
         PAD and BOS are never generated.
@@ -118,9 +130,16 @@ class Engine(ABC):
         return self._search(sentences, config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def search_images(
-        self, images: Float[Tensor, "batch channels height width"], *, length: int,
-        config: DecodeConfig, bos: int, eos: int, pad: int, trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        *,
+        length: int,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each image, best first; see regard.decode.search.search_images.
 
         Raises: TypeError, except in the torch engine: no other reads images.
@@ -128,9 +147,15 @@ class Engine(ABC):
         raise TypeError(f"engine {self.name!r} reads token ids, not images")
 
     def generate(
-        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
-        banned: Sequence[int], trace: Trace | None = None,
-    ) -> list[list[int]]:  # fmt: skip
+        self,
+        prompts: Ids,
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+        trace: Trace | None = None,
+    ) -> list[list[int]]:
         """Return config.length tokens that continue each prompt.
 
         window: maximum context length, and then config.context applies (regard.decode.sample);

@@ -52,13 +52,39 @@ from regard.models.writers.tokens import TokenWriter
 
 KNOWN: frozenset[type] = frozenset(
     {
-        Model, TokenReader, TokenWriter, nn.Embedding, Transformer, nn.ModuleList, EncoderBlock,
-        DecoderBlock, Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions,
-        Residual, Dropout, nn.LayerNorm, nn.RMSNorm, RMSNorm, nn.Identity, FeedForward,
-        GatedFeedForward, Linear, nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi,
+        Model,
+        TokenReader,
+        TokenWriter,
+        nn.Embedding,
+        Transformer,
+        nn.ModuleList,
+        EncoderBlock,
+        DecoderBlock,
+        Sinusoidal,
+        Learned,
+        Rotary,
+        AlibiPositions,
+        RelativePositions,
+        NoPositions,
+        Residual,
+        Dropout,
+        nn.LayerNorm,
+        nn.RMSNorm,
+        RMSNorm,
+        nn.Identity,
+        FeedForward,
+        GatedFeedForward,
+        Linear,
+        nn.Linear,
+        MultiHead,
+        Read,
+        Dot,
+        ScaledDot,
+        Soft,
+        Alibi,
         RelativeBias,
     }
-)  # fmt: skip
+)
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
 

@@ -17,9 +17,14 @@ from regard.ops import dispatch
 
 
 def prepare(
-    name: str, model: Any, *, compute_type: str | None = None, threads: int = 1,
-    workers: int | None = None, is_probed: bool = True,
-) -> Engine:  # fmt: skip
+    name: str,
+    model: Any,
+    *,
+    compute_type: str | None = None,
+    threads: int = 1,
+    workers: int | None = None,
+    is_probed: bool = True,
+) -> Engine:
     """Return an engine for a trained model in eval mode.
 
     Engines are snapshots, which later changes of the model do not affect; only the torch engine

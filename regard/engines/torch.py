@@ -62,9 +62,16 @@ class TorchEngine(Engine):
             return search(self._model, ids, config=config, device=device, trace=trace, **specials)
 
     def search_images(
-        self, images: Float[Tensor, "batch channels height width"], *, length: int,
-        config: DecodeConfig, bos: int, eos: int, pad: int, trace: Trace | None = None,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        *,
+        length: int,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
         specials = {"bos": bos, "eos": eos, "pad": pad}
         with torch.no_grad(), _default_numerics(device):
@@ -78,9 +85,15 @@ class TorchEngine(Engine):
             )
 
     def _generate(
-        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
-        banned: Sequence[int], trace: Trace | None,
-    ) -> list[list[int]]:  # fmt: skip
+        self,
+        prompts: Ids,
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+        trace: Trace | None,
+    ) -> list[list[int]]:
         """Continue one prompt after the other."""
         results = []
         settings = {"window": window, "banned": list(banned), "trace": trace}

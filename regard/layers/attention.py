@@ -48,8 +48,18 @@ class Attention(MultiHead):
         role: Role | None = None,
     ):
         super().__init__(
-            query_dim, num_heads=1, source_dim=key_dim, value_dim=value_dim, head_dim=head_dim,
-            head_key_dim=head_key_dim, head_value_dim=head_value_dim,
-            score=Dot() if score is None else score, choice=choice, bias=bias, kernel=kernel,
-            projection_bias=projection_bias, output_projection=False, role=role,
-        )  # fmt: skip
+            query_dim,
+            num_heads=1,
+            source_dim=key_dim,
+            value_dim=value_dim,
+            head_dim=head_dim,
+            head_key_dim=head_key_dim,
+            head_value_dim=head_value_dim,
+            score=Dot() if score is None else score,
+            choice=choice,
+            bias=bias,
+            kernel=kernel,
+            projection_bias=projection_bias,
+            output_projection=False,
+            role=role,
+        )

@@ -60,9 +60,13 @@ class InducedBlock(nn.Module):
     """Induced encoder block: points read the items, items read the points, feed-forward."""
 
     def __init__(
-        self, num_points: int, gather: MultiHead, attention: MultiHead, feedforward: nn.Module,
+        self,
+        num_points: int,
+        gather: MultiHead,
+        attention: MultiHead,
+        feedforward: nn.Module,
         residuals: tuple[Residual, Residual],
-    ):  # fmt: skip
+    ):
         super().__init__()
         dim = gather.query.in_features
         self.points = nn.Parameter(torch.randn(num_points, dim) * dim**-0.5)
@@ -91,9 +95,14 @@ class DecoderBlock(nn.Module):
     """
 
     def __init__(
-        self, attention: MultiHead, cross: MultiHead | None, feedforward: nn.Module,
-        residuals: tuple[Residual, Residual, Residual], *, window: int | None = None,
-    ):  # fmt: skip
+        self,
+        attention: MultiHead,
+        cross: MultiHead | None,
+        feedforward: nn.Module,
+        residuals: tuple[Residual, Residual, Residual],
+        *,
+        window: int | None = None,
+    ):
         super().__init__()
         self.attention, self.cross, self.feedforward = attention, cross, feedforward
         self.add_attention, add_cross, self.add_feedforward = residuals
@@ -151,12 +160,19 @@ class DecoderBlock(nn.Module):
 
 
 def _form(
-    block: EncoderBlock | DecoderBlock, *, cross: AttentionForm | None = None,
-    add_cross: AddNormForm | None = None, window: int | None = None,
-) -> BlockForm:  # fmt: skip
+    block: EncoderBlock | DecoderBlock,
+    *,
+    cross: AttentionForm | None = None,
+    add_cross: AddNormForm | None = None,
+    window: int | None = None,
+) -> BlockForm:
     attention, feedforward = block.attention, block.feedforward
     return BlockForm(
-        form_of(attention, AttentionForm), form_of(block.add_attention, AddNormForm), cross,
-        add_cross, form_of(feedforward, FeedForwardForm),
-        form_of(block.add_feedforward, AddNormForm), window,
-    )  # fmt: skip
+        form_of(attention, AttentionForm),
+        form_of(block.add_attention, AddNormForm),
+        cross,
+        add_cross,
+        form_of(feedforward, FeedForwardForm),
+        form_of(block.add_feedforward, AddNormForm),
+        window,
+    )

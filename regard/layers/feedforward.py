@@ -43,9 +43,13 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "relu",
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
         bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         _check_activation(activation)
         self.expand = Linear(dim, hidden, bias=bias)
@@ -66,9 +70,13 @@ class GatedFeedForward(nn.Module):
     """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x) (SwiGLU)."""
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "silu",
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: str | Callable[[Tensor], Tensor] = "silu",
         bias: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         _check_activation(activation)
         self.gate = Linear(dim, hidden, bias=bias)

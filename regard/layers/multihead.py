@@ -100,10 +100,14 @@ class MultiHead(nn.Module):
         if output_dim is None:
             output_dim = query_dim if output_projection else heads_dim
         sizes = {
-            "query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim,
-            "head_dim": head_dim, "head_key_dim": head_key_dim, "head_value_dim": head_value_dim,
+            "query_dim": query_dim,
+            "source_dim": source_dim,
+            "value_dim": value_dim,
+            "head_dim": head_dim,
+            "head_key_dim": head_key_dim,
+            "head_value_dim": head_value_dim,
             "output_dim": output_dim,
-        }  # fmt: skip
+        }
         for name, size in sizes.items():
             check_integer(name, size, 1)
         if not output_projection and output_dim != heads_dim:
@@ -153,11 +157,16 @@ class MultiHead(nn.Module):
         return memory.extend(new.keys, new.values)
 
     def forward(
-        self, query: Float[Tensor, "batch query query_dim"],
-        memory: KeyValueCache | LinearState
-        | Float[Tensor, "batch source source_dim"] | None = None,
-        *, mask: Mask | None = None, memory_mask: Mask | None = None,
-    ) -> Float[Tensor, "batch query output_dim"]:  # fmt: skip
+        self,
+        query: Float[Tensor, "batch query query_dim"],
+        memory: KeyValueCache
+        | LinearState
+        | Float[Tensor, "batch source source_dim"]
+        | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+    ) -> Float[Tensor, "batch query output_dim"]:
         """Return the output of every query.
 
         memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X,

@@ -61,9 +61,15 @@ class Read(nn.Module):
     """
 
     def __init__(
-        self, score: Score | None = None, *, choice: Choice | None = None, mask: Mask | None = None,
-        bias: Bias | Tensor | None = None, kernel: str = "auto", role: Role | None = None,
-    ):  # fmt: skip
+        self,
+        score: Score | None = None,
+        *,
+        choice: Choice | None = None,
+        mask: Mask | None = None,
+        bias: Bias | Tensor | None = None,
+        kernel: str = "auto",
+        role: Role | None = None,
+    ):
         super().__init__()
         self.role = role
         self.score = ScaledDot() if score is None else score
@@ -75,21 +81,34 @@ class Read(nn.Module):
         self.kernel = kernel
 
     def forward(
-        self, query: Float[Tensor, "..."], memory: KeyValueCache | LinearState,
-        *, mask: Mask | None = None, bias: Bias | Tensor | None = None,
-    ) -> Float[Tensor, "..."]:  # fmt: skip
+        self,
+        query: Float[Tensor, "..."],
+        memory: KeyValueCache | LinearState,
+        *,
+        mask: Mask | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "..."]:
         """Return the output of the attention for each query."""
         if self.mask is not None or self.bias is not None:
             mask, bias = self._total(mask, bias)
         return attend(
-            query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias,
+            query,
+            memory,
+            score=self.score,
+            choice=self.choice,
+            mask=mask,
+            bias=bias,
             kernel=self.kernel,
-        )  # fmt: skip
+        )
 
     def prepare_inputs(
-        self, query: Float[Tensor, "..."], memory: KeyValueCache,
-        *, mask: Mask | None = None, bias: Bias | Tensor | None = None,
-    ) -> AttentionInputs:  # fmt: skip
+        self,
+        query: Float[Tensor, "..."],
+        memory: KeyValueCache,
+        *,
+        mask: Mask | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> AttentionInputs:
         """Return the inputs of the read that `forward` computes for the same arguments."""
         mask, bias = self._total(mask, bias)
         return prepare_inputs(

@@ -47,9 +47,13 @@ class Bias(nn.Module, ABC):
         return self
 
     def picture(
-        self, num_queries: int, num_keys: int, *, query: Tensor | None = None,
+        self,
+        num_queries: int,
+        num_keys: int,
+        *,
+        query: Tensor | None = None,
         title: str | None = None,
-    ) -> Picture:  # fmt: skip
+    ) -> Picture:
         """Draw the bias: queries down, keys across; -inf is hatched.
 
         query: the queries (..., query, query_dim), for a bias that depends on them; by default

@@ -32,9 +32,12 @@ class RelativeBias(DistanceBias):
     """
 
     def __init__(
-        self, num_heads: int | None, buckets: int = 32, max_distance: int = 128,
+        self,
+        num_heads: int | None,
+        buckets: int = 32,
+        max_distance: int = 128,
         two_sided: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         check_integer("num_heads", 1 if num_heads is None else num_heads, 1)
         check_integer("buckets", buckets, 4 if two_sided else 2)

@@ -65,9 +65,14 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     leading = query.shape[:-2]
     query, keys, values = (_with_four_axes(x) for x in (query, keys, values))
     out = _flex_attention(
-        query, keys, values, score_mod=_score_mod(inputs, choice.beta, form.cap),
-        block_mask=_block_mask(inputs, query.shape[:2]), scale=form.scale, enable_gqa=grouped,
-    )  # fmt: skip
+        query,
+        keys,
+        values,
+        score_mod=_score_mod(inputs, choice.beta, form.cap),
+        block_mask=_block_mask(inputs, query.shape[:2]),
+        scale=form.scale,
+        enable_gqa=grouped,
+    )
     return cast("Tensor", out).reshape(*leading, *out.shape[-2:])
 
 

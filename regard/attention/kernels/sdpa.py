@@ -86,9 +86,14 @@ def _attend(
         query, keys, values = query.unsqueeze(-3), keys.unsqueeze(-3), values.unsqueeze(-3)
         mask = None if mask is None else mask.unsqueeze(-3)
     out = scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale,
+        query,
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=is_causal,
+        scale=scale,
         enable_gqa=inputs.group > 1,
-    )  # fmt: skip
+    )
     for _ in range(num_added):
         out = out.squeeze(-3)
     return out

@@ -65,9 +65,13 @@ class Mask(ABC):
         return materialize_mask(self, Positions(num_queries, num_keys, torch.device(device)))
 
     def picture(
-        self, num_queries: int, num_keys: int, *, title: str | None = None,
+        self,
+        num_queries: int,
+        num_keys: int,
+        *,
+        title: str | None = None,
         device: torch.device | str = "cpu",
-    ) -> Picture:  # fmt: skip
+    ) -> Picture:
         """Draw the mask: rows are queries, columns are keys, dark = may attend."""
         positions = Positions(num_queries, num_keys, torch.device(device))
         tensor = self.materialize(positions.tile(0, num_queries))

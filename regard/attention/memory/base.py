@@ -96,9 +96,13 @@ def check_unmapped(memory: KeyValueCache) -> None:
 
 
 def check_new_pairs(
-    old_keys: Tensor, old_values: Tensor, keys: Tensor, values: Tensor,
-    *, dtype: torch.dtype | None = None,
-) -> None:  # fmt: skip
+    old_keys: Tensor,
+    old_values: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+) -> None:
     """Raise ValueError or TypeError unless new pairs fit old ones.
 
     dtype: dtype of the keys and values that reads use, if it differs from that of storage.

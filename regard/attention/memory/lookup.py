@@ -88,9 +88,12 @@ def find_best(
 
 
 def put_pairs(
-    keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"], new_keys: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    allowed: Bool[Tensor, "... key"],
+    new_keys: Tensor,
     new_values: Tensor,
-) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Bool[Tensor, "... _"]]:
     """Return keys, values and allowed keys after storing new pairs."""
     num_new, num_old, every = new_keys.shape[-2], allowed.shape[-1], allowed_keys(None, new_keys)
     here = torch.arange(num_new, device=keys.device)

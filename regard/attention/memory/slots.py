@@ -76,9 +76,12 @@ def hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
 
 
 def empty_slots(
-    leading: Sequence[int], capacity: int, sizes: tuple[int, int | None],
-    dtype: torch.dtype | None, device: torch.device | None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    leading: Sequence[int],
+    capacity: int,
+    sizes: tuple[int, int | None],
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate keys, values and the length; zeros, as masked NaN would make a read NaN."""
     key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
     check_integer("key_dim", key_dim, 1)

@@ -109,9 +109,15 @@ class CompiledEngine(Engine):
         return [run(task) for task in tasks] if len(tasks) == 1 else self._pool.map(run, tasks)
 
     def _generate(
-        self, prompts: Ids, config: SampleConfig, *, window: int | None, seeds: Sequence[int],
-        banned: Sequence[int], trace: Trace | None,
-    ) -> list[list[int]]:  # fmt: skip
+        self,
+        prompts: Ids,
+        config: SampleConfig,
+        *,
+        window: int | None,
+        seeds: Sequence[int],
+        banned: Sequence[int],
+        trace: Trace | None,
+    ) -> list[list[int]]:
         """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
         count = len(prompts)
@@ -129,9 +135,15 @@ class CompiledEngine(Engine):
 
 
 def _search_batch(
-    sentences: Ids, rows: list[int], workspace: Workspace, config: DecodeConfig,
-    *, bos: int, eos: int, pad: int,
-) -> list[list[Hypothesis]]:  # fmt: skip
+    sentences: Ids,
+    rows: list[int],
+    workspace: Workspace,
+    config: DecodeConfig,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+) -> list[list[Hypothesis]]:
     """Return the hypotheses of some of the sentences."""
     lengths = [len(sentences[row]) for row in rows]
     starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
@@ -186,9 +198,15 @@ class _Generation:
     """
 
     def __init__(
-        self, workspace: Workspace, prompts: list[Sequence[int]], seeds: list[int],
-        config: SampleConfig, *, window: int | None, banned: Sequence[int],
-    ):  # fmt: skip
+        self,
+        workspace: Workspace,
+        prompts: list[Sequence[int]],
+        seeds: list[int],
+        config: SampleConfig,
+        *,
+        window: int | None,
+        banned: Sequence[int],
+    ):
         self.texts = [list(prompt) for prompt in prompts]
         self.window, self.config, self.vocab = window, config, len(workspace.model.target)
         longest, slides = max(map(len, prompts)), window is not None and config.context == "slide"

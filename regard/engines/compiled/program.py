@@ -27,7 +27,7 @@ from regard.native.decoder.packed_weights import (
     ProductTable,
     aligned_zeros,
     round_up_to_panel,
-)  # fmt: skip
+)
 from regard.native.decoder.tiles import FLOAT32, PANEL
 
 _ACTIVATIONS = {

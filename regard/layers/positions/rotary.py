@@ -83,9 +83,13 @@ class Rotary(PositionalEncoding):
     """
 
     def __init__(
-        self, dim: int, *, base: float = 10000.0,
-        scaling: LinearScaling | Llama3Scaling | None = None, interleaved: bool = False,
-    ):  # fmt: skip
+        self,
+        dim: int,
+        *,
+        base: float = 10000.0,
+        scaling: LinearScaling | Llama3Scaling | None = None,
+        interleaved: bool = False,
+    ):
         super().__init__()
         if dim < 2 or dim % 2:
             raise ValueError(f"dim of Rotary must be even and at least 2, got {dim}")

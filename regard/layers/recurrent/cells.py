@@ -75,9 +75,12 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
-        *, context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:  # fmt: skip
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
         """Return the state after an input x, where `projected` is project(x) and `context` is c."""
 
     def extra_repr(self) -> str:
@@ -102,9 +105,12 @@ class RNNCell(Cell):
     gates = 1
 
     def forward(
-        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
-        *, context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:  # fmt: skip
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
         (before,) = state
         inputs = self._inputs(projected, context)
         return (torch.tanh(torch.addmm(inputs, before, self.state_weight.t())),)
@@ -124,9 +130,12 @@ class GRUCell(Cell):
         self.state_bias = nn.Parameter(torch.zeros(hidden))
 
     def forward(
-        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
-        *, context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:  # fmt: skip
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
         (before,) = state
         sizes = 2 * before.shape[-1], before.shape[-1]
         gates, candidate = self._inputs(projected, context).split(sizes, -1)
@@ -149,9 +158,12 @@ class LSTMCell(Cell):
         nn.init.ones_(self.bias[hidden : 2 * hidden])
 
     def forward(
-        self, projected: Float[Tensor, "batch gates_hidden"], state: CellState,
-        *, context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:  # fmt: skip
+        self,
+        projected: Float[Tensor, "batch gates_hidden"],
+        state: CellState,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> CellState:
         before, cell = state
         gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, -1)

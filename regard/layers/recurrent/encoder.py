@@ -45,9 +45,15 @@ class RecurrentEncoder(nn.Module):
     """
 
     def __init__(
-        self, input_dim: int, hidden: int, *, cell: str, layers: int = 1, directions: int = 2,
+        self,
+        input_dim: int,
+        hidden: int,
+        *,
+        cell: str,
+        layers: int = 1,
+        directions: int = 2,
         dropout: float = 0.0,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if cell not in _RUNS:
             raise ValueError(f"cell must be one of {', '.join(_RUNS)}, got {cell!r}")
@@ -57,9 +63,13 @@ class RecurrentEncoder(nn.Module):
             raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
         self.layers, self.directions, self.cell = layers, directions, cell
         self.rnn = _RUNS[cell](
-            input_dim, hidden // directions, num_layers=layers, bidirectional=directions == 2,
-            dropout=dropout if layers > 1 else 0.0, batch_first=True,
-        )  # fmt: skip
+            input_dim,
+            hidden // directions,
+            num_layers=layers,
+            bidirectional=directions == 2,
+            dropout=dropout if layers > 1 else 0.0,
+            batch_first=True,
+        )
         _initialize(self.rnn, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> EncodedSource:

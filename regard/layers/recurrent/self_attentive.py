@@ -114,11 +114,20 @@ class SelfAttentiveCell(nn.Module):
     """
 
     def __init__(
-        self, input_dim: int, hidden: int, size: int, *, cell: str, context_dim: int = 0,
-        score: str = "additive", choice: Callable[[Score], Choice | None] | None = None,
-        feeds_back: bool = True, recency: str = "none", kernel: str = "auto",
+        self,
+        input_dim: int,
+        hidden: int,
+        size: int,
+        *,
+        cell: str,
+        context_dim: int = 0,
+        score: str = "additive",
+        choice: Callable[[Score], Choice | None] | None = None,
+        feeds_back: bool = True,
+        recency: str = "none",
+        kernel: str = "auto",
         role: Role | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         known_values = (
             ("cell", cell, CELLS),
@@ -160,9 +169,12 @@ class SelfAttentiveCell(nn.Module):
         return torch.cat((gates, _map(items, self.query_weight)), -1) if self.reads_first else gates
 
     def forward(
-        self, projected: Float[Tensor, "batch columns"], past: Past,
-        *, context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> Past:  # fmt: skip
+        self,
+        projected: Float[Tensor, "batch columns"],
+        past: Past,
+        *,
+        context: Float[Tensor, "batch context_dim"] | None = None,
+    ) -> Past:
         """Return the past after an input x, where `projected` is project(x) and `context` is s."""
         if not self.reads_first:
             state = self.cell(projected, (past.read,), context=context)

@@ -36,9 +36,15 @@ class SelfAttentiveEncoder(nn.Module):
     """
 
     def __init__(
-        self, input_dim: int, hidden: int, *, cell: Callable[[int, Role], SelfAttentiveCell],
-        layers: int = 1, directions: int = 2, dropout: float = 0.0,
-    ):  # fmt: skip
+        self,
+        input_dim: int,
+        hidden: int,
+        *,
+        cell: Callable[[int, Role], SelfAttentiveCell],
+        layers: int = 1,
+        directions: int = 2,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         sizes = [hidden if layer else input_dim for layer in range(layers)]
 

@@ -81,8 +81,12 @@ def test_shapes_are_those_of_the_tensors(reader, core, writer):
     fits(predicting[-1].shape, answer, named)
 
 
-def test_parameters_of_the_stages_are_all_of_the_model():
-    model = make_model("images", "recurrent", "tokens")
+@pytest.mark.parametrize(
+    ("reader", "core", "writer"),
+    [("images", "recurrent", "tokens"), ("tokens", "transformer", "classes")],
+)
+def test_parameters_of_the_stages_are_all_of_the_model(reader, core, writer):
+    model = make_model(reader, core, writer)
     counts = [stage.detail.rpartition(", ")[2] for part in outline(model) for stage in part]
     numbers = [
         int(count.split()[0].replace(",", "")) for count in counts if count.endswith("parameters")

@@ -146,7 +146,8 @@ def test_clouds_are_accepted_as_arrays(clouds):
 
 def test_a_bad_file_is_named(clouds, tmp_path, capsys):
     (tmp_path / "no.ply").write_bytes(ply("ascii", np.ones((2, 4)), count=9))
-    assert "no.ply: " in failure(capsys, "predict", clouds / "run", tmp_path / "no.ply")
+    message = failure(capsys, "predict", clouds / "run", tmp_path / "no.ply")
+    assert "no.ply: its header states 9 points, it holds 2" in message
 
 
 def test_data_that_does_not_fit_is_refused_before_training(clouds, tmp_path, capsys):

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.cli.train import TrainOptions
 from regard.data.batches import Batch
+from regard.layers.positions.config import LearnedConfig
 from regard.look.figures.model import plot_outline
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
-from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig
+from regard.models.build import build_language_model, build_tagger
+from regard.models.config import LanguageModelConfig, TaggerConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.outline import outline
 from regard.models.readers.reader import Shape
@@ -81,12 +82,17 @@ def test_shapes_are_those_of_the_tensors(reader, core, writer):
     fits(predicting[-1].shape, answer, named)
 
 
-@pytest.mark.parametrize(
-    ("reader", "core", "writer"),
-    [("images", "recurrent", "tokens"), ("tokens", "transformer", "classes")],
-)
-def test_parameters_of_the_stages_are_all_of_the_model(reader, core, writer):
-    model = make_model(reader, core, writer)
+def make_tagger():
+    """Return an encoder alone, with learned positions outside its stack."""
+    core = TransformerConfig(
+        layers=1, width=12, heads=2, feedforward=17, positions=LearnedConfig(max_length=9)
+    )
+    return build_tagger(TaggerConfig(core=core), vocab=23, num_tags=3)
+
+
+@pytest.mark.parametrize("make", [lambda: make_model("images", "recurrent", "tokens"), make_tagger])
+def test_parameters_of_the_stages_are_all_of_the_model(make):
+    model = make()
     counts = [stage.detail.rpartition(", ")[2] for part in outline(model) for stage in part]
     numbers = [
         int(count.split()[0].replace(",", "")) for count in counts if count.endswith("parameters")

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from filelock import FileLock, Timeout
 from numba import config
 
 from regard.compat.numba import (
@@ -39,7 +40,6 @@ from regard.compat.numba import (
     set_cache,
 )
 from regard.errors import UserError
-from regard.system.lock import lock_file
 
 if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
     raise UserError("NUMBA_DISABLE_JIT is set, but regard requires compilation: unset it")
@@ -149,7 +149,12 @@ class _Files(IndexDataCacheFile):
 
     def lock(self, key: Any) -> Callable[[], None]:
         """Wait until no other process compiles this key; return a function to let the next one."""
-        return lock_file(self._path(key).with_suffix(".lock"), patience=_PATIENCE)
+        lock = FileLock(self._path(key).with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=_PATIENCE)
+        except (Timeout, OSError):
+            _LOG.info("compiling without a lock: %s", lock.lock_file)
+        return lock.release
 
     def flush(self) -> None:
         """Remove all files of the function."""

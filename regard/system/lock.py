@@ -1,9 +1,9 @@
-"""Locks between processes, by `flock`: they end with the process. (no torch)"""
+"""Lock of a folder between processes, by `flock`: it ends with the process. (no torch)"""
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import UserError
@@ -32,8 +32,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not _acquire(handle, patience=_PATIENCE):
-            raise UserError(f"{folder}: another process trains in this folder")
+        _acquire(handle, folder)
         _held.add(name)
         yield
     finally:
@@ -41,41 +40,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def lock_file(path: Path, *, patience: float) -> Callable[[], None]:
-    """Lock a file, which is created, and return the function that removes and unlocks it.
-
-    The function does nothing if another process still has the lock after `patience` seconds, or
-    where files cannot be locked.
-    """
-    if fcntl is None:
-        return lambda: None
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return lambda: None
-    if not _acquire(handle, patience=patience):
-        os.close(handle)
-        return lambda: None
-
-    def unlock() -> None:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        os.close(handle)
-
-    return unlock
-
-
-def _acquire(handle: int, *, patience: float) -> bool:
-    """Return True once the lock is held, or where there are no locks (network file systems)."""
-    deadline = time.monotonic() + patience
+def _acquire(handle: int, folder: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             # pyrefly: ignore[missing-attribute]
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                return False
+                raise UserError(f"{folder}: another process trains in this folder") from None
             time.sleep(0.02)
-        except OSError:
-            return True
+        except OSError:  # a network file system without locks
+            return

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from regard.native import cache as compiled_cache
-from regard.system.lock import lock_file
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -98,10 +98,10 @@ def test_process_waits_for_another_that_compiles_the_same_function(tmp_path, mon
 
     assert run()(1) == 2
     (path,) = tmp_path.rglob("*.nbc")
-    assert not [*tmp_path.rglob("*.lock")]
     content = path.read_bytes()
     path.unlink()
-    unlock = lock_file(path.with_suffix(".lock"), patience=0)
+    lock = FileLock(path.with_suffix(".lock"))
+    lock.acquire()
     is_missed = threading.Event()
     monkeypatch.setattr(compiled_cache._LOG, "info", lambda *_, **__: is_missed.set())
     with ThreadPoolExecutor() as threads:
@@ -109,19 +109,9 @@ def test_process_waits_for_another_that_compiles_the_same_function(tmp_path, mon
         assert is_missed.wait(60)
         path.write_bytes(content)  # as the other process does when it has compiled
         saved = path.stat()
-        unlock()
+        lock.release()
         assert answer.result(60) == 2
     assert os.path.samestat(path.stat(), saved)  # compiling would have replaced the file
-
-
-def test_lock_is_given_up_after_a_while_and_ends_with_its_file(tmp_path) -> None:
-    path = tmp_path / "x.lock"
-    unlock = lock_file(path, patience=0)
-    lock_file(path, patience=0.1)()  # not locked, so that it must not remove the file of the other
-    assert path.exists()
-    unlock()
-    assert not path.exists()
-    lock_file(tmp_path / "missing" / "x.lock", patience=0)()
 
 
 def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None:

@@ -1,6 +1,6 @@
 # make demo       set up, train a Transformer on embedded dates, show its score, predictions and attention
 # make test       set up, then check style, types and import contracts, and run the tests
-# make report     sizes, wording, test coverage and the twenty slowest tests: figures to read, not limits
+# make report     test coverage and the twenty slowest tests: figures to read, not limits
 # make test-next  the tests with the newest torch, numba and llvmlite, in an environment of their own: NEXT="torch==2.14.0"
 # make campaigns  random tests of reads, engines, files, folders, options and kills, an hour or more: SEED=... CASES=... NAMES="reads files"
 # make viewer     build regard/look/page/page.html from viewer/ (needs Node.js with npm)
@@ -87,7 +87,6 @@ test-viewer:
 	else echo "make: no npm, so the viewer's sources are not checked; its built page is"; fi
 
 report: install-test install-browser
-	@$(BIN)/python -m tests.report
 	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -q --durations=20 --cov=regard --cov-report=term
 
 # Beyond the bounds of pyproject.toml, which are lifted here. All other packages are those of constraints.txt.

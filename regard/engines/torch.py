@@ -50,7 +50,7 @@ class TorchEngine(Engine):
         reader, writer = self._model.reader, self._model.writer
         target_ids = _vocab_size(writer.inputs if isinstance(writer, TokenWriter) else None)
         source_ids = target_ids if reader is None else _vocab_size(reader)
-        reason = self._model.core.slide_refusal
+        reason = self._model.core.unsupported_slide_reason
         return Limits(reader is not None, source_ids, target_ids, unsupported_slide_reason=reason)
 
     def _search(

@@ -5,12 +5,11 @@ part of its results.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from regard.attention.scores import ScaledDot
-from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.models.autoencoders.autoencoder import Autoencoder
@@ -60,25 +59,9 @@ _UNSCALED_STD = 0.02
 ReaderT = TypeVar("ReaderT", bound=TokenReader)
 
 
-def build_core(
-    config: CoreConfig,
-    *,
-    dropout: float = 0.0,
-    encodes: bool = True,
-    decodes: bool = True,
-    in_order: bool = True,
-) -> Core:
-    """Build the core of a config.
-
-    encodes, decodes: False omits the encoder or the decoder.
-    in_order: True to decode targets in order, False to decode sets of queries.
-    """
-    if type(config) not in CORES:
-        names = ", ".join(kind.__name__ for kind in CORES)
-        raise TypeError(f"`config` must be one of {names}, got {type(config).__name__}")
-    return CORES[type(config)](
-        config, dropout=dropout, encodes=encodes, decodes=decodes, in_order=in_order
-    )
+def build_core(config: CoreConfig, **options: Any) -> Core:
+    """Build the core of a config. options: dropout, encodes, decodes and in_order of Core."""
+    return CORES[type(config)](config, **options)
 
 
 def build(
@@ -94,27 +77,22 @@ def build(
     grid:   (rows, columns) if the targets are a grid of tokens, row by row (GridPositions).
     Raises: ValueError if tie is all and the vocabularies differ in size.
     """
-    if config.tie == "all" and source_vocab != target_vocab:
+    reader = build_token_reader(config, source_vocab)
+    if config.tie != "all":
+        inputs = build_token_reader(config, target_vocab)
+    elif source_vocab == target_vocab:
+        inputs = TokenReader(
+            reader.table,
+            scale=_scale(config),
+            projection=reader.projection,
+            dropout=config.dropout,
+        )
+    else:
         raise ValueError(
             f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and "
             f"{target_vocab}"
         )
-    source = _draw_embeddings(config, source_vocab)
-    target = source if config.tie == "all" else _draw_embeddings(config, target_vocab)
-    output = _draw_embeddings(config, target_vocab) if config.tie == "none" else target
-    core = build_core(config.core, dropout=config.dropout)
-    positions = None if grid is None else GridPositions(grid, config.core.width)
-    return Model(
-        reader=_token_reader(TokenReader, config, source),
-        core=core,
-        writer=TokenWriter(
-            _token_reader(TokenReader, config, target),
-            output.table,
-            output_projection=output.projection,
-            positions=positions,
-            label_smoothing=label_smoothing,
-        ),
-    )
+    return _with_token_writer(config, reader, inputs, label_smoothing, grid)
 
 
 def build_captioner(
@@ -126,13 +104,27 @@ def build_captioner(
     """
     if config.tie == "all":
         raise ValueError("tie must be target or none for a source without tokens, got all")
-    target = _draw_embeddings(config, vocab)
-    output = _draw_embeddings(config, vocab) if config.tie == "none" else target
+    inputs = build_token_reader(config, vocab)
+    return _with_token_writer(config, reader, inputs, label_smoothing)
+
+
+def _with_token_writer(
+    config: ModelConfig,
+    reader: Reader,
+    inputs: TokenReader,
+    label_smoothing: float,
+    grid: tuple[int, int] | None = None,
+) -> Model:
+    output = inputs
+    if config.tie == "none":
+        output = build_token_reader(config, inputs.table.num_embeddings)
     core = build_core(config.core, dropout=config.dropout)
+    positions = None if grid is None else GridPositions(grid, config.core.width)
     writer = TokenWriter(
-        _token_reader(TokenReader, config, target),
+        inputs,
         output.table,
         output_projection=output.projection,
+        positions=positions,
         label_smoothing=label_smoothing,
     )
     return Model(reader=reader, core=core, writer=writer)
@@ -180,7 +172,7 @@ def build_classifier(
 def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
     """Build the module that pools the states of a core to one vector."""
     if config.pool == "attention":
-        heads = 4 if config.pool_heads is None else config.pool_heads
+        heads = config.pool_heads or 4
         choice = create_choice(config.pool_query, ScaledDot(), heads)
         return AttentionPooling(
             core.memory_dim, num_heads=heads, choice=choice, kernel=config.core.kernel
@@ -230,32 +222,11 @@ def build_token_reader(
 
     kind: TokenReader, or a subclass of it.
     """
-    return _token_reader(kind, config, _draw_embeddings(config, vocab))
-
-
-class _Embeddings(NamedTuple):
-    """Table of embeddings, and the map of embeddings of another size to the width of the core."""
-
-    table: nn.Embedding
-    projection: Linear | None
-
-
-def _draw_embeddings(config: TokenModelConfig, vocab: int) -> _Embeddings:
-    width = config.core.width
-    dim = width if config.embedding_dim is None else config.embedding_dim
-    table = embedding_table(vocab, dim, std=_UNSCALED_STD if _scale(config) == "one" else None)
-    return _Embeddings(table, None if dim == width else embedding_projection(dim, width))
-
-
-def _token_reader(
-    kind: type[ReaderT], config: TokenModelConfig, embeddings: _Embeddings
-) -> ReaderT:
-    return kind(
-        embeddings.table,
-        scale=_scale(config),
-        projection=embeddings.projection,
-        dropout=config.dropout,
-    )
+    width, scale = config.core.width, _scale(config)
+    dim = config.embedding_dim or width
+    table = embedding_table(vocab, dim, std=_UNSCALED_STD if scale == "one" else None)
+    projection = None if dim == width else embedding_projection(dim, width)
+    return kind(table, scale=scale, projection=projection, dropout=config.dropout)
 
 
 def _scale(config: TokenModelConfig) -> Literal["root", "one"]:

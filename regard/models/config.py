@@ -62,8 +62,8 @@ class ClassifierConfig:
     def __post_init__(self) -> None:
         check_reads(self.core, encodes=True, decodes=False)
         self.pool_query.check_kernel(self.core.kernel)
-        if self.pool != "attention" and self.pool_query.has_choice:
-            changed = self.pool_query.describe_choice()
+        changed = self.pool_query.describe_choice()
+        if self.pool != "attention" and changed:
             raise ValueError(f"pool_query.{changed} must not be given with pool={self.pool}")
         if self.pool != "attention" and self.pool_heads is not None:
             raise ValueError(f"pool_heads must not be given with pool={self.pool}")

@@ -250,7 +250,7 @@ def test_invalid_settings_raise():
         ({"noise": -0.1}, "noise must be from 0 to 1,000"),
         (
             {"layers": 1, "hidden": 64},
-            "hidden must be left out with layers=1, which has no hidden layers, got 64",
+            "hidden must be left out with layers=1, got 64",
         ),
         (
             {"kind": "convolutional", "hidden": 64},

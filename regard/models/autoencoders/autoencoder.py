@@ -14,9 +14,10 @@ Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -32,16 +33,6 @@ from regard.models.autoencoders.energy import (
     reconstruction_cost,
 )
 from regard.models.model import BatchLoss
-
-
-@runtime_checkable
-class ReconstructionBatch(Protocol):
-    """Training batch of an autoencoder."""
-
-    @property
-    def source(self) -> Float[Tensor, "batch *shape"]:
-        """Images (batch, channels, height, width) in [0, 1], or vectors (batch, size)."""
-        ...
 
 
 class AutoencoderPart(nn.Sequential):
@@ -70,21 +61,61 @@ class AutoencoderPart(nn.Sequential):
         return output + self.output_shift if self.output_shift else output
 
 
-class Autoencoder(nn.Module):
+class AutoencoderBase(nn.Module, ABC):
+    """Base class of autoencoders; encoder and decoder are modules.
+
+    shape: of one image, (channels, height, width), or vector, (size,).
+    """
+
+    encoder: AutoencoderPart
+    decoder: AutoencoderPart
+
+    def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
+        super().__init__()
+        if len(shape) != 3 and config.kind != "dense":
+            raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
+        self.noise, self.shape = config.noise, shape
+
+    @abstractmethod
+    def encode(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
+        """Return the code of each image or vector."""
+
+    @abstractmethod
+    def decode(self, codes: Any) -> Float[Tensor, "batch *shape"]:
+        """Return the reconstruction y~ of each code."""
+
+    def forward(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
+        """Return the reconstructions of images or vectors."""
+        return self.decode(self.encode(images))
+
+    def count(self, batch: Any) -> int:
+        """Return the number of images or vectors of a batch."""
+        return len(batch.source)
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the modules that may be sharded one by one (FSDP)."""
+        return [self.encoder, self.decoder]
+
+    def add_noise(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
+        """Return the input of the encoder: images, in training with noise."""
+        if self.training and self.noise:
+            return images + self.noise * torch.randn_like(images)
+        return images
+
+
+class Autoencoder(AutoencoderBase):
     """Autoencoder of images (batch, channels, height, width), or of vectors (batch, size).
 
     encoder: h = encoder(y), codes (batch, code).
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
     numbers: size of a code.
-    shape:   of one image, (channels, height, width), or vector, (size,).
     Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4
              with convolutions.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
-        super().__init__()
-        self.noise, self.cost, self.regularizer = config.noise, config.cost, config.regularizer
-        self.shape, self.numbers = shape, config.code_dim
+        super().__init__(config, shape)
+        self.cost, self.regularizer, self.numbers = config.cost, config.regularizer, config.code_dim
         make_layers = _dense if config.kind == "dense" else _convolutions
         into, back = make_layers(config, shape)
         is_formula = config.kind == "dense" and config.layers == 1
@@ -96,16 +127,10 @@ class Autoencoder(nn.Module):
         )
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch code"]:
-        """Return the code h of each image or vector."""
         return self.encoder(images)
 
     def decode(self, codes: Float[Tensor, "batch code"]) -> Float[Tensor, "batch *shape"]:
-        """Return the reconstruction y~ of each code."""
         return self.decoder(codes)
-
-    def forward(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
-        """Return the reconstructions of images or vectors."""
-        return self.decode(self.encode(images))
 
     def energy(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, " batch"]:
         """Return F(y) = C(y, y~) + R(h) of each image or vector, without noise.
@@ -122,12 +147,13 @@ class Autoencoder(nn.Module):
             return cost
         return cost + self.regularizer.weight * self._regularizer(images, codes).sum(1)
 
-    def loss(self, batch: ReconstructionBatch) -> BatchLoss:
-        """Return F(y) summed over the batch; R of kl is that of the batch per row; `nll` is C."""
+    def loss(self, batch: Any) -> BatchLoss:
+        """Return F(y) summed over batch.source; R of kl is that of the batch per row; `nll` is C.
+
+        source: images (batch, channels, height, width) in [0, 1], or vectors (batch, size).
+        """
         images, regularizer = batch.source, self.regularizer
-        noisy = images
-        if self.training and self.noise:
-            noisy = images + self.noise * torch.randn_like(images)
+        noisy = self.add_noise(images)
         if isinstance(regularizer, KLConfig):
             a = self.encoder.preactivation(noisy)
             codes = a.sigmoid()
@@ -140,16 +166,11 @@ class Autoencoder(nn.Module):
             total = error + regularizer.weight * terms.sum()
         return BatchLoss(total, error.detach(), self.count(batch))
 
-    def count(self, batch: ReconstructionBatch) -> int:
-        """Return the number of images or vectors of a batch."""
-        return len(batch.source)
-
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
         # Costs and regularizers on preactivations use the layers apart from their forward.
         if self.cost == "cross-entropy" or self.regularizer.name in ("contractive", "kl"):
             return []
-        return [self.encoder, self.decoder]
+        return super().blocks()
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
         """Return the terms of C(y, y~)."""
@@ -184,16 +205,14 @@ def _dense(
 def _linears(sizes: Sequence[int]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
-        layers += [*([nn.GELU()] if layers else []), Linear(before, after)]
-    return layers
+        layers += [Linear(before, after), nn.GELU()]
+    return layers[:-1]
 
 
 def _convolutions(
     config: AutoencoderConfig, shape: tuple[int, ...]
 ) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the layers of the encoder and of the decoder."""
-    if len(shape) != 3:
-        raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
     channels, height, width = shape
     if height % 4 or width % 4:
         raise ValueError(f"sides must be multiples of 4 with convolutions, got {height} x {width}")

@@ -15,33 +15,32 @@ class NoRegularizerConfig:
 
 
 @settings
-class L1Config:
+class _WeightConfig:
+    """Weight of a regularizer."""
+
+    weight: Annotated[float, Range(0, 1e6)] = 1e-3
+    """Weight in the loss."""
+
+
+@settings
+class L1Config(_WeightConfig):
     """R(h) = weight |h|_1, for sparse codes."""
 
     name: ClassVar[str] = "l1"
 
-    weight: Annotated[float, Range(0, 1e6)] = 1e-3
-    """Weight in the loss."""
-
 
 @settings
-class L2Config:
+class L2Config(_WeightConfig):
     """R(h) = weight |h|_2^2, for small codes."""
 
     name: ClassVar[str] = "l2"
 
-    weight: Annotated[float, Range(0, 1e6)] = 1e-3
-    """Weight in the loss."""
-
 
 @settings
-class ContractiveConfig:
+class ContractiveConfig(_WeightConfig):
     """R = weight |dh/dy|_F^2, squared Frobenius norm of the encoder's Jacobian. (rifai2011)"""
 
     name: ClassVar[str] = "contractive"
-
-    weight: Annotated[float, Range(0, 1e6)] = 1e-3
-    """Weight in the loss."""
 
 
 @settings
@@ -96,53 +95,38 @@ class AutoencoderConfig:
     """Weight in the loss of the squared distance of the vectors from their entries (quantized)."""
 
     def __post_init__(self) -> None:
+        kind = f"kind={self.kind}"
         if self.kind == "quantized":
-            plain = {"code_activation": None, "output_activation": "identity", "cost": "squared"}
-            for name, value in plain.items():
-                if getattr(self, name) not in (value, "identity"):
-                    raise ValueError(
-                        f"{name} must be {value or 'identity'} with kind=quantized, got "
-                        f"{getattr(self, name)}"
-                    )
-            if self.regularizer.name != "none":
-                raise ValueError(
-                    "regularizer must be none with kind=quantized, whose codes are indices, got "
-                    f"{self.regularizer.name}"
-                )
-        if self.kind != "dense" and self.layers != 2:
-            raise ValueError(
-                f"layers must be left out with kind={self.kind}, whose layers are fixed, got "
-                f"{self.layers}"
-            )
-        if self.hidden is not None and (self.kind != "dense" or self.layers == 1):
-            reason = f"kind={self.kind}" if self.kind != "dense" else "layers=1"
-            raise ValueError(
-                f"hidden must be left out with {reason}, which has no hidden layers, got "
-                f"{self.hidden}"
-            )
-        if self.regularizer.name == "kl" and self.code_activation not in (None, "sigmoid"):
-            raise ValueError(
-                "code_activation must be sigmoid with regularizer=kl, which compares means in (0, "
-                "1), got "
-                f"{self.code_activation}"
-            )
-        if self.cost == "cross-entropy" and self.output_activation != "sigmoid":
-            raise ValueError(
-                "output_activation must be sigmoid with cost=cross-entropy, which takes the "
-                "logarithms of y~ and "
-                f"1 - y~, got {self.output_activation}"
-            )
+            _check(self.code_activation, "code_activation", kind, "identity", None)
+            _check(self.output_activation, "output_activation", kind, "identity")
+            _check(self.cost, "cost", kind, "squared")
+            _check(self.regularizer.name, "regularizer", kind, "none")
+        if self.kind != "dense":
+            _check(self.layers, "layers", f"{kind}, whose layers are fixed", 2)
+            _check(self.hidden, "hidden", kind, None)
+        elif self.layers == 1:
+            _check(self.hidden, "hidden", "layers=1", None)
+        if self.regularizer.name == "kl":
+            reason = "regularizer=kl, which compares means in (0, 1)"
+            _check(self.code_activation, "code_activation", reason, "sigmoid", None)
+        if self.cost == "cross-entropy":
+            reason = "cost=cross-entropy, which takes the logarithms of y~ and 1 - y~"
+            _check(self.output_activation, "output_activation", reason, "sigmoid")
         if self.regularizer.name == "contractive" and self.kind != "dense":
-            raise ValueError(
-                f"regularizer must be none, l1, l2 or kl with kind={self.kind}, got contractive"
-            )
+            raise ValueError(f"regularizer must be none, l1, l2 or kl with {kind}, got contractive")
 
     @property
     def hidden_size(self) -> int:
         """Size of the hidden layers."""
-        return 512 if self.hidden is None else self.hidden
+        return self.hidden or 512
 
     @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
         """Nonlinearity of the code."""
         return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")
+
+
+def _check(value: object, name: str, reason: str, *allowed: object) -> None:
+    if value not in allowed:
+        rule = "left out" if allowed == (None,) else allowed[0]
+        raise ValueError(f"{name} must be {rule} with {reason}, got {value}")

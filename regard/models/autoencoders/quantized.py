@@ -16,7 +16,7 @@ Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dh
         3.1.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
-from regard.models.autoencoders.autoencoder import AutoencoderPart, ReconstructionBatch
+from regard.models.autoencoders.autoencoder import AutoencoderBase, AutoencoderPart
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.model import BatchLoss
 
@@ -111,23 +111,22 @@ class Codebook(nn.Module):
         self.cluster_sums.lerp_(sums, 1 - _DECAY)
 
 
-class QuantizedAutoencoder(nn.Module):
+class QuantizedAutoencoder(AutoencoderBase):
     """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns).
 
     encoder: z = encoder(y), vectors (batch, dim, rows, columns), which the codebook replaces by its
     entries e_k.
     decoder: y~ = decoder(e_k), reconstructions in the shape of y. There is no predictor between
     them.
-    shape:   (channels, height, width) of the images.
     Raises:  ValueError for vectors of numbers, which have no grid.
     """
 
+    shape: tuple[int, int, int]
+
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
-        super().__init__()
-        if len(shape) != 3:
-            raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
-        self.noise, self.commitment, self.shape = config.noise, config.commitment, shape
-        channels, height, width = shape
+        super().__init__(config, shape)
+        self.commitment = config.commitment
+        channels, height, width = self.shape
         into: list[nn.Module] = []
         back: list[nn.Module] = []
         before, after = channels, config.channels
@@ -136,11 +135,8 @@ class QuantizedAutoencoder(nn.Module):
             kernel = 4 - height % 2, 4 - width % 2
             height, width = -(-height // 2), -(-width // 2)
             into += [nn.Conv2d(before, after, kernel, stride=2, padding=1), nn.GELU()]
-            back = [
-                nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1),
-                nn.GELU(),
-                *back,
-            ]
+            up = nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1)
+            back = [up, nn.GELU(), *back]
             before, after = after, (2 if number == 0 else 1) * after
         self.grid = height, width
         residual = _ResidualBlock(before), _ResidualBlock(before)
@@ -165,18 +161,12 @@ class QuantizedAutoencoder(nn.Module):
     def encode(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Int[Tensor, "batch row column"]:
-        """Return the codes of images."""
         return self.codebook.nearest(self.vectors(images))
 
     def decode(
         self, codes: Int[Tensor, "batch row column"]
     ) -> Float[Tensor, "batch channels height width"]:
-        """Return the reconstruction y~ of codes."""
         return self._decode_entries(self.codebook.entries[codes])
-
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Tensor:
-        """Return the reconstructions of images."""
-        return self.decode(self.encode(images))
 
     def energy(
         self, images: Float[Tensor, "batch channels height width"]
@@ -187,27 +177,13 @@ class QuantizedAutoencoder(nn.Module):
         cost = (widen(self._decode_entries(entries)) - images).square().flatten(1).sum(1)
         return cost + self.commitment * (vectors - entries).square().flatten(1).sum(1)
 
-    def loss(self, batch: ReconstructionBatch) -> BatchLoss:
-        """Return F(y) summed over the images; `nll` is |y - y~|^2 alone."""
+    def loss(self, batch: Any) -> BatchLoss:
+        """Return F(y) summed over the images `batch.source`; `nll` is |y - y~|^2 alone."""
         images = batch.source
-        noisy = (
-            images + self.noise * torch.randn_like(images)
-            if self.training and self.noise
-            else images
-        )
-        quantized = self.codebook(self.vectors(noisy))
+        quantized = self.codebook(self.vectors(self.add_noise(images)))
         error = (widen(self._decode_entries(quantized.entries)) - images).square().sum()
-        return BatchLoss(
-            error + self.commitment * quantized.distance, error.detach(), self.count(batch)
-        )
-
-    def count(self, batch: ReconstructionBatch) -> int:
-        """Return the number of images of a batch."""
-        return len(batch.source)
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
-        return [self.encoder, self.decoder]
+        total = error + self.commitment * quantized.distance
+        return BatchLoss(total, error.detach(), self.count(batch))
 
     def _decode_entries(self, entries: Float[Tensor, "batch row column dim"]) -> Tensor:
         return self.decoder(entries.movedim(-1, 1))

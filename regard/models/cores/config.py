@@ -38,7 +38,7 @@ else:
     StateScoreName = Literal["none", *STATE_SCORES]
 
 
-RECURRENT_SLIDE_REFUSAL = (
+RECURRENT_SLIDE_REASON = (
     "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
 )
 """Reason why plain recurrent cells cannot drop old tokens."""
@@ -77,11 +77,6 @@ class ChoiceConfig:
             raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
         if self.beta == "learned" and self.choice == "hard":
             raise ValueError("beta must be a number with choice=hard, got learned")
-
-    @property
-    def has_choice(self) -> bool:
-        """True if a field of the choice differs from its default."""
-        return bool(self.describe_choice())
 
     def describe_choice(self) -> str:
         """Return the fields of the choice that differ from their defaults: choice=hard, ..."""
@@ -177,18 +172,17 @@ class TransformerConfig(ChoiceConfig):
         if self.norm_order == "none" and (self.norm, self.norm_eps) != ("layer", 1e-5):
             raise ValueError("norm and norm_eps must not be given with norm_order=none")
         size, score = self.query_size, self.score
-        value_size = size if self.head_value_dim is None else self.head_value_dim
+        value_size = self.head_value_dim or size
         if not self.output_projection and self.heads * value_size != self.width:
             raise ValueError(
                 f"output_projection must be true unless heads * head_value_dim is width="
                 f"{self.width}, got {self.heads} * {value_size}"
             )
         if score in MAPLESS_SCORES:
-            others = "general, additive and concat compare queries and keys of unequal sizes"
             if self.head_key_dim not in (None, size):
-                raise ValueError(f"head_key_dim must be {size} with score={score}; {others}")
+                raise ValueError(f"head_key_dim must be {size} with score={score}")
             if self.score_hidden is not None:
-                raise ValueError(f"score_hidden must not be given with score={score}; {others}")
+                raise ValueError(f"score_hidden must not be given with score={score}")
         if score == "concat" and self.key_heads not in (None, self.heads):
             raise ValueError("key_heads must be heads with score=concat, which maps keys per head")
         if isinstance(self.positions, RotaryConfig):
@@ -202,7 +196,7 @@ class TransformerConfig(ChoiceConfig):
     @property
     def query_size(self) -> int:
         """Size of each head's queries, and of its keys unless head_key_dim is given."""
-        return -(-self.width // self.heads) if self.head_dim is None else self.head_dim
+        return self.head_dim or -(-self.width // self.heads)
 
 
 @settings
@@ -243,8 +237,7 @@ class StatesConfig(ChoiceConfig):
             raise ValueError(f"{name} must be divisible by directions={self.directions}")
         if attention in MAPLESS_SCORES and size != hidden:
             raise ValueError(
-                f"encoder_hidden must be hidden={hidden} with attention={attention}, got {size}; "
-                "general, additive and concat compare states of unequal sizes"
+                f"encoder_hidden must be hidden={hidden} with attention={attention}, got {size}"
             )
         if attention == "none" and self.value_map is not None:
             raise ValueError("value_map must not be given with attention=none")
@@ -252,7 +245,7 @@ class StatesConfig(ChoiceConfig):
     @property
     def encoder_size(self) -> int:
         """Size of the encoder's states, both directions together."""
-        return self.hidden if self.encoder_hidden is None else self.encoder_hidden
+        return self.encoder_hidden or self.hidden
 
 
 @settings
@@ -266,10 +259,9 @@ class RecurrentConfig(StatesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attention == "none" and self.has_choice:
-            raise ValueError(
-                f"{self.describe_choice()} has no effect with attention=none, which reads nothing"
-            )
+        changed = self.describe_choice()
+        if self.attention == "none" and changed:
+            raise ValueError(f"{changed} has no effect with attention=none, which reads nothing")
 
 
 @settings
@@ -318,10 +310,10 @@ def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
-def slide_refusal(core: CoreConfig) -> str | None:
+def unsupported_slide_reason(core: CoreConfig) -> str | None:
     """Return why a core cannot drop the keys and values of old tokens; None if it can."""
     if isinstance(core, RecurrentConfig):
-        return RECURRENT_SLIDE_REFUSAL
+        return RECURRENT_SLIDE_REASON
     positions = core.positions if isinstance(core, TransformerConfig) else None
     if isinstance(positions, SinusoidalConfig | LearnedConfig):
         name = positions.name
@@ -331,11 +323,11 @@ def slide_refusal(core: CoreConfig) -> str | None:
 
 def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
     """Raise ValueError for a choice of a recurrent core that reads nothing."""
-    if isinstance(core, RecurrentConfig) and core.has_choice and not (encodes and decodes):
-        part = "an encoder" if encodes else "a decoder"
-        raise ValueError(
-            f"{core.describe_choice()} has no effect: {part} of core {core.name} reads nothing"
-        )
+    if not isinstance(core, RecurrentConfig) or (encodes and decodes):
+        return
+    changed, part = core.describe_choice(), "an encoder" if encodes else "a decoder"
+    if changed:
+        raise ValueError(f"{changed} has no effect: {part} of core {core.name} reads nothing")
 
 
 CORES = {

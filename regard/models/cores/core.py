@@ -56,6 +56,9 @@ class Core(nn.Module, ABC):
     set_outputs: number of hidden states that `decode_set` returns, one for each decoder block.
     """
 
+    unsupported_slide_reason: str | None = "its state does not define `slide`"
+    """Reason why the state cannot drop keys and values of old targets; None if it can."""
+
     def __init__(
         self,
         width: int,
@@ -79,17 +82,14 @@ class Core(nn.Module, ABC):
         """Return the number of layers of the encoder or the decoder; 0 if it is not known."""
         return 0
 
-    @property
-    def slide_refusal(self) -> str | None:
-        """Reason why the state cannot drop keys and values of old targets; None if it can."""
-        return f"a {type(self).__name__} does not define `slide`"
-
     def slide(self, state: Any, window: int) -> Any:
         """Return the state with the keys and values of the last `window` targets only.
 
-        Raises: ValueError with the reason if `slide_refusal` is not None, or before a target.
+        Raises: ValueError with `unsupported_slide_reason`, or before a target.
         """
-        raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
+        if self.unsupported_slide_reason is not None:
+            raise ValueError(f"cannot drop keys and values: {self.unsupported_slide_reason}")
+        return state.slide(window)
 
     @abstractmethod
     def encode(self, source: Padded) -> Padded:

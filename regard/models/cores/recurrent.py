@@ -8,59 +8,32 @@ Source: lectures, B.1 to B.8; sutskever2014 (attention none); bahdanau2015 (addi
         (the rest).
 """
 
-from typing import Any, final
+from typing import final
 
-from regard.attention.scores.base import Score
 from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.encoder import RecurrentEncoder
-from regard.models.cores.config import RecurrentConfig
-from regard.models.cores.core import config_of
+from regard.models.cores.config import RECURRENT_SLIDE_REASON, RecurrentConfig
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final
-class Recurrent(RecurrentDecoderCore):
-    """Encoder and decoder of config.cell.
+class Recurrent(RecurrentDecoderCore[RecurrentConfig]):
+    """Encoder and decoder of config.cell: `Recurrent(width=96, hidden=128)`."""
 
-    Of a config or of its fields: `Recurrent(width=96, hidden=128)`; RecurrentConfig documents them.
-    dropout: in training, on the encoder's states, between layers, and on the input of the readout.
-    decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
-    in_order=False: the decoder decodes sets of queries.
-    score: score of the encoder's states; that of the config if not given.
-    """
+    config_class = RecurrentConfig
+    unsupported_slide_reason = RECURRENT_SLIDE_REASON
 
-    def __init__(
-        self,
-        config: RecurrentConfig | None = None,
-        *,
-        dropout: float = 0.0,
-        encodes: bool = True,
-        decodes: bool = True,
-        in_order: bool = True,
-        score: Score | None = None,
-        **fields: Any,
-    ):
-        config = config_of(RecurrentConfig, config, fields)
-
-        def cell(_layer: int, input_dim: int, context_dim: int) -> Cell:
-            return CELLS[config.cell](input_dim, config.hidden, context_dim=context_dim)
-
-        encoder = None
-        if encodes:
-            encoder = RecurrentEncoder(
-                config.width,
-                config.encoder_size,
-                cell=config.cell,
-                layers=config.layers,
-                directions=config.directions,
-                dropout=dropout,
-            )
-        super().__init__(
-            config,
-            encoder=encoder,
-            cell=cell,
+    def create_encoder(self, config: RecurrentConfig, dropout: float) -> RecurrentEncoder:
+        return RecurrentEncoder(
+            config.width,
+            config.encoder_size,
+            cell=config.cell,
+            layers=config.layers,
+            directions=config.directions,
             dropout=dropout,
-            decodes=decodes,
-            in_order=in_order,
-            score=score,
         )
+
+    def create_cell(
+        self, config: RecurrentConfig, layer: int, input_dim: int, context_dim: int
+    ) -> Cell:
+        return CELLS[config.cell](input_dim, config.hidden, context_dim=context_dim)

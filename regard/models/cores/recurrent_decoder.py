@@ -23,10 +23,10 @@ Source: lectures, B.2 to B.8; sutskever2014 (none); bahdanau2015 (additive, opti
 (rest, option 2); cosine graves2014.
 """
 
-from abc import ABC
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -45,17 +45,16 @@ from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.cores.config import (
-    RECURRENT_SLIDE_REFUSAL,
     STATE_SCORES,
     RecurrentConfig,
     SelfAttentiveConfig,
     check_reads,
 )
-from regard.models.cores.core import Core, create_choice, create_score
+from regard.models.cores.core import Core, config_of, create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell
-AnyConfig = RecurrentConfig | SelfAttentiveConfig
+ConfigT = TypeVar("ConfigT", bound=RecurrentConfig | SelfAttentiveConfig)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,34 +79,40 @@ class RecurrentDecoderState:
         context = None if self.context is None else self.context.index_select(0, index)
         return replace(self, cells=cells, context=context)
 
+    def slide(self, window: int) -> Self:
+        """Return the state with the last `window` past states of each self-attentive cell."""
+        return replace(self, cells=tuple(cast("Past", cell).slide(window) for cell in self.cells))
 
-class RecurrentDecoderCore(Core, ABC):
+
+class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
     """Base class of recurrent cores: an encoder, and a decoder of cells with attention to it.
 
-    encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without
-              a source. It is constructed before the decoder, so that a seed gives it the same
-              weights with and without a decoder.
-    cell:     returns the cell of a layer, given its number (from 1) and the sizes of its input and
-              context (0: none).
+    Built from a config, or from its fields: `Recurrent(width=96, hidden=128)`. The encoder is
+    constructed first, so that a seed gives it the same weights with and without a decoder.
+
     dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
-    decodes:  False omits the decoder.
+    encodes:  False for the decoder alone, without attention to a source.
+    decodes:  False for the encoder alone.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
     score:    score of the encoder's states; that of the config if not given.
     Raises:   ValueError for a score or a map of values without a memory.
     """
 
+    config_class: ClassVar[Any]
+
     def __init__(
         self,
-        config: AnyConfig,
+        config: ConfigT | None = None,
         *,
-        encoder: nn.Module | None,
-        cell: Callable[[int, int, int], AnyCell],
-        dropout: float,
-        decodes: bool,
-        in_order: bool,
-        score: Score | None,
+        dropout: float = 0.0,
+        encodes: bool = True,
+        decodes: bool = True,
+        in_order: bool = True,
+        score: Score | None = None,
+        **fields: Any,
     ):
-        encodes, width, hidden = encoder is not None, config.width, config.hidden
+        config = config_of(self.config_class, config, fields)
+        width, hidden, source = config.width, config.hidden, config.encoder_size
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none'")
         options = {
@@ -121,13 +126,11 @@ class RecurrentDecoderCore(Core, ABC):
                     f"`{name}` must be None for a core without an encoder or a decoder"
                 )
         check_reads(config, encodes=encodes, decodes=decodes)
-        source = config.encoder_size
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order
         )
-        num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
-        num_decoder = num_decoder if decodes else 0
-        self.encoder = nn.Identity() if encoder is None else encoder
+        num_decoder = (config.decoder_layers or config.layers) if decodes else 0
+        self.encoder = self.create_encoder(config, dropout) if encodes else nn.Identity()
         # With one direction and one size, the final state of the encoder is the initial state of
         # the decoder.
         is_bridged = config.directions == 2 or source != hidden
@@ -154,11 +157,19 @@ class RecurrentDecoderCore(Core, ABC):
         for layer in range(num_decoder):
             # Only the lowest layer reads the input and the context.
             input_dim, context_dim = (hidden, 0) if layer else (width, self.context_dim)
-            cells.append(cell(layer + 1, input_dim, context_dim))
+            cells.append(self.create_cell(config, layer + 1, input_dim, context_dim))
         self.cells = nn.ModuleList(cells)
         readout_dim = hidden + self.context_dim + width
         self.readout = _linear(readout_dim, width) if decodes else nn.Identity()
         self.dropout = Dropout(dropout)
+
+    @abstractmethod
+    def create_encoder(self, config: ConfigT, dropout: float) -> nn.Module:
+        """Create an encoder that returns an EncodedSource."""
+
+    @abstractmethod
+    def create_cell(self, config: ConfigT, layer: int, input_dim: int, context_dim: int) -> AnyCell:
+        """Create the cell of a decoder layer, from 1; context_dim is 0 without a context."""
 
     def blocks(self) -> list[nn.Module]:
         # The modules of the decoder are called one by one at every step.
@@ -220,17 +231,6 @@ class RecurrentDecoderCore(Core, ABC):
 
     def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
         return len(self.cells) if stack == "decoder" else getattr(self.encoder, "layers", 0)
-
-    @property
-    def slide_refusal(self) -> str | None:
-        if all(isinstance(cell, SelfAttentiveCell) for cell in self.cells):
-            return None
-        return RECURRENT_SLIDE_REFUSAL
-
-    def slide(self, state: RecurrentDecoderState, window: int) -> RecurrentDecoderState:
-        if self.slide_refusal is not None:
-            raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
-        return replace(state, cells=tuple(cast("Past", cell).slide(window) for cell in state.cells))
 
     def _at_once(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
         """Return [s_j; c_j] (target, batch, ...), or None if the fused operation does not apply."""

@@ -14,75 +14,48 @@ Source: lectures, B.11 (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fu
 """
 
 from functools import partial
-from typing import Any, final
+from typing import final
 
-from regard.attention.scores.base import Score
 from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.cores.config import SelfAttentiveConfig
-from regard.models.cores.core import config_of, create_choice
+from regard.models.cores.core import create_choice
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final
-class SelfAttentive(RecurrentDecoderCore):
-    """Encoder and decoder of cells that read their own past.
+class SelfAttentive(RecurrentDecoderCore[SelfAttentiveConfig]):
+    """Encoder and decoder of cells that read their own past: `SelfAttentive(hidden=128)`.
 
-    Of a config or of its fields: `SelfAttentive(width=96, hidden=128)`; SelfAttentiveConfig
-    documents them. dropout: in training, on the encoder's states, between layers, and on the input
-    of the readout. decodes=False: the encoder alone. encodes=False: the decoder alone, which reads
-    only its own past. in_order=False: the decoder decodes sets of queries.
-    score: score of the encoder's states; that of the config if not given.
+    With encodes=False, the decoder reads only its own past.
     """
 
-    def __init__(
-        self,
-        config: SelfAttentiveConfig | None = None,
-        *,
-        dropout: float = 0.0,
-        encodes: bool = True,
-        decodes: bool = True,
-        in_order: bool = True,
-        score: Score | None = None,
-        **fields: Any,
-    ):
-        config = config_of(SelfAttentiveConfig, config, fields)
-        directions = config.directions
-        # The past of a decoder begins with the state from the encoder, where nothing is read.
-        past = (INPUT_AFTER_STATE if encodes else "decoder input") if in_order else "queries"
+    config_class = SelfAttentiveConfig
+    unsupported_slide_reason = None
 
-        def cell(layer: int, input_dim: int, context_dim: int) -> SelfAttentiveCell:
-            return _cell(
-                config,
-                input_dim,
-                config.hidden,
-                Role("chain", layer, queries=past, keys=past),
-                context_dim,
-            )
-
-        def encoder_cell(input_dim: int, role: Role) -> SelfAttentiveCell:
-            return _cell(config, input_dim, config.encoder_size // directions, role)
-
-        encoder = None
-        if encodes:
-            encoder = SelfAttentiveEncoder(
-                config.width,
-                config.encoder_size,
-                cell=encoder_cell,
-                layers=config.layers,
-                directions=directions,
-                dropout=dropout,
-            )
-        super().__init__(
-            config,
-            encoder=encoder,
-            cell=cell,
+    def create_encoder(self, config: SelfAttentiveConfig, dropout: float) -> SelfAttentiveEncoder:
+        hidden = config.encoder_size // config.directions
+        return SelfAttentiveEncoder(
+            config.width,
+            config.encoder_size,
+            cell=lambda input_dim, role: _cell(config, input_dim, hidden, role),
+            layers=config.layers,
+            directions=config.directions,
             dropout=dropout,
-            decodes=decodes,
-            in_order=in_order,
-            score=score,
         )
+
+    def create_cell(
+        self, config: SelfAttentiveConfig, layer: int, input_dim: int, context_dim: int
+    ) -> SelfAttentiveCell:
+        if not self.in_order:
+            past = "queries"
+        elif self.encodes:
+            past = INPUT_AFTER_STATE  # the past begins with the state from the encoder
+        else:
+            past = "decoder input"
+        role = Role("chain", layer, queries=past, keys=past)
+        return _cell(config, input_dim, config.hidden, role, context_dim)
 
 
 def _cell(

@@ -66,6 +66,15 @@ class TransformerState:
         pasts = tuple(None if past is None else past.select(index) for past in self.pasts)
         return replace(self, pasts=pasts)
 
+    def slide(self, window: int) -> Self:
+        """Return the state with the last `window` keys and values. Raises: ValueError at first."""
+        pasts = []
+        for past in self.pasts:
+            if past is None:
+                raise ValueError("state must be one after a target, got one before the first")
+            pasts.append(keep_last(past, window))
+        return replace(self, pasts=tuple(pasts))
+
 
 class Transformer(Core):
     """Transformer encoder-decoder, built from a `TransformerConfig` or its fields.
@@ -107,31 +116,32 @@ class Transformer(Core):
             raise ValueError("a Transformer must have an encoder or a decoder")
         if isinstance(positions, str):
             positions = positions_config(positions)
-        # Each of these is a function or a module of the user's own, or a field of the config.
-        own: dict[str, Any] = {}
-        parts = {"score": score, "choice": choice, "norm": norm, "feedforward": feedforward}
-        for name, part in {**parts, "positions": positions}.items():
+        own: dict[str, Any] = {
+            "score": score,
+            "choice": choice,
+            "norm": norm,
+            "positions": positions,
+            "feedforward": feedforward,
+        }
+        for name, part in own.items():
             if isinstance(part, nn.Module) and name != "positions":
                 kind = type(part).__name__
                 raise TypeError(f"{name} must be a function that creates a part, got a {kind}")
-            own[name] = part if callable(part) else None
-            if part is not None and own[name] is None:
-                fields[name] = part
+            if part is not None and not callable(part):  # a field of the config
+                fields[name], own[name] = part, None
         if own["score"] is not None and "head_key_dim" in fields:
             # A score for any sizes: MultiHead asks the user's score whether they fit.
             fields.setdefault("score", "general")
         config = config_of(TransformerConfig, config, fields)
-        if own["choice"] is not None and config.has_choice:
-            raise ValueError(
-                f"`choice` must be None with options of a choice, {config.describe_choice()}"
-            )
+        changed = config.describe_choice()
+        if own["choice"] is not None and changed:
+            raise ValueError(f"`choice` must be None with options of a choice, {changed}")
         if config.norm_order == "none" and own["norm"] is not None:
             raise ValueError("norm must be None with norm_order='none', which has no norms")
         if not in_order and config.window is not None:
             raise ValueError(f"window must be None for sets, got {config.window}")
         num_encoder = config.layers if encodes else 0
-        num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
-        num_decoder = num_decoder if decodes else 0
+        num_decoder = (config.decoder_layers or config.layers) if decodes else 0
         super().__init__(
             config.width,
             encodes=encodes,
@@ -139,8 +149,13 @@ class Transformer(Core):
             in_order=in_order,
             set_outputs=num_decoder,
         )
-        blocks = _Blocks(config, dropout=dropout, **own)
+        blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
+        self.unsupported_slide_reason = None
+        if self.positions.adds:
+            self.unsupported_slide_reason = (
+                "its positions are added to the items, and would run beyond the context"
+            )
         bias = self.positions.bias(two_sided=True)
         self.encoder = nn.ModuleList(
             blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder)
@@ -214,22 +229,6 @@ class Transformer(Core):
     def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
         return len(self.encoder if stack == "encoder" else self.decoder)
 
-    @property
-    def slide_refusal(self) -> str | None:
-        if not self.positions.adds:
-            return None
-        return "its positions are added to the items, and would run beyond the context"
-
-    def slide(self, state: TransformerState, window: int) -> TransformerState:
-        if self.slide_refusal is not None:
-            raise ValueError(f"cannot drop keys and values: {self.slide_refusal}")
-        pasts = []
-        for past in state.pasts:
-            if past is None:
-                raise ValueError("state must be one after a target, got one before the first")
-            pasts.append(keep_last(past, window))
-        return replace(state, pasts=tuple(pasts))
-
     def form(self) -> TransformerForm:
         """Return the form of this module (regard.layers.forms), for targets in order.
 
@@ -262,37 +261,26 @@ def _norm_form(norm: nn.Module) -> NormForm | None:
 class _Blocks:
     """Builder of blocks from a config, or from the parts that replace those of the config."""
 
-    def __init__(
-        self,
-        config: TransformerConfig,
-        *,
-        dropout: float,
-        score: Callable[[], Score] | None,
-        choice: Callable[[], Choice] | None,
-        norm: Callable[[int], nn.Module] | None,
-        positions: PositionalEncoding | None,
-        feedforward: Callable[[], nn.Module] | None,
-    ):
-        self.config, self.score, self.choice = config, score, choice
-        self.norm = _norm(config) if norm is None else norm
+    def __init__(self, config: TransformerConfig, dropout: float, own: dict[str, Any]):
+        self.config, self.choice = config, own["choice"]
+        self.score = own["score"] or partial(_score, config)
+        self.norm = own["norm"] or _norm(config)
         self.residual = partial(
             Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
         )
         sizes = PositionSizes(config.width, config.heads, config.query_size)
-        if positions is None:
-            positions = create_positions(config.positions, sizes)
-        self.positions = positions
+        self.positions: PositionalEncoding = own["positions"]
+        if self.positions is None:
+            self.positions = create_positions(config.positions, sizes)
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
-        if feedforward is None:
-            feedforward = partial(
-                GatedFeedForward if config.gated else FeedForward,
-                config.width,
-                config.feedforward,
-                activation=config.activation,
-                bias=config.bias,
-            )
-        self.feedforward = feedforward
+        self.feedforward = own["feedforward"] or partial(
+            GatedFeedForward if config.gated else FeedForward,
+            config.width,
+            config.feedforward,
+            activation=config.activation,
+            bias=config.bias,
+        )
 
     def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
         points = self.config.inducing_points
@@ -326,7 +314,7 @@ class _Blocks:
         self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None
     ) -> MultiHead:
         config = self.config
-        score = _score(config) if self.score is None else self.score()
+        score = self.score()
         if self.choice is None:
             choice = create_choice(config, score, config.heads)
         else:
@@ -359,8 +347,8 @@ def _score(config: TransformerConfig) -> Score:
     size = config.query_size
     sizes = ScoreSizes(
         size,
-        size if config.head_key_dim is None else config.head_key_dim,
-        size if config.score_hidden is None else config.score_hidden,
+        config.head_key_dim or size,
+        config.score_hidden or size,
         num_heads=config.heads,
         key_heads=config.key_heads,
     )

@@ -6,7 +6,7 @@ from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
-from regard.models.cores.config import max_length_of, slide_refusal
+from regard.models.cores.config import max_length_of, unsupported_slide_reason
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
@@ -58,7 +58,7 @@ class LanguageRunConfig:
                 f"model.core.positions.max_length must be at least context={self.context}, got "
                 f"{limit}"
             )
-        reason = slide_refusal(self.model.core)
+        reason = unsupported_slide_reason(self.model.core)
         if self.sample.context == "slide" and reason is not None:
             raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
 

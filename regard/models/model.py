@@ -40,12 +40,10 @@ class SourceTargetBatch(Protocol):
     @property
     def source(self) -> Any:
         """Input of the reader; None for a model without a reader."""
-        ...
 
     @property
     def target(self) -> Any:
         """Target of the writer, such as token ids."""
-        ...
 
 
 class BatchLoss(NamedTuple):
@@ -67,11 +65,9 @@ class ModelState:
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of every tensor."""
         return replace(self, core=self.core.select(index))
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of the decoder's own state."""
         return replace(self, core=self.core.reorder(index))
 
 

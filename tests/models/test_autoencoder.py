@@ -260,7 +260,7 @@ def test_invalid_settings_raise():
             {"kind": "quantized", "code_activation": "tanh"},
             "code_activation must be identity with kind=quantized",
         ),
-        ({"kind": "convolutional", "layers": 1}, "layers must be left out with kind=convolutional"),
+        ({"kind": "convolutional", "layers": 1}, "layers must be 2 with kind=convolutional"),
         (
             {"cost": "cross-entropy"},
             "output_activation must be sigmoid with cost=cross-entropy, .*, got identity",

@@ -26,8 +26,6 @@ from torch import Tensor, nn
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
 from regard.attention.scores.base import Score, ScoreSizes
-from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.layers.positions.config import PositionsConfig
 from regard.models.cores.config import ChoiceConfig
 
 ConfigT = TypeVar("ConfigT")
@@ -39,11 +37,9 @@ class CoreState(Protocol):
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return rows of the batch, in this order, source memory included."""
-        ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
         """Return rows permuted within each sentence (beams); the source memory is unchanged."""
-        ...
 
 
 class Core(nn.Module, ABC):
@@ -144,15 +140,10 @@ def create_score(field: str, name: str, table: Mapping[str, str], sizes: ScoreSi
     """
     if name not in table:
         raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}")
-    return _load(table[name]).create(sizes)
+    return load_class(table[name]).create(sizes)
 
 
-def create_positions(config: PositionsConfig, sizes: PositionSizes) -> PositionalEncoding:
-    """Create the positional encoding of a config for items, heads and queries of these sizes."""
-    return _load(config.kind).create(config, sizes)
-
-
-def _load(place: str) -> Any:
+def load_class(place: str) -> Any:
     """Return the class at "module:Class"."""
     module, kind = place.split(":")
     return getattr(importlib.import_module(module), kind)

@@ -69,15 +69,18 @@ class RecurrentDecoderState:
     """States of the encoder as projected keys, and as values; None without attention."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of every tensor."""
         memory = None if self.memory is None else self.memory.select(index)
         return replace(self.reorder(index), memory=memory)
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of the decoder's own state."""
-        cells = tuple(_rows_of(cell, index) for cell in self.cells)
+        cells: list[CellState | Past] = []
+        for cell in self.cells:
+            if isinstance(cell, Past):
+                cells.append(cell.select(index))
+            else:
+                cells.append(tuple(part.index_select(0, index) for part in cell))
         context = None if self.context is None else self.context.index_select(0, index)
-        return replace(self, cells=cells, context=context)
+        return replace(self, cells=tuple(cells), context=context)
 
     def slide(self, window: int) -> Self:
         """Return the state with the last `window` past states of each self-attentive cell."""
@@ -115,16 +118,13 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         width, hidden, source = config.width, config.hidden, config.encoder_size
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none'")
-        options = {
-            "score": score,
-            "value_map": config.value_map,
-            "encoder_hidden": config.encoder_hidden,
-        }
-        for name, value in options.items():
-            if value is not None and not (decodes and encodes):
-                raise ValueError(
-                    f"`{name}` must be None for a core without an encoder or a decoder"
-                )
+        if not (encodes and decodes):
+            sizes = {"value_map": config.value_map, "encoder_hidden": config.encoder_hidden}
+            for name, value in {"score": score, **sizes}.items():
+                if value is not None:
+                    raise ValueError(
+                        f"`{name}` must be None for a core without an encoder or a decoder"
+                    )
         check_reads(config, encodes=encodes, decodes=decodes)
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order
@@ -262,24 +262,21 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
 
     @property
     def _decoder(self) -> list[AnyCell]:
-        """Cells of the decoder, lowest layer first."""
         return cast("list[AnyCell]", list(self.cells))
 
     def _memory(self, read: Read, states: Tensor, mask: Mask | None) -> Memory:
-        """Return the memory of the encoder's states: keys mapped by the score, and values."""
         values = states if self.value_map is None else self.value_map(states)
         return Memory(states, values, mask).map_keys_with(read.score)
 
     def _initial_states(self, encoded: EncodedSource) -> tuple[CellState | Past, ...]:
         """Return s_0 of every decoder layer."""
-        num_decoder = len(self.cells)
-        surplus = len(encoded.finals) - num_decoder
-        finals = [encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder)]
-        if len(self.bridges):
-            pairs = zip(self.bridges, finals, strict=True)
-            finals = [bridge(final) for bridge, final in pairs]
-        pairs = zip(self._decoder, finals, strict=True)
-        return tuple(cell.init_from(final) for cell, final in pairs)
+        states = []
+        for layer, cell in enumerate(self._decoder):
+            final = encoded.finals[max(0, layer + len(encoded.finals) - len(self.cells))]
+            if len(self.bridges):
+                final = self.bridges[layer](final)
+            states.append(cell.init_from(final))
+        return tuple(states)
 
     def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
         """Return s_j of every layer and c_j; projected: project(x'_j) of the lowest cell."""
@@ -291,7 +288,6 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return replace(state, cells=tuple(cells), context=context)
 
     def _context(self, cells: Sequence[CellState | Past], memory: Memory) -> Tensor:
-        """Return the context vector that the top layer's state reads."""
         assert self.read is not None
         return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, context_dim)
 
@@ -309,7 +305,6 @@ class Bridge(nn.Module):
         self.projections = nn.ModuleList(_linear(source, hidden) for _ in range(parts))
 
     def forward(self, final: CellState) -> CellState:
-        """Return the initial state."""
         output, *rest = (linear(part) for linear, part in zip(self.projections, final, strict=True))
         return torch.tanh(output), *rest
 
@@ -320,13 +315,6 @@ def _linear(input_dim: int, output_dim: int, *, bias: bool = True) -> Linear:
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
     return linear
-
-
-def _rows_of(cell: CellState | Past, index: Tensor) -> CellState | Past:
-    """Return these rows of a layer's state."""
-    if isinstance(cell, Past):
-        return cell.select(index)
-    return tuple(part.index_select(0, index) for part in cell)
 
 
 def _output(state: RecurrentDecoderState) -> Tensor:

@@ -45,7 +45,7 @@ from regard.layers.positions.config import PositionsConfig, positions_config
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
-from regard.models.cores.core import Core, config_of, create_choice, create_positions, create_score
+from regard.models.cores.core import Core, config_of, create_choice, create_score, load_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,10 @@ class TransformerState:
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of every tensor."""
         sources = tuple(None if memory is None else memory.select(index) for memory in self.sources)
         return replace(self.reorder(index), sources=sources)
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of the decoder's key-value caches."""
         pasts = tuple(None if past is None else past.select(index) for past in self.pasts)
         return replace(self, pasts=pasts)
 
@@ -188,11 +186,10 @@ class Transformer(Core):
         if source is None:
             return TransformerState(sources=pasts, pasts=pasts)
         encoded = self.encode(source)
-        sources = []
+        sources: list[Memory] = []
         for block in self._decoder_blocks:
-            cross = block.cross
-            memory = None if cross is None else cross.memory(encoded.items, source.mask)
-            sources.append(memory)
+            assert block.cross is not None
+            sources.append(block.cross.memory(encoded.items, source.mask))
         return TransformerState(tuple(sources), pasts)
 
     def decode_set(
@@ -219,10 +216,10 @@ class Transformer(Core):
         self, target: Float[Tensor, "rows model"], state: TransformerState
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
         item = self.positions.add(target.unsqueeze(1), state.position)
-        pasts, blocks = [], self._decoder_blocks
-        for block, source, past in zip(blocks, state.sources, state.pasts, strict=True):
-            item, extended = block.step(item, past, source)
-            pasts.append(extended)
+        pasts = []
+        for layer, block in enumerate(self._decoder_blocks):
+            item, past = block.step(item, state.pasts[layer], state.sources[layer])
+            pasts.append(past)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
 
@@ -271,7 +268,7 @@ class _Blocks:
         sizes = PositionSizes(config.width, config.heads, config.query_size)
         self.positions: PositionalEncoding = own["positions"]
         if self.positions is None:
-            self.positions = create_positions(config.positions, sizes)
+            self.positions = load_class(config.positions.kind).create(config.positions, sizes)
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
         self.feedforward = own["feedforward"] or partial(

@@ -39,10 +39,8 @@ def hungarian_matching(
     for row, table in enumerate(cost.float().cpu()):
         present = targets_first[row, : counts[row]]
         # NaN costs (diverged weights) are reported by the check of the loss in the training loop.
-        pairs = linear_sum_assignment(
-            torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6).numpy()
-        )
-        query, target = (torch.from_numpy(index) for index in pairs)
+        finite = torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6)
+        query, target = map(torch.from_numpy, linear_sum_assignment(finite.numpy()))
         rows.append(torch.full_like(query, row))
         queries.append(query)
         targets.append(present[target])

@@ -9,7 +9,6 @@ Source: giou rezatofighi2019; sinusoidal embedding of a region liu2022.
 
 import functools
 import math
-from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
@@ -42,34 +41,26 @@ def overlaps(
     """Return IoU and GIoU of two sets of regions, which broadcast."""
     (a_first, a_last), (b_first, b_last) = ends = corners(a), corners(b)
     iou, either = _iou(*ends)
-    hull = _product(
-        torch.maximum(a_last[..., i], b_last[..., i])
-        - torch.minimum(a_first[..., i], b_first[..., i])
-        for i in range(a_first.shape[-1])
-    )
+    hull = _volume(torch.minimum(a_first, b_first), torch.maximum(a_last, b_last))
     return iou, iou - (hull - either) / (hull + _TINY)
 
 
 def _iou(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Return the IoU and the area of the union of regions, from their corners."""
     (a_first, a_last), (b_first, b_last) = a, b
-    axes = range(
-        a_first.shape[-1]
-    )  # axis by axis: a product over an axis of two or three numbers is several times slower
-    both = _product(
-        (
-            torch.minimum(a_last[..., i], b_last[..., i])
-            - torch.maximum(a_first[..., i], b_first[..., i])
-        ).clamp(min=0)
-        for i in axes
-    )
-    a_area, b_area = (_product((last - first).unbind(-1)) for first, last in (a, b))
-    either = a_area + b_area - both
+    both = _volume(torch.maximum(a_first, b_first), torch.minimum(a_last, b_last))
+    either = _volume(*a) + _volume(*b) - both
     return both / (either + _TINY), either
 
 
-def _product(factors: Iterable[Tensor]) -> Tensor:
-    return functools.reduce(torch.mul, factors)
+def _volume(first: Tensor, last: Tensor) -> Tensor:
+    """Return the area or length between two points; 0 if the last is before the first.
+
+    The axes are multiplied one by one: a product over an axis of two or three numbers is several
+    times slower.
+    """
+    sides = (last - first).clamp(min=0).unbind(-1)
+    return functools.reduce(torch.mul, sides)
 
 
 def refine_regions(

@@ -54,17 +54,14 @@ class SetTargets(Protocol):
     @property
     def labels(self) -> Int[Tensor, "rows elements"]:
         """Class of each element; -1 for padding."""
-        ...
 
     @property
     def regions(self) -> Float[Tensor, "rows elements sides"]:
         """Region of each element."""
-        ...
 
     @property
     def real(self) -> Bool[Tensor, "rows elements"]:
         """True for elements, False for padding."""
-        ...
 
 
 class SetPredictions(NamedTuple):
@@ -138,20 +135,17 @@ class SetWriter(Writer):
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = centers is not None
         self.queries_kind = "queries of the best proposals" if self.proposes else "learned queries"
-        self.register_buffer(
-            "centers", centers if isinstance(centers, Tensor) else None, persistent=False
-        )
-        self.register_buffer(
-            "margin", torch.zeros(axes) if margin is None else margin, persistent=False
-        )
+        fixed = centers if isinstance(centers, Tensor) else None
+        self.register_buffer("centers", fixed, persistent=False)
+        margin = torch.zeros(axes) if margin is None else margin
+        self.register_buffer("margin", margin, persistent=False)
         if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             points = torch.rand(num_queries, axes) * 0.9 + 0.05
-            self.references = nn.Parameter(
-                torch.logit(torch.cat((points, torch.full_like(points, 0.2)), -1))
-            )
+            references = torch.cat((points, torch.full_like(points, 0.2)), -1)
+            self.references = nn.Parameter(torch.logit(references))
         else:
-            memory_dim = dim if memory_dim is None else memory_dim
+            memory_dim = memory_dim or dim
             self.proposal_norm = nn.LayerNorm(memory_dim)
             self.proposal_class_head = _class_head(memory_dim, num_classes)
             self.proposal_region_head = _region_head(memory_dim, axes)
@@ -161,7 +155,9 @@ class SetWriter(Writer):
     def label_axes(self) -> dict[str, int]:
         heads = ("class_heads.", "proposal_class_head.")
         axes = {name: 0 for name, _ in self.named_parameters() if name.startswith(heads)}
-        return axes | ({"class_embedding.weight": 1} if self.proposes else {})
+        if self.proposes:
+            axes["class_embedding.weight"] = 1
+        return axes
 
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
@@ -202,10 +198,9 @@ class SetWriter(Writer):
         if mask is not None:
             padding = ~mask.tensor(1, items.shape[1]).squeeze(1)
             logits = logits.masked_fill(padding[..., None], -100.0)
-        regions = refine_regions(
-            references.expand(items.shape[0], -1, -1), widen(self.proposal_region_head(normed))
-        )
-        return SetPredictions(logits, regions)
+        references = references.expand(items.shape[0], -1, -1)
+        change = widen(self.proposal_region_head(normed))
+        return SetPredictions(logits, refine_regions(references, change))
 
     def select_queries(
         self, items: Tensor, proposed: SetPredictions | None
@@ -214,9 +209,8 @@ class SetWriter(Writer):
         if proposed is None:
             references = torch.sigmoid(self.references).expand(items.shape[0], -1, -1)
             logits = references.new_zeros(*references.shape[:2], self.num_classes)
-            return self.queries + self.region_embedding(references), SetPredictions(
-                logits, references
-            )
+            queries = self.queries + self.region_embedding(references)
+            return queries, SetPredictions(logits, references)
         logits, regions = self._detach(proposed)  # the proposals have a loss of their own
         best = logits.max(-1)
         order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.nms_threshold)
@@ -226,9 +220,9 @@ class SetWriter(Writer):
             for part in (logits, regions, self.proposal_norm(items))
         )
         logits = torch.where(keep[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
-        return self.query(items) + self.region_embedding(regions) + self.class_embedding(
-            logits.sigmoid()
-        ), SetPredictions(logits, regions)
+        queries = self.query(items) + self.region_embedding(regions)
+        queries = queries + self.class_embedding(logits.sigmoid())
+        return queries, SetPredictions(logits, regions)
 
     def predictions_per_block(
         self, hidden: list[Tensor], start: SetPredictions
@@ -248,14 +242,14 @@ class SetWriter(Writer):
 
         In evaluation the whole graph is kept, so that input gradients are exact.
         """
-        if not self.training:
-            return predictions.logits, predictions.regions
-        return predictions.logits.detach(), predictions.regions.detach()
+        logits, regions = predictions
+        return (logits.detach(), regions.detach()) if self.training else (logits, regions)
 
     def loss(self, hidden: SetHidden, target: SetTargets) -> TokenLoss:
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
-        if hidden.proposed is not None and hidden.centers is not None:
+        if hidden.proposed is not None:
+            assert hidden.centers is not None
             total = total + self.proposal_loss(hidden.proposed, hidden.centers, target)
         return TokenLoss(total, losses[-1].detach())
 
@@ -276,32 +270,35 @@ class SetWriter(Writer):
         """Return the loss of the proposals, several per target, summed over the rows."""
         if target.labels.shape[1] == 0:
             return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
-        labels = target.labels.clamp(min=0)
-        own_class = predictions.logits.sigmoid().gather(
-            2, labels[:, None].expand(-1, predictions.logits.shape[1], -1)
-        )
         assigned, quality = task_aligned_assignment(
-            own_class, predictions.regions, centers, target.regions, target.real, margin=self.margin
+            _target_probability(predictions, target),
+            predictions.regions,
+            centers,
+            target.regions,
+            target.real,
+            margin=self.margin,
         )
         row, position = (assigned >= 0).nonzero(as_tuple=True)
-        element, weight = assigned[row, position], quality[row, position]
+        element, weight = assigned[row, position], quality[row, position].clamp(min=0.01)
         target_scores = torch.zeros_like(predictions.logits)
-        target_scores[row, position, target.labels[row, element]] = weight.clamp(min=0.01)
+        target_scores[row, position, target.labels[row, element]] = weight
         regions, own = predictions.regions[row, position], target.regions[row, element]
         _, giou = overlaps(regions, own)
         error = _COST_DISTANCE * (regions - own).abs().sum(-1) + _COST_GIOU * (1 - giou)
-        return (
-            _varifocal(predictions.logits, target_scores) + (weight.clamp(min=0.01) * error).sum()
-        )
+        return _varifocal(predictions.logits, target_scores) + (weight * error).sum()
+
+
+def _target_probability(predictions: SetPredictions, target: SetTargets) -> Tensor:
+    """Return the probability of the class of each target, (rows, queries, elements)."""
+    labels = target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
+    return predictions.logits.sigmoid().gather(2, labels)
 
 
 @torch.no_grad()
 def _cost(
     predictions: SetPredictions, target: SetTargets
 ) -> Float[Tensor, "rows queries elements"]:
-    probability = predictions.logits.sigmoid().gather(
-        2, target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
-    )
+    probability = _target_probability(predictions, target)
     # Focal cost of a positive minus that of a negative (zhu2021).
     positive = 0.25 * (1 - probability) ** 2 * -(probability + 1e-8).log()
     negative = 0.75 * probability**2 * -(1 - probability + 1e-8).log()

@@ -14,23 +14,19 @@ from regard.layers.read import Read
 from regard.models.cores.config import STATE_SCORES, RecurrentConfig
 from regard.models.cores.core import create_score
 from regard.models.cores.recurrent import Recurrent
-from regard.settings.tree import to_plain
 from tests.helpers import close
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 1)
 CELLS = ("rnn", "gru", "lstm")
 READING = ("additive", "general", "dot", "scaled-dot", "cosine", "location")
 every_cell = pytest.mark.parametrize("cell", CELLS)
-every_attention = pytest.mark.parametrize("attention", ["none", *READING])
-every_depth = pytest.mark.parametrize(
-    "depth",
-    [
-        {"layers": 1, "directions": 1},
-        {"layers": 2, "decoder_layers": 3},
-        {"layers": 3, "decoder_layers": 1},
-    ],
-    ids=["1", "2-3", "3-1"],
-)
+
+
+def make_case(**config) -> tuple[Recurrent, Padded, Tensor]:
+    """Return a core, its source and its targets."""
+    source = torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64)
+    targets = torch.randn(len(LENGTHS), STEPS, WIDTH, dtype=torch.float64)
+    return make_core(**config), Padded(source, torch.tensor(LENGTHS)), targets
 
 
 def make_core(**config) -> Recurrent:
@@ -39,16 +35,6 @@ def make_core(**config) -> Recurrent:
     for parameter in core.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter, std=0.5)
     return core
-
-
-def make_source() -> Padded:
-    return Padded(
-        torch.randn(len(LENGTHS), TIME, WIDTH, dtype=torch.float64), torch.tensor(LENGTHS)
-    )
-
-
-def make_targets() -> Tensor:
-    return torch.randn(len(LENGTHS), STEPS, WIDTH, dtype=torch.float64)
 
 
 def record_weights(core: Recurrent) -> list[Tensor]:
@@ -66,56 +52,8 @@ def record_weights(core: Recurrent) -> list[Tensor]:
     return recorded
 
 
-@every_cell
-@every_attention
-@every_depth
-def test_steps_equal_forward(cell, attention, depth):
-    core, source, targets = (
-        make_core(cell=cell, attention=attention, **depth),
-        make_source(),
-        make_targets(),
-    )
-    outputs, state = core(targets, core.start(source)), core.start(source)
-    for j in range(STEPS):
-        hidden, state = core.step(targets[:, j], state)
-        close(hidden, outputs[:, j])
-
-
-@every_cell
-@every_attention
-@every_depth
-def test_batched_equals_one_by_one(cell, attention, depth):
-    core, source, targets = (
-        make_core(cell=cell, attention=attention, **depth),
-        make_source(),
-        make_targets(),
-    )
-    outputs = core(targets, core.start(source))
-    for row, length in enumerate(LENGTHS):
-        alone = Padded(source.items[row : row + 1, :length], source.lengths[row : row + 1])
-        close(core(targets[row : row + 1], core.start(alone))[0], outputs[row])
-
-
-@every_cell
-@every_attention
-def test_padding_is_absent_in_value_and_gradient(cell, attention):
-    core, source, targets = make_core(cell=cell, attention=attention), make_source(), make_targets()
-    absent = torch.arange(TIME) >= source.lengths[:, None]
-    refilled = torch.where(absent[..., None], torch.randn_like(source.items), source.items)
-    results = []
-    for items in (source.items, refilled):
-        leaf = items.clone().requires_grad_()
-        out = core(targets, core.start(Padded(leaf, source.lengths)))
-        grads = torch.autograd.grad(out.square().sum(), [leaf, *core.parameters()])
-        assert grads[0][absent].eq(0).all()
-        results.append((out, *grads))
-    for a, b in zip(*results, strict=True):
-        assert torch.equal(a, b)
-
-
 def test_rnn_with_additive_attention_equals_its_formula():
-    core = make_core(cell="rnn", hidden=2, attention_hidden=3, directions=1)
-    source, targets = make_source(), make_targets()
+    core, source, targets = make_case(cell="rnn", hidden=2, attention_hidden=3, directions=1)
     out = core(targets, core.start(source))
     cell, score = core.cells[0], core.read.score
     a = torch.cat((cell.input_weight, cell.state_weight, cell.context_weight), 1)  # A' [x; s; c]
@@ -133,12 +71,7 @@ def test_rnn_with_additive_attention_equals_its_formula():
         s, states = h[-1], torch.stack(h[1:])
 
         def context(s: Tensor, states: Tensor) -> Tensor:
-            e = torch.stack(
-                [
-                    score.v @ torch.tanh(score.query_weight @ s + score.key_weight @ h_i)
-                    for h_i in states
-                ]
-            )
+            e = torch.stack([score_of_states("additive", score, h_i, s) for h_i in states])
             alpha = e.exp() / e.exp().sum()
             return sum(alpha_i * h_i for alpha_i, h_i in zip(alpha, states, strict=True))
 
@@ -169,17 +102,14 @@ def score_of_states(attention: str, score: nn.Module, h: Tensor, s: Tensor) -> T
 @pytest.mark.parametrize("attention", ["additive", "concat", "general", "dot", "scaled-dot"])
 @every_cell
 def test_decoder_is_its_formula_for_every_alignment_and_value(cell, attention, value_map):
-    core = make_core(cell=cell, attention=attention, value_map=value_map, directions=1)
-    source, targets = make_source(), make_targets()
+    core, source, targets = make_case(
+        cell=cell, attention=attention, value_map=value_map, directions=1
+    )
     out, layer = core(targets, core.start(source)), core.cells[0]
     encoded = core.encoder(source)
     for row, length in enumerate(LENGTHS):
         states = encoded.states[row, :length]
-        values = (
-            states
-            if value_map is None
-            else torch.stack([core.value_map.weight @ h for h in states])
-        )
+        values = states if value_map is None else states @ core.value_map.weight.T
         parts = [part[row] for part in encoded.finals[0]]
 
         def context(s: Tensor, states: Tensor, values: Tensor) -> Tensor:
@@ -224,7 +154,7 @@ def test_mapped_values_are_those_of_the_states_with_the_unit_matrix(in_order):
     ).double()
     unit = {"value_map.weight": torch.eye(HIDDEN, dtype=torch.float64)}
     mapped.load_state_dict(plain.state_dict() | unit)
-    source, targets = make_source(), make_targets()
+    _, source, targets = make_case()
     if in_order:
         close(mapped(targets, mapped.start(source)), plain(targets, plain.start(source)))
     else:
@@ -245,11 +175,7 @@ def test_map_of_values_that_nothing_reads_is_refused():
 @every_cell
 def test_seq2seq_without_attention_equals_layers_of_torch(cell):
     torch_layer = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
-    core, source, targets = (
-        make_core(cell=cell, attention="none", directions=1),
-        make_source(),
-        make_targets(),
-    )
+    core, source, targets = make_case(cell=cell, attention="none", directions=1)
     decoder, cells = torch_layer(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
     with torch.no_grad():
         decoder.weight_ih_l0.copy_(cells.input_weight)
@@ -267,7 +193,7 @@ def test_seq2seq_without_attention_equals_layers_of_torch(cell):
 
 @every_cell
 def test_bridge_maps_the_final_states_of_two_directions(cell):
-    core, source = make_core(cell=cell, attention="none"), make_source()
+    core, source, _ = make_case(cell=cell, attention="none")
     finals, (bridge,) = core.encoder(source).finals[0], core.bridges
     first = core.start(source).cells[0]
     close(first[0], torch.tanh(bridge.projections[0](finals[0])))
@@ -281,10 +207,7 @@ def test_bridge_maps_the_final_states_of_two_directions(cell):
 def test_decoder_layers_start_from_the_encoders_counted_from_the_top(
     layers, decoder_layers, reference
 ):
-    core, source = (
-        make_core(layers=layers, decoder_layers=decoder_layers, directions=1),
-        make_source(),
-    )
+    core, source, _ = make_case(layers=layers, decoder_layers=decoder_layers, directions=1)
     finals = core.encoder(source).finals
     for state, layer in zip(core.start(source).cells, reference, strict=True):
         assert torch.equal(state[0], finals[layer][0])
@@ -292,7 +215,7 @@ def test_decoder_layers_start_from_the_encoders_counted_from_the_top(
 
 @pytest.mark.parametrize("attention", READING)
 def test_reads_once_before_the_first_step_and_once_per_step(attention):
-    core, source, targets = make_core(attention=attention, layers=2), make_source(), make_targets()
+    core, source, targets = make_case(attention=attention, layers=2)
     recorded = record_weights(core)
     state = core.start(source)
     assert len(recorded) == 1
@@ -305,7 +228,7 @@ def test_reads_once_before_the_first_step_and_once_per_step(attention):
 
 @pytest.mark.parametrize("attention", READING)
 def test_weights_sum_to_one_over_the_row(attention):
-    core, source, targets = make_core(attention=attention), make_source(), make_targets()
+    core, source, targets = make_case(attention=attention)
     recorded = record_weights(core)
     core(targets, core.start(source))
     absent = torch.arange(TIME) >= source.lengths[:, None]
@@ -315,7 +238,7 @@ def test_weights_sum_to_one_over_the_row(attention):
 
 
 def test_context_is_read_by_the_state_of_the_top_layer():
-    core, source, targets = make_core(layers=2), make_source(), make_targets()
+    core, source, targets = make_case(layers=2)
     recorded = record_weights(core)
     state = core.start(source)
     for j in range(STEPS):
@@ -328,7 +251,7 @@ def test_context_is_read_by_the_state_of_the_top_layer():
 
 
 def test_without_attention_only_the_final_state_is_used():
-    core, source, targets = make_core(attention="none", cell="gru"), make_source(), make_targets()
+    core, source, targets = make_case(attention="none", cell="gru")
     assert not any(isinstance(module, Read) for module in core.modules())
     state = core.start(source)
     assert state.memory is None
@@ -351,7 +274,7 @@ def test_keys_are_projected_once_per_source(attention, score, monkeypatch):
         return original(self, keys)
 
     monkeypatch.setattr(score, "map_keys", count_calls)
-    core, source, targets = make_core(attention=attention), make_source(), make_targets()
+    core, source, targets = make_case(attention=attention)
     state = core.start(source)
     core(targets, state)
     state = state.select(torch.tensor([2, 1])).reorder(torch.tensor([1, 0]))
@@ -359,31 +282,10 @@ def test_keys_are_projected_once_per_source(attention, score, monkeypatch):
     assert calls == [(len(LENGTHS), TIME, HIDDEN)]
 
 
-@every_cell
-@every_attention
-def test_select_indexes_the_memory_and_reorder_does_not(cell, attention):
-    core, source, targets = (
-        make_core(cell=cell, attention=attention, layers=2),
-        make_source(),
-        make_targets(),
-    )
-    _, state = core.step(targets[:, 0], core.start(source))
-    index = torch.tensor([2, 0, 0, 1])
-    hidden, _ = core.step(targets[:, 1], state)
-    picked, _ = core.step(targets[index, 1], state.select(index))
-    close(picked, hidden[index])
-    reordered = state.reorder(torch.tensor([1, 2, 0]))
-    assert reordered.memory is state.memory
-    for cell_state, original in zip(reordered.cells, state.cells, strict=True):
-        for part, part_before in zip(cell_state, original, strict=True):
-            assert torch.equal(part, part_before[[1, 2, 0]])
-    if attention != "none":
-        assert torch.equal(reordered.context, state.context[[1, 2, 0]])
-
-
 def test_states_are_immutable():
-    core, source, targets = make_core(), make_source(), make_targets()
+    core, source, targets = make_case()
     state = core.start(source)
+    assert state.reorder(torch.tensor([1, 2, 0])).memory is state.memory
     before = [part.clone() for cell in state.cells for part in cell] + [state.context.clone()]
     core(targets, state)
     core.step(targets[:, 0], state)
@@ -392,80 +294,9 @@ def test_states_are_immutable():
         assert torch.equal(a, b)
 
 
-@every_cell
-@pytest.mark.parametrize("attention", ["none", "additive", "general"])
-def test_gradients_are_right(cell, attention):
-    core = make_core(cell=cell, attention=attention, width=2, hidden=2, attention_hidden=2)
-    lengths, names = torch.tensor([3, 1]), [name for name, _ in core.named_parameters()]
-
-    def run(items: Tensor, targets: Tensor, *weights: Tensor) -> Tensor:
-        named = {f"core.{name}": weight for name, weight in zip(names, weights, strict=True)}
-        return torch.func.functional_call(
-            _FromStart(core), named, (Padded(items, lengths), targets)
-        )
-
-    leaves = [torch.randn(2, 3, 2, dtype=torch.float64), torch.randn(2, 2, 2, dtype=torch.float64)]
-    leaves += [parameter.detach() for parameter in core.parameters()]
-    assert torch.autograd.gradcheck(
-        run, [leaf.clone().requires_grad_() for leaf in leaves], fast_mode=True
-    )
-
-
-class _FromStart(nn.Module):
-    def __init__(self, core: Recurrent):
-        super().__init__()
-        self.core = core
-
-    def forward(self, source: Padded, targets: Tensor) -> Tensor:
-        return self.core(targets, self.core.start(source))
-
-
-@every_cell
-@every_attention
-def test_bfloat16_autocast_trains_and_steps(cell, attention):
-    core, source, targets = (
-        make_core(cell=cell, attention=attention, layers=2).float(),
-        make_source(),
-        make_targets().float(),
-    )
-    source = Padded(source.items.float(), source.lengths)
-    exact = core(targets, core.start(source))
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = core.train()(targets, core.start(source))
-        rough.float().square().sum().backward()
-        core.eval()
-        state, hidden = core.start(source), []
-        for j in range(STEPS):
-            out, state = core.step(targets[:, j], state)
-            hidden.append(out.float())
-    assert all(
-        parameter.grad is not None and parameter.grad.isfinite().all()
-        for parameter in core.parameters()
-    )
-    assert (torch.stack(hidden, 1) - exact).abs().max() < 0.2
-
-
-@every_attention
-def test_dropout_is_in_training_only(attention):
-    core, source, targets = make_core(attention=attention), make_source(), make_targets()
-    assert torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
-    core.train()
-    assert not torch.equal(core(targets, core.start(source)), core(targets, core.start(source)))
-
-
-@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
-def test_kernel_is_the_one_that_the_config_names(kernel):
-    core = make_core(attention="dot", kernel=kernel)
-    assert core.read.kernel == kernel
-    source, targets = make_source(), make_targets()
-    out = core(targets, core.start(source))
-    core.read.kernel = "auto"
-    close(core(targets, core.start(source)), out)
-
-
 def test_source_without_items_is_an_empty_memory():
-    core, targets = make_core(), make_targets()
-    source = Padded(make_source().items, torch.tensor([4, 0, 7]))
+    core, source, targets = make_case()
+    source = source._replace(lengths=torch.tensor([4, 0, 7]))
     recorded = record_weights(core)
     out = core(targets, core.start(source))
     assert out.isfinite().all()
@@ -480,11 +311,6 @@ def test_unknown_name_raises(field):
         Recurrent(config)
 
 
-def test_cosine_attention_learns_its_scale():
-    core = make_core(attention="cosine")
-    assert list(dict(core.read.named_parameters())) == ["choice.log_beta"]
-
-
 def test_concat_attention_is_additive_with_one_matrix():
     concat, additive = make_core(attention="concat"), make_core(attention="additive")
     weights = concat.state_dict()
@@ -494,16 +320,12 @@ def test_concat_attention_is_additive_with_one_matrix():
         "read.score.key_weight": weight[:, HIDDEN:],
     }
     additive.load_state_dict(weights)
-    source, targets = make_source(), make_targets()
+    _, source, targets = make_case()
     close(concat(targets, concat.start(source)), additive(targets, additive.start(source)))
 
 
 def test_location_attention_does_not_depend_on_the_encoders_states():
-    core, source, targets = (
-        make_core(attention="location", max_positions=TIME),
-        make_source(),
-        make_targets(),
-    )
+    core, source, targets = make_case(attention="location", max_positions=TIME)
     state = core.start(source)
     recorded = record_weights(core)
     for memory in (state.memory, replace(state.memory, keys=torch.randn_like(state.memory.keys))):
@@ -513,31 +335,9 @@ def test_location_attention_does_not_depend_on_the_encoders_states():
 
 
 def test_location_attention_rejects_longer_sources():
-    core = make_core(attention="location", max_positions=TIME - 1)
+    core, source, _ = make_case(attention="location", max_positions=TIME - 1)
     with pytest.raises(ValueError, match=r"at most max_keys=6 .*, got 7"):
-        core.start(make_source())
-
-
-def test_config_has_every_field():
-    assert set(to_plain(RecurrentConfig())) == {
-        "cell",
-        "layers",
-        "decoder_layers",
-        "directions",
-        "width",
-        "hidden",
-        "encoder_hidden",
-        "attention",
-        "attention_hidden",
-        "value_map",
-        "kernel",
-        "max_positions",
-        "choice",
-        "beta",
-        "alpha",
-        "top_k",
-        "hard",
-    }
+        core.start(source)
 
 
 @pytest.mark.parametrize("name", STATE_SCORES)

@@ -170,6 +170,31 @@ class BatchesByCount(ABC):
         return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
 
 
+class InputBatches(BatchesByCount):
+    """Batches of inputs without targets, for autoencoders.
+
+    epoch: function from the number of an epoch to the indices of its inputs.
+    read:  function that returns the inputs at some indices.
+    """
+
+    def __init__(
+        self,
+        epoch: Callable[[int], Sequence[int]],
+        read: Callable[[list[int]], Tensor],
+        *,
+        rows: int,
+        seed: int,
+    ):
+        super().__init__(rows=rows, seed=seed)
+        self.epoch, self.read = epoch, read
+
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        return np.array(self.epoch(epoch))
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, Tensor]:
+        return Batch(self.read([*indices]), torch.zeros(len(indices)), tuple(indices))
+
+
 def generator(*numbers: int) -> np.random.Generator:
     """Return a generator of random numbers for a seed and other numbers, such as an epoch."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))

@@ -139,6 +139,13 @@ class RunFolder:
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
+    def discard(self) -> None:
+        """Remove what `start` wrote, if nothing else was written: the run was refused."""
+        names = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
+        if names <= {_FILE, ARTIFACTS}:
+            (self.path / _FILE).unlink(missing_ok=True)
+            shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
+
     def write_report(self, report: Mapping[str, Any]) -> None:
         """Write report.json, which marks the run as finished."""
         content = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
@@ -153,7 +160,8 @@ def open_run_folder(
     resolve: Callable[[], Literal["float32", "bfloat16"]],
     notify: Callable[[str], None],
 ) -> Generator[RunFolder, None, None]:
-    """Create and lock the folder of a run; it is removed again if it stays empty.
+    """Create and lock the folder of a run; it is removed again if it stays empty, or the run is
+    refused before its training begins.
 
     resolve: returns the precision of a new run.
     Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or
@@ -162,7 +170,12 @@ def open_run_folder(
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with lock_folder(folder):
         try:
-            yield _open(folder, run, resolve, notify)
+            opened = _open(folder, run, resolve, notify)
+            try:
+                yield opened
+            except UserError:
+                opened.discard()
+                raise
         finally:
             with suppress(OSError):  # not empty
                 for path in created:

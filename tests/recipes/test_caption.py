@@ -182,6 +182,7 @@ def test_every_core_describes_drawn_scenes(core, tmp_path):
     [
         ("--data.train {}/bad.tsv", "bad.tsv, line 2: "),
         ("--data.train {}/none.tsv", "none.tsv"),
+        ("--data.train {}/long.tsv --data.max-length 2", "long.tsv, line 1: "),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),
         ("--patch 5", "--patch must divide data.width and data.height, got 5"),
         ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with"),
@@ -189,9 +190,13 @@ def test_every_core_describes_drawn_scenes(core, tmp_path):
 )
 def test_bad_settings_and_data_are_named_before_any_work(words, message, tmp_path, capsys):
     (tmp_path / "bad.tsv").write_text("1.png\ta cat\n2.png\n", encoding="utf-8")
+    for i in range(3):
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / f"{i}.png")
+    rows = "".join(f"{i}.png\ta long text, {i}\n" for i in range(3))
+    (tmp_path / "long.tsv").write_text(rows, encoding="utf-8")
     run, more = tmp_path / "run", words.replace("{}", str(tmp_path))
     assert message in failure(capsys, f"train caption --run {run} {more}")
-    assert not list(run.glob("*.safetensors"))
+    assert not run.exists()
 
 
 def test_bad_images_are_named(folder, tmp_path, capsys):

@@ -15,7 +15,7 @@ from regard.data.tokenizer import BOS, EOS, SPECIALS
 from regard.look.hooks import record_weights
 from regard.recipes.draw.recipe import drawing_paths
 from regard.recipes.draw.scores import count_by_class, describe_canvas
-from regard.recipes.draw.stages import CanvasBatches, reconstruct
+from regard.recipes.draw.stages import canvas_batches, reconstruct
 from regard.recipes.load import load
 from tests.recipes.capture_checks import (
     answer_log_probs,
@@ -236,11 +236,11 @@ def test_paths_of_drawings(texts, out, first, count, names):
 
 def test_canvases_are_shuffled_in_each_epoch(run):
     drawings = load(run).recipe._splits[0]
-    batches = CanvasBatches(drawings, size=150, seed=3)
+    batches = canvas_batches(drawings, rows=150, seed=3)
     first, second = batches.plan(0), batches.plan(1)
     assert sorted(i for rows in first for i in rows) == list(range(400))
     assert sorted(i for rows in second for i in rows) == list(range(400, 800))
-    assert first == CanvasBatches(drawings, size=150, seed=3).plan(0)
+    assert first == canvas_batches(drawings, rows=150, seed=3).plan(0)
     assert first[0] != tuple(range(150))
     batch = batches.collate(0, (5, 3))
     assert torch.equal(batch.source[1] * 255, torch.from_numpy(drawings.canvas(3)).float())

@@ -1,4 +1,7 @@
-"""Loss of text-to-text models on other pairs."""
+"""Loss of a model on evaluation data."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +22,15 @@ def loss_per_token(model: Model, pairs: EncodedPairs) -> float:
     """Return the mean of -log p over target tokens, EOS included, in nats; needs eval mode."""
     longest = max(max(pair) for pair in pairs.lengths)
     batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+    plan = track(batches.plan(0), "texts (loss)", len(pairs))
+    return mean_nll(model, (batches.collate(0, indices) for indices in plan))
+
+
+@torch.no_grad()
+def mean_nll(model: Model, batches: Iterable[Any]) -> float:
+    """Return the mean of -log p over the predictions of batches, in nats; needs eval mode."""
     total, count = 0.0, 0
-    with torch.no_grad():
-        for indices in track(batches.plan(0), "texts (loss)", len(pairs)):
-            loss = model.loss(batches.collate(0, indices).to(device_of(model)))
-            total, count = total + float(loss.nll), count + loss.count
+    for batch in batches:
+        loss = model.loss(batch.to(device_of(model)))
+        total, count = total + float(loss.nll), count + loss.count
     return total / count

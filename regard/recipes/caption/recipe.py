@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -55,7 +54,7 @@ from regard.recipes.base.recipe import (
     describe_skipped,
     plan_by_count,
 )
-from regard.recipes.base.scoring import device_of
+from regard.recipes.base.scoring import device_of, mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
 from regard.system.progress import track
@@ -90,10 +89,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return read_training_captions(self.config.data, seed=self.run.seed)
 
     def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:
-        images = dataset.data
-        if not isinstance(images, CaptionedImages):
+        if not isinstance(dataset.data, CaptionedImages):
             return dataset
-        images = images.limit_length(
+        images = dataset.data.limit_length(
             lambda text: len(self.tokenizer.encode(text)),
             most=self.config.caption_limit,
             on_bad=self.config.data.on_bad,
@@ -224,13 +222,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def _loss_per_token(self, model: Model, images: DescribedImages) -> float:
         """Return the mean of -log p over the tokens of all captions, EOS included, in nats."""
         batches = self._batches(images)
-        pairs, total, count = batches.pairs(), 0.0, 0
-        with torch.no_grad():
-            for rows in plan_by_count(pairs, _ROWS):
-                batch = batches.collate_pairs(pairs[rows.start : rows.stop])
-                loss = model.loss(batch.to(device_of(model)))
-                total, count = total + float(loss.nll), count + loss.count
-        return total / count
+        pairs = batches.pairs()
+        parts = [pairs[rows.start : rows.stop] for rows in plan_by_count(pairs, _ROWS)]
+        return mean_nll(model, map(batches.collate_pairs, parts))
 
 
 def _teacher_inputs(model: Any, example: Example, i: int) -> tuple[Tensor, Padded]:

@@ -1,6 +1,6 @@
 """Settings of the recipe `dates`: date normalization. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import TokenizerConfig
@@ -8,7 +8,7 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import limit_input_length
+from regard.recipes.base.config import COSINE, limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
@@ -31,54 +31,32 @@ class DatesRunConfig:
     """Number of validation examples decoded (greedily) at each validation; the loss is of all."""
     max_length: Length = 128
     """Maximum input length in tokens."""
-    data: DatesData = field(default_factory=DatesData)
+    data: DatesData = DatesData()
     """Dates and languages of the examples, generated on the fly from the Unicode CLDR."""
-    source_tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalize="nfkc"
-        )
+    source_tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="bpe", vocab_size=2000, joint=False, lowercase=True, normalize="nfkc"
     )
     """Tokenizer of the written dates."""
-    target_tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="char", vocab_size=32, joint=False)
-    )
+    target_tokenizer: TokenizerConfig = TokenizerConfig(kind="char", vocab_size=32, joint=False)
     """Tokenizer of the ISO dates."""
-    model: ModelConfig = field(
-        default_factory=lambda: ModelConfig(
-            core=TransformerConfig(layers=3, decoder_layers=2, width=128, feedforward=512),
-            tie="target",
-        )
+    model: ModelConfig = ModelConfig(
+        core=TransformerConfig(layers=3, decoder_layers=2, width=128, feedforward=512), tie="target"
     )
     """The model."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1200,
-            batch_tokens=4096,
-            lr=2e-3,
-            warmup=200,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="auto",
-            validate_every=250,
-            average=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=1200, lr=2e-3, warmup=200, validate_every=250, patience=10
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    decode: DecodeConfig = field(
-        default_factory=lambda: DecodeConfig(beam=1, max_extra=12, max_ratio=0.0)
-    )
+    decode: DecodeConfig = DecodeConfig(beam=1, max_extra=12, max_ratio=0.0)
     """Search for outputs, in `evaluate` and `predict`."""
 
     def __post_init__(self) -> None:
+        reason = "each side of dates has a vocabulary of its own"
         for name in ("source_tokenizer", "target_tokenizer"):
             if getattr(self, name).joint:
-                raise ValueError(
-                    f"{name}.joint must be false: each side of dates has a vocabulary of its own"
-                )
+                raise ValueError(f"{name}.joint must be false: {reason}")
         if self.model.tie == "all":
-            raise ValueError(
-                "model.tie must be target or none: each side of dates has a vocabulary of its own"
-            )
+            raise ValueError(f"model.tie must be target or none: {reason}")
 
     @property
     def input_limit(self) -> int:

@@ -2,15 +2,25 @@
 
     3 x (3 x 3 convolution, 2 x 2 max pooling, batch norm, relu);  p(c | x) = softmax(W h + b)_c
 
+The last class is that of an empty cell.
+
 Source: lecun1998, section II (convolutions and sub-sampling in turn); batch norm ioffe2015.
 """
 
+import numpy as np
+import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.embedded.scenes import NOTHING, SceneDataset, split_cells
 from regard.models.model import BatchLoss, SourceTargetBatch
 from regard.models.writers.classes import ClassWriter
+from regard.recipes.base.recipe import plan_by_count
+from regard.recipes.base.scoring import device_of
 
+ROWS = 256
+"""Images, canvases or texts in a batch of evaluation and prediction."""
 _STAGES = 3
 
 
@@ -48,15 +58,29 @@ class ConvolutionalClassifier(nn.Module):
         return self.writer.answer(self.stages(source - 0.5))
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
-        """Return the loss of a batch, summed over its rows."""
         assert isinstance(batch.source, Tensor)
         total, nll = self.writer.loss(self.stages(batch.source - 0.5), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
     def count(self, batch: SourceTargetBatch) -> int:
-        """Return the number of rows of a batch."""
         return len(batch.target)
 
-    def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
-        return [self.stages]
+    @torch.no_grad()
+    def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the most likely class of each image, or NOTHING."""
+        parts = []
+        for rows in plan_by_count(images, ROWS):
+            pixels = torch.from_numpy(images[rows.start : rows.stop]).float() / 255
+            parts.append(self(pixels.to(device_of(self))))
+        classes = torch.cat(parts).argmax(-1).cpu().numpy()
+        return np.where(classes == self.writer.output.out_features - 1, NOTHING, classes)
+
+    def classify_cells(self, canvases: NDArray[np.uint8], scenes: SceneDataset) -> list[list[int]]:
+        """Return the classes of the cells of each canvas, row by row."""
+        classes = self.classify(split_cells(canvases, scenes.config.rows, scenes.config.columns))
+        return classes.reshape(len(canvases), -1).tolist()
+
+    def accuracy(self, scenes: SceneDataset) -> float:
+        """Return the accuracy on the original images, in percent."""
+        classes = self.classify(scenes.images.pixels)
+        return 100 * float((classes == np.asarray(scenes.numbers)).mean())

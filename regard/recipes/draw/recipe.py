@@ -46,14 +46,14 @@ from regard.recipes.base.pictures import to_picture
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
+from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores
 from regard.recipes.draw.stages import (
-    ROWS,
-    CellClassifier,
     autoencoder_scores,
     encode_canvases,
     load_autoencoder,
+    load_classifier,
     reconstruct,
     train_autoencoder,
     train_classifier,
@@ -88,7 +88,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     tokenizer: Tokenizer
     labels: Labels | None
     autoencoder: QuantizedAutoencoder
-    classifier: CellClassifier | None
+    classifier: ConvolutionalClassifier | None
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
@@ -98,19 +98,16 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         self.higher_is_better = has_classes
 
     def load(self, split: str) -> Dataset[CanvasDataset]:
-        data = self.config.data
         if split != "test":
             train, val, _ = self._splits
-            canvases = val if split == "val" else train
+            canvases = train if split == "train" else val
         else:
             if hasattr(self, "autoencoder"):
                 labels, shape = self.labels, self.autoencoder.shape
             else:  # before anything is learned
-                train, _, labels = self._splits
-                shape = train.shape
-            canvases = load_test_canvases(
-                data.test, data, seed=self.run.seed, labels=labels, shape=shape
-            )
+                labels, shape = self._splits[2], self._splits[0].shape
+            data, seed = self.config.data, self.run.seed
+            canvases = load_test_canvases(data.test, data, seed=seed, labels=labels, shape=shape)
         indices = canvases.epoch(0)
         inputs = View(len(indices), lambda i: canvases.text(indices[i]))
         return Dataset(canvases, canvases.origin, inputs, notes=tuple(canvases.left_out()))
@@ -126,11 +123,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if limit is not None and limit < needed:
             expected = f"at least {needed}, one more than the codes of a canvas"
             raise UserError(f"model.core.positions.max_length must be {expected}, got {limit}")
-        texts = [canvases.text(i) for i in canvases.epoch(0)]
-        artifacts: dict[str, Any] = {
-            _TOKENIZER: Tokenizer.train(texts, self.config.tokenizer, origin=train.origin)
-        }
-        return artifacts if labels is None else artifacts | {_LABELS: labels}
+        tokenizer = Tokenizer.train(train.inputs, self.config.tokenizer, origin=train.origin)
+        return {_TOKENIZER: tokenizer} | ({} if labels is None else {_LABELS: labels})
 
     def pretrain(self, folder: Path) -> None:
         train, val = self.train.data, self.val.data
@@ -144,7 +138,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         self.labels, self.classifier = None, None
         if (folder / _LABELS).exists():
             self.labels = Labels.load(folder / _LABELS)
-            self.classifier = CellClassifier.load(folder.parent, self.config)
+            self.classifier = load_classifier(folder.parent)
 
     def batches(self) -> TokenBatches:
         train, dropout = self.train, self.config.caption_dropout
@@ -164,10 +158,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         is_dropped = stream.random_raw(len(indices)) / 2.0**64 < caption_dropout
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
-        targets = []
-        for codes in encode_canvases(self.autoencoder, drawings, indices):
-            targets.append([len(SPECIALS) + code for code in codes])
-        return EncodedPairs.from_sequences(sources, targets)
+        codes = encode_canvases(self.autoencoder, drawings, indices)
+        return EncodedPairs.from_sequences(sources, (codes + len(SPECIALS)).tolist())
 
     def model(self) -> Model:
         return build(
@@ -213,7 +205,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
                 trace.begin_segment(part)
             sampled = sample_guided(
                 model,
-                _pad(texts[part.start : part.stop], device_of(model)),
+                _source(model, texts[part.start : part.stop]),
                 empty_source=(EOS,),
                 bos=BOS,
                 banned=range(len(SPECIALS)),
@@ -240,7 +232,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
-    ) -> list[tuple[list[Drawing], list[int]]]:
+    ) -> list[tuple[list[Drawing], Tensor]]:
         """Return `n_best` images for each text, and the codes of the first."""
         texts, seeds = [], []
         for rank in range(self.config.n_best):  # the first images come first in traces
@@ -251,7 +243,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         codes, scores = self.sample_codes(inference.model, texts, seeds=seeds, trace=trace)
         images = reconstruct(self.autoencoder, codes)
         drawings = [Drawing(*pair) for pair in zip(images, scores, strict=True)]
-        return [(drawings[i :: len(rows)], codes[i].tolist()) for i in range(len(rows))]
+        return [(drawings[i :: len(rows)], codes[i]) for i in range(len(rows))]
 
     def postprocess(self, example: Example) -> Answer:
         return _to_answer(example.outputs[0][0])
@@ -296,10 +288,9 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         """Return log p of the sampled codes given the text, without guidance."""
-        device, codes = device_of(model), example.outputs[i][1]
-        source = _pad([example.rows[i].ids], device)
-        target = pad([[BOS, *(len(SPECIALS) + code for code in codes)]]).to(device)
-        logits = model(source, target)[0].float()
+        device, codes = device_of(model), example.outputs[i][1] + len(SPECIALS)
+        target = pad([[BOS, *codes.tolist()]]).to(device)
+        logits = model(_source(model, [example.rows[i].ids]), target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
@@ -332,6 +323,5 @@ def drawing_paths(
     return rows
 
 
-def _pad(texts: Sequence[Sequence[int]], device: torch.device) -> Padded:
-    source = pad([[*ids, EOS] for ids in texts])
-    return Padded(source.items.to(device), source.lengths.to(device))
+def _source(model: Model, texts: Sequence[Sequence[int]]) -> Padded:
+    return pad([[*ids, EOS] for ids in texts]).to(device_of(model))

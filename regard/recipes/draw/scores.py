@@ -14,34 +14,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.data.embedded.scenes import NOTHING, DrawnScene, SceneDataset
 from regard.data.embedded.sentences import describe_items
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
-from regard.recipes.draw.stages import (
-    CellClassifier,
-    encode_canvases,
-    reconstruct,
-)
+from regard.recipes.draw.classifier import ConvolutionalClassifier
+from regard.recipes.draw.stages import encode_canvases, reconstruct, stack_canvases
 
 _SAMPLES = 5
 
 
 def drawing_scores(
     scenes: SceneDataset,
-    classifier: CellClassifier,
+    classifier: ConvolutionalClassifier,
     autoencoder: QuantizedAutoencoder,
     drawn: NDArray[np.uint8],
 ) -> dict[str, Any]:
     """Return the scores of drawings for the texts of scenes, by class too, and a few samples."""
     indices = list(scenes.epoch(0))
     references = [scenes.scene(i) for i in indices]
-    real = np.stack([scenes.canvas(i) for i in indices])
-    codes = torch.tensor(encode_canvases(autoencoder, scenes, indices))
-    reconstructed = classifier.classify_cells(reconstruct(autoencoder, codes))
-    found = classifier.classify_cells(drawn)
+    real = classifier.classify_cells(stack_canvases(scenes, indices), scenes)
+    codes = encode_canvases(autoencoder, scenes, indices)
+    reconstructed = classifier.classify_cells(reconstruct(autoencoder, codes), scenes)
+    found = classifier.classify_cells(drawn, scenes)
     requested, recognized = count_by_class(references, found)
     recalls = {}
     for number in sorted(requested):
@@ -55,7 +51,7 @@ def drawing_scores(
     return {
         "prompt_accuracy": _percent_correct(references, found),
         "item_recall": 100 * recognized.total() / requested.total(),
-        "prompt_accuracy_real": _percent_correct(references, classifier.classify_cells(real)),
+        "prompt_accuracy_real": _percent_correct(references, real),
         "prompt_accuracy_reconstructed": _percent_correct(references, reconstructed),
         "classifier_accuracy": classifier.accuracy(scenes),
         "by_class": recalls,
@@ -69,13 +65,13 @@ def describe_canvas(items: Sequence[int], names: Sequence[str]) -> str:
     return describe_items(present) if present else "nothing"
 
 
-def _percent_correct(scenes: Sequence[DrawnScene], found: Sequence[tuple[int, ...]]) -> float:
+def _percent_correct(scenes: Sequence[DrawnScene], found: Sequence[Sequence[int]]) -> float:
     correct = [scene.matches(items) for scene, items in zip(scenes, found, strict=True)]
     return 100 * sum(correct) / len(correct)
 
 
 def count_by_class(
-    references: Sequence[DrawnScene], found: Sequence[tuple[int, ...]]
+    references: Sequence[DrawnScene], found: Sequence[Sequence[int]]
 ) -> tuple[Counter[int], Counter[int]]:
     """Return how many items of each class were requested, and recognized."""
     requested: Counter[int] = Counter()

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.artifact import Artifact
-from regard.data.batches import Batch, BatchesByCount
-from regard.data.embedded.scenes import NOTHING, CanvasDataset, SceneDataset, split_cells
+from regard.data.batches import InputBatches
+from regard.data.embedded.scenes import CanvasDataset, SceneDataset
 from regard.data.images.dataset import image_shape
-from regard.data.images.image_batches import ImageBatch, ImageBatches
+from regard.data.images.image_batches import ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
-from regard.recipes.draw.classifier import ConvolutionalClassifier
+from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.system.writing import replace_atomically
 from regard.training.loop import fit
@@ -35,8 +35,6 @@ from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 from regard.training.tensors import load_weights
 
-ROWS = 256
-"""Canvases or texts in a batch of evaluation and prediction."""
 _AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
@@ -49,31 +47,16 @@ class TrainedStage(Artifact):
     classes: int = 0
 
 
-class CanvasBatches(BatchesByCount):
-    """Batches of canvases for an autoencoder, shuffled in each epoch."""
-
-    def __init__(self, drawings: CanvasDataset, *, size: int, seed: int):
-        super().__init__(rows=size, seed=seed)
-        self.drawings = drawings
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.array(self.drawings.epoch(epoch))
-
-    def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
-        pixels = torch.from_numpy(_stack(self.drawings, indices)).float() / 255
-        return Batch(pixels, torch.zeros(len(indices)), tuple(indices))
-
-
 @torch.no_grad()
 def encode_canvases(
     model: QuantizedAutoencoder, drawings: CanvasDataset, indices: Sequence[int]
-) -> list[list[int]]:
-    """Return the codes of canvases, row by row."""
-    codes: list[list[int]] = []
+) -> Tensor:
+    """Return the codes (count, positions) of canvases, row by row."""
+    codes = []
     for rows in plan_by_count(indices, ROWS):
-        pixels = _stack(drawings, indices[rows.start : rows.stop])
-        codes += model.encode(_to_tensor(pixels, model)).flatten(1).tolist()
-    return codes
+        pixels = _to_tensor(drawings, indices[rows.start : rows.stop]).to(device_of(model))
+        codes.append(model.encode(pixels).flatten(1).cpu())
+    return torch.cat(codes)
 
 
 @torch.no_grad()
@@ -89,14 +72,21 @@ def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]
 def autoencoder_scores(model: QuantizedAutoencoder, drawings: CanvasDataset) -> dict[str, float]:
     """Return the squared error of an autoencoder, and the use of its codes."""
     indices = drawings.epoch(0)
-    codes = torch.tensor(encode_canvases(model, drawings, indices))
+    codes = encode_canvases(model, drawings, indices)
     used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
-    difference = reconstruct(model, codes).astype(np.float64) - _stack(drawings, indices)
+    difference = reconstruct(model, codes).astype(np.float64) - stack_canvases(drawings, indices)
     return {
         "mse": float(np.square(difference / 255).mean()),
         "codes_used": used,
         "code_perplexity": perplexity,
     }
+
+
+def canvas_batches(drawings: CanvasDataset, *, rows: int, seed: int) -> InputBatches:
+    """Return batches of canvases for an autoencoder, shuffled in each epoch."""
+    return InputBatches(
+        drawings.epoch, lambda indices: _to_tensor(drawings, indices), rows=rows, seed=seed
+    )
 
 
 def train_autoencoder(
@@ -110,12 +100,11 @@ def train_autoencoder(
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
-    batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
     metrics = _train_stage(
         folder / _AUTOENCODER,
         run,
         model,
-        batches,
+        canvas_batches(train, rows=config.autoencoder_batch, seed=derive_seed(run.seed, 2)),
         steps=config.autoencoder_steps,
         lr=config.autoencoder_lr,
         measure=lambda model: autoencoder_scores(model, val),
@@ -139,7 +128,7 @@ def train_classifier(
     """Train the classifier on the images of the training split, unless that is done."""
     if (folder / f"{_CLASSIFIER}.json").exists():
         return
-    config, shape, classes = run.config, image_shape(train.images), len(train.names)
+    shape, classes = image_shape(train.images), len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
     model = ConvolutionalClassifier(shape, classes + 1, label_smoothing=0.1)
     sizes = f"images of {_format_shape(shape)} to {classes} classes, or empty"
@@ -160,47 +149,21 @@ def train_classifier(
         run,
         model,
         batches,
-        steps=config.classifier_steps,
+        steps=run.config.classifier_steps,
         lr=_CLASSIFIER_LR,
-        measure=lambda model: {"accuracy": CellClassifier(model, config).accuracy(val)},
+        measure=lambda model: {"accuracy": model.accuracy(val)},
         metric="accuracy",
         maximize=True,
     )
     _write_stage(folder, _CLASSIFIER, TrainedStage(shape, metrics, classes))
 
 
-class CellClassifier:
-    """Classifier of the cells of a canvas."""
-
-    def __init__(self, model: ConvolutionalClassifier, config: DrawRunConfig):
-        self.model, self.rows, self.columns = model, config.data.rows, config.data.columns
-
-    @classmethod
-    def load(cls, folder: Path, config: DrawRunConfig) -> "CellClassifier":
-        """Load what `train_classifier` wrote."""
-        stage = TrainedStage.load(folder / f"{_CLASSIFIER}.json")
-        model = ConvolutionalClassifier(stage.shape, stage.classes + 1)
-        load_weights(folder / _CLASSIFIER / "model.safetensors", model)
-        return cls(model.eval(), config)
-
-    @torch.no_grad()
-    def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the most likely class of each image, or NOTHING."""
-        parts = []
-        for rows in plan_by_count(images, ROWS):
-            parts.append(self.model(_to_tensor(images[rows.start : rows.stop], self.model)))
-        classes = torch.cat(parts).argmax(-1).cpu().numpy()
-        return np.where(classes == parts[0].shape[1] - 1, NOTHING, classes)
-
-    def classify_cells(self, canvases: NDArray[np.uint8]) -> list[tuple[int, ...]]:
-        """Return the classes of the cells of each canvas, row by row."""
-        classes = self.classify(split_cells(canvases, self.rows, self.columns))
-        return [tuple(row) for row in classes.reshape(len(canvases), -1).tolist()]
-
-    def accuracy(self, scenes: SceneDataset) -> float:
-        """Return the accuracy on the original images, in percent."""
-        classes = self.classify(scenes.images.pixels)
-        return 100 * float((classes == np.asarray(scenes.numbers)).mean())
+def load_classifier(folder: Path) -> ConvolutionalClassifier:
+    """Load what `train_classifier` wrote. Raises UserError naming the file."""
+    stage = TrainedStage.load(folder / f"{_CLASSIFIER}.json")
+    model = ConvolutionalClassifier(stage.shape, stage.classes + 1)
+    load_weights(folder / _CLASSIFIER / "model.safetensors", model)
+    return model.eval()
 
 
 def _train_stage(
@@ -251,12 +214,13 @@ def _write_stage(folder: Path, name: str, stage: TrainedStage) -> None:
         stage.save(unfinished)
 
 
-def _stack(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[np.uint8]:
+def stack_canvases(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[np.uint8]:
+    """Return canvases (count, channels, height, width)."""
     return np.stack([drawings.canvas(i) for i in indices])
 
 
-def _to_tensor(pixels: NDArray[np.uint8], model: nn.Module) -> Tensor:
-    return (torch.from_numpy(pixels).float() / 255).to(device_of(model))
+def _to_tensor(drawings: CanvasDataset, indices: Sequence[int]) -> Tensor:
+    return torch.from_numpy(stack_canvases(drawings, indices)).float() / 255
 
 
 def _format_shape(shape: Sequence[int]) -> str:

@@ -4,9 +4,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from regard.data.config import EventsConfig
-from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import DetectorConfig
-from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -24,18 +22,7 @@ class EventsRunConfig:
     """Channels of the convolutions before attention."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2
     """Number n of stride-2 convolutions: a position covers data.hop * 2^n seconds."""
-    model: DetectorConfig = DetectorConfig(
-        core=TransformerConfig(
-            layers=2,
-            decoder_layers=2,
-            width=128,
-            heads=4,
-            feedforward=256,
-            activation="gelu",
-            positions=NoPositionsConfig(),
-        ),
-        num_queries=12,
-    )
+    model: DetectorConfig = DetectorConfig(num_queries=12)
     """The model. Positions in time have sinusoidal embeddings, so core.positions is none."""
     augment: bool = True
     """Random speed, time shifts and masked frequency bands in training."""

@@ -114,8 +114,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     @cached_property
     def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
         """Training and validation segments of the training table."""
-        data = self.config.data
-        assert data.train is not None
+        data: Any = self.config.data
         return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
     def has_test(self) -> bool:
@@ -174,11 +173,10 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor) -> list[list[EventPrediction]]:
         """Return the predictions of all queries for each sound, highest score first."""
-        predictions = model(source.to(device_of(model)))
+        predictions, rows = model(source.to(device_of(model))), []
         scores, classes, regions = predictions.best()
         regions = regions.double().cpu() * self.config.data.seconds
         columns = [part.tolist() for part in (scores, classes, regions, predictions.order())]
-        rows = []
         for parts in zip(*columns, strict=True):
             row = []
             for score, number, (middle, duration), query in zip(*parts, strict=True):
@@ -226,14 +224,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         self, segment: SoundSegment, predictions: Sequence[EventPrediction]
     ) -> list[EventPrediction]:
         """Return the predictions above the threshold in the middle of a segment."""
-        own = []
+        shown = []
         for prediction in predictions:
-            event = prediction.event
-            middle = segment.begin + event.onset + event.duration / 2
+            middle = segment.begin + prediction.event.onset + prediction.event.duration / 2
             is_own = segment.first <= middle < segment.last
             if prediction.score >= self.config.threshold and is_own:
-                own.append(prediction)
-        return own
+                shown.append(prediction)
+        return shown
 
     def postprocess(self, example: Example) -> Answer:
         """Return the events of a sound by onset, clipped to it."""
@@ -243,12 +240,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 first = max(0.0, row.begin + event.onset)
                 last = min(seconds, row.begin + event.offset)
                 found.append((SoundEvent(first, last - first, event.label), score))
-        events, lines, values = [], [], []
+        events, lines = [], []
         for event, score in sorted(found):
-            values.append(event)
             events.append(_to_json(event) | {"score": score})
             lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
-        return Answer(values, {"events": events}, lines)
+        return Answer([event for event, _ in sorted(found)], {"events": events}, lines)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         segment, predictions = example.rows[i], example.outputs[i]
@@ -257,11 +253,15 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             bands = reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
         middles = reader.centers[:, 0].double().tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
-        places, labels = [], []
+        places = []
         for middle in middles:
-            start, stop = seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)
-            places.append((start, stop))
-            labels.append(f"{start:.2f} to {stop:.2f} s")
+            places.append((seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)))
+        source = Axis(
+            labels=tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places),
+            kind="time",
+            picture="sound",
+            places=tuple(places),
+        )
         ordered = sorted(predictions, key=lambda p: p.query)
         queries = Axis(
             labels=tuple(f"{p.event.label} {format_score(p.score)}" for p in ordered),
@@ -283,7 +283,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             labels=self.labels.names,
             hertz=self.config.data.sample_rate / 2,
         )
-        source = Axis(labels=tuple(labels), kind="time", picture="sound", places=tuple(places))
         return Sample(
             title=f"{title} -> {', '.join(found) or 'nothing'}",
             axes={"source": source, "queries": queries},

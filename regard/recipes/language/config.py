@@ -1,12 +1,13 @@
 """Settings of the recipe `language`: language modeling. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import max_length_of, unsupported_slide_reason
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
@@ -17,36 +18,23 @@ from regard.training.config import TrainConfig
 class LanguageRunConfig:
     """Causal language model (GPT, or recurrent) of your own text: prediction and generation."""
 
-    data: TextConfig = field(default_factory=TextConfig)
+    data: TextConfig = TextConfig()
     """The text."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="char", vocab_size=4000, joint=False, normalize="none"
-        )
+    tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="char", vocab_size=4000, joint=False, normalize="none"
     )
     """Tokenizer of the text: char, bpe, or word."""
     context: Length = 64
     """Context length in tokens."""
     batch: Batch = 12
     """Windows of `context` tokens per batch."""
-    model: LanguageModelConfig = field(default_factory=LanguageModelConfig)
+    model: LanguageModelConfig = LanguageModelConfig()
     """The model."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=2000,
-            lr=2e-3,
-            betas=(0.9, 0.99),
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="auto",
-            validate_every=250,
-            average=0,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=2000, lr=2e-3, betas=(0.9, 0.99), warmup=100, validate_every=250
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    sample: SampleConfig = field(default_factory=SampleConfig)
+    sample: SampleConfig = SampleConfig()
     """Sampling of continuations, in `predict`."""
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,16 +40,13 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import explain_tokens
 from regard.recipes.base.recipe import Answer, Dataset, Example, Ranked, Recipe, View, one_line
-from regard.recipes.base.scoring import device_of
+from regard.recipes.base.scoring import device_of, mean_nll
 from regard.recipes.language.config import LanguageRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
-_MOST_CHARACTERS = 1000
-"""Characters per token of the window beyond which the rest of a line is not tokenized to cut it."""
-_PART = 1 << 24
 _BANNED = list(range(len(SPECIALS)))
 
 
@@ -72,19 +69,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     tokenizer: Tokenizer
 
     def load(self, split: str) -> Dataset[Corpus]:
-        data, notes, count = self.config.data, (), 0
-        if split == "test":
-            text = _dates("test", self.run.seed) if data.test is None else read_corpus(data.test)
+        test, notes = self.config.data.test, ()
+        if split == "train":
+            text, _, _ = self._texts
+        elif split == "val":
+            _, text, notes = self._texts
         else:
-            text = self._texts[split == "val"]
-            if split == "val" and data.val is None and data.train is not None:
-                whole, noun = sum(map(len, self._texts)), "characters, the last ones,"
-                notice = describe_held_out(
-                    len(text), whole, data.val_share, origin=text.origin, noun=noun
-                )
-                notes = (notice,)
-        if split != "train":  # training needs no lines, and counting reads the whole text
-            count = text.line_count
+            text = _dates("test", self.run.seed) if test is None else read_corpus(test)
+        # Training needs no lines, and counting them reads the whole text.
+        count = 0 if split == "train" else text.line_count
         inputs = View(count, lambda i: self._cut(text.line(i)))
         return Dataset(text, text.origin, inputs, notes=notes)
 
@@ -114,26 +107,19 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def describe(self) -> str:
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
-    @torch.no_grad()
     def metrics(self, inference: ActiveModel, dataset: Dataset[Corpus]) -> dict[str, Any]:
-        """Return nll, perplexity, bits per token, and percentage of unknown tokens of a text."""
-        model, ids, context = cast("Model", inference.model), dataset.targets, self.config.context
+        ids, context = dataset.targets, self.config.context
         batches = WindowBatches(
             ids, origin=dataset.origin, context=context, rows=64, seed=0, is_fixed=True
         )
-        total, count = 0.0, 0
-        for rows in track(batches.plan(0), "windows"):
-            loss = model.loss(batches.collate(0, rows).to(device_of(model)))
-            total, count = total + float(loss.nll), count + loss.count
-        # In parts, since the ids may be larger than the memory.
-        parts = (ids[start : start + _PART] for start in range(0, len(ids), _PART))
-        unknown = sum(np.count_nonzero(part == UNK) for part in parts)
+        plan = track(batches.plan(0), "windows")
+        nll = mean_nll(inference.model, (batches.collate(0, rows) for rows in plan))
         kind, size = self.config.tokenizer.kind, len(self.tokenizer)
         return {
-            "nll": total / count,
-            "perplexity": math.exp(min(total / count, 100.0)),
-            "bits_per_token": total / count / math.log(2),
-            "unknown_tokens": 100 * unknown / len(ids),
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 100.0)),
+            "bits_per_token": nll / math.log(2),
+            "unknown_tokens": 100 * np.count_nonzero(ids == UNK) / len(ids),
             "examples": len(ids) - 1,
             "signature": f"windows of {context} tokens, {kind}, vocabulary of {size}",
             "samples": [],
@@ -150,7 +136,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return store.array()
 
     def token_labels(self, text: str) -> list[str]:
-        """Return the label of each token for figures."""
         return self.tokenizer.tokens(self._with_ends(text))
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:
@@ -199,7 +184,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return [None] * len(rows)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        """Return the text and its continuation, or its own tokens if it is not continued."""
         text, output = example.rows[i].text, example.outputs[i]
         if output is not None:
             return Sample(title=f"{text.strip()} -> {output.text}", tokens=self.tokenizer.tokens)
@@ -227,7 +211,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
-        text = text[: (self._window or len(text)) * _MOST_CHARACTERS]
         while self._window is not None and (count := len(self.encode_text(text))) > self._window:
             text = text[: min(len(text) - 1, len(text) * self._window // count)]
         return text
@@ -248,16 +231,20 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return text.replace("\n", " <eos> ") if self.config.data.line_ends == "eos" else text
 
     @cached_property
-    def _texts(self) -> tuple[Corpus, Corpus]:
-        """Training and validation text."""
-        data = self.config.data
+    def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:
+        """Training and validation text, and a notice if that is held out."""
+        data, notes = self.config.data, ()
         text = _dates("train", self.run.seed) if data.train is None else read_corpus(data.train)
         if data.val is not None:
-            return text, read_corpus(data.val)
-        cut = int(len(text) * (1 - data.val_share))
-        if not 0 < cut < len(text):
-            cut = last_part(len(text), data.val_share, origin=text.origin, noun="characters")
-        return text.part(0, cut), text.part(cut, len(text))
+            return text, read_corpus(data.val), ()
+        share, origin, count = data.val_share, text.origin, len(text)
+        cut = int(count * (1 - share))
+        if not 0 < cut < count:
+            cut = last_part(count, share, origin=origin, noun="characters")
+        if data.train is not None:
+            noun = "characters, the last ones,"
+            notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
+        return text.part(0, cut), text.part(cut, count), notes
 
 
 def _dates(split: str, seed: int) -> Corpus:

@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.batches import InputBatches
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.images.dataset import image_shape
 from regard.data.images.files import ENDINGS
-from regard.data.images.image_batches import ImageBatches
+from regard.data.vectors import parse_vector
 from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
 from regard.look.figures.results import plot_images
@@ -34,7 +35,7 @@ from regard.recipes.base.pictures import ImageShape, ImageSplits, list_images, r
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
-from regard.recipes.rebuild.vectors import VectorBatches, VectorSize, VectorSplits, read_vector
+from regard.recipes.rebuild.vectors import VectorSize, VectorSplits
 from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
@@ -86,10 +87,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     @cached_property
     def _splits(self) -> ImageSplits | VectorSplits:
-        data = self.config.data
-        if isinstance(data, VectorsConfig):
-            return VectorSplits(data, self.run.seed)
-        return ImageSplits(data, self.run.seed)
+        data: Any = self.config.data
+        return (VectorSplits if self._reads_vectors else ImageSplits)(data, self.run.seed)
 
     @property
     def _reads_vectors(self) -> bool:
@@ -112,11 +111,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         else:
             self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
 
-    def batches(self) -> ImageBatches | VectorBatches:
-        values, rows, seed = self.train.data.values, self.config.batch, self.run.seed
-        if self._reads_vectors:
-            return VectorBatches(values, size=rows, seed=seed)
-        return ImageBatches(values, [0] * len(values), size=rows, seed=seed)
+    def batches(self) -> InputBatches:
+        values = self.train.data.values
+        return InputBatches(
+            lambda _: range(len(values)),
+            lambda indices: _to_tensor(values[indices]),
+            rows=self.config.batch,
+            seed=self.run.seed,
+        )
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
         return build_autoencoder(self.config.model, self.shape)
@@ -161,7 +163,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if not isinstance(self.config.data, VectorsConfig):
             shape: Any = self.shape
             return [read_pixels(given, number, self.config.data, shape)]
-        row = read_vector(given, number, self.shape[0])
+        try:
+            text = given.decode("utf-8") if isinstance(given, bytes) else given
+            row = np.asarray(parse_vector(text, self.shape[0]), np.float32)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"input {number}: {error}") from error
         self._check_range(row, f"input {number}")
         return [row]
 

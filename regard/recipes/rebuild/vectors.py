@@ -1,21 +1,13 @@
-"""Vectors of numbers as data and inputs: splits, batches, rows, the size of a run's vectors."""
+"""Vectors of numbers as data: splits, and the size of a run's vectors."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
 from regard.data.artifact import Artifact
-from regard.data.batches import Batch, BatchesByCount
 from regard.data.config import VectorsConfig
 from regard.data.held_out import hold_out
-from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
-from regard.errors import UserError
+from regard.data.vectors import VectorDataset, make_curve, read_vectors
 from regard.recipes.base.recipe import Dataset, View
 
 
@@ -34,8 +26,7 @@ class VectorSplits:
         elif data.test is None:
             vectors = make_curve(data, "test")
         else:
-            size = self.size or self._training[0].values.shape[1]
-            vectors = read_vectors(data.test, size=size, header=data.header, on_bad=data.on_bad)
+            vectors = _read(data.test, data, self.size or self._training[0].values.shape[1])
         values: Any = vectors.values
         names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
         return Dataset(vectors, vectors.origin, values, names=names, notes=vectors.skipped)
@@ -45,11 +36,9 @@ class VectorSplits:
         data = self.data
         if data.train is None:
             return make_curve(data, "train"), make_curve(data, "val")
-        train = read_vectors(data.train, header=data.header, on_bad=data.on_bad)
+        train = _read(data.train, data)
         if data.val is not None:
-            return train, read_vectors(
-                data.val, size=train.values.shape[1], header=data.header, on_bad=data.on_bad
-            )
+            return train, _read(data.val, data, train.values.shape[1])
         parts = hold_out(
             len(train), data.val_share, seed=self.seed, origin=train.origin, noun="vectors"
         )
@@ -57,29 +46,8 @@ class VectorSplits:
         return replace(train, values=train.values[parts.train]), val
 
 
-class VectorBatches(BatchesByCount):
-    """Batches of vectors, shuffled in each epoch."""
-
-    def __init__(self, values: NDArray[np.float32], *, size: int, seed: int):
-        super().__init__(rows=size, seed=seed)
-        self.values = values
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.values))
-
-    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, Tensor]:
-        """Return the tensors of these rows."""
-        rows = torch.from_numpy(self.values[list(indices)])
-        return Batch(rows, torch.zeros(len(indices)), tuple(indices))
-
-
-def read_vector(given: Any, number: int, size: int) -> NDArray[np.float32]:
-    """Return an input, a text of numbers or a sequence of them, as a row of float32."""
-    try:
-        text = given.decode("utf-8") if isinstance(given, bytes) else given
-        return np.asarray(parse_vector(text, size), np.float32)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"input {number}: {error}") from error
+def _read(path: str, data: VectorsConfig, size: int | None = None) -> VectorDataset:
+    return read_vectors(path, size=size, header=data.header, on_bad=data.on_bad)
 
 
 class VectorSize(Artifact):

@@ -1,12 +1,12 @@
 """Settings of the recipe `reviews`: text classification and regression. Imports no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 from typing import Literal
 
 from regard.data.config import LabeledConfig, TokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
-from regard.recipes.base.config import NBest
+from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
@@ -17,19 +17,15 @@ from regard.training.config import TrainConfig
 class ReviewsRunConfig:
     """Text classification, such as sentiment of reviews, from your own texts: set data.train."""
 
-    data: LabeledConfig = field(default_factory=LabeledConfig)
+    data: LabeledConfig = LabeledConfig()
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with
     .gz. Synthetic reviews if not given."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2
-        )
+    tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2
     )
     """Tokenizer of the texts."""
-    model: TextClassifierConfig = field(
-        default_factory=lambda: TextClassifierConfig(
-            core=RecurrentConfig(width=128, hidden=256), dropout=0.5
-        )
+    model: TextClassifierConfig = TextClassifierConfig(
+        core=RecurrentConfig(width=128, hidden=256), dropout=0.5
     )
     """The model."""
     word_dropout: FractionBelowOne = 0.3
@@ -40,19 +36,16 @@ class ReviewsRunConfig:
     bigrams of both. For classes only. (wang2012)"""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=1500,
-            batch_tokens=2048,
-            lr=1e-3,
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.1,
-            precision="auto",
-            validate_every=100,
-            average=5,
-            patience=10,
-        )
+    train: TrainConfig = replace(
+        COSINE,
+        steps=1500,
+        batch_tokens=2048,
+        lr=1e-3,
+        warmup=100,
+        label_smoothing=0.1,
+        validate_every=100,
+        average=5,
+        patience=10,
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 

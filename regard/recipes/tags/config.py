@@ -1,10 +1,11 @@
 """Settings of the recipe `tags`: token tagging. Importing them needs no torch."""
 
-from dataclasses import field
+from dataclasses import replace
 
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
+from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
@@ -15,36 +16,21 @@ from regard.training.config import TrainConfig
 class TagsRunConfig:
     """Token tagging (NER, parts of speech), from your own sentences: set data.train."""
 
-    data: TaggedConfig = field(default_factory=TaggedConfig)
+    data: TaggedConfig = TaggedConfig()
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(
-            kind="bpe", vocab_size=4000, joint=False, lowercase=False
-        )
+    tokenizer: TokenizerConfig = TokenizerConfig(
+        kind="bpe", vocab_size=4000, joint=False, lowercase=False
     )
     """Tokenizer of single words into subwords; the tag is predicted at the first subword."""
-    model: TaggerConfig = field(
-        default_factory=lambda: TaggerConfig(
-            core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
-            dropout=0.1,
-        )
+    model: TaggerConfig = TaggerConfig(
+        core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
+        dropout=0.1,
     )
     """The model."""
     word_dropout: FractionBelowOne = 0.05
     """Fraction of the subwords of a sentence that are replaced by <unk> in training."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=600,
-            batch_tokens=2048,
-            lr=2e-3,
-            warmup=100,
-            schedule="cosine",
-            label_smoothing=0.0,
-            precision="auto",
-            validate_every=100,
-            average=3,
-            patience=0,
-        )
+    train: TrainConfig = replace(
+        COSINE, steps=600, batch_tokens=2048, lr=2e-3, warmup=100, validate_every=100, average=3
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 

@@ -106,8 +106,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             groups=sentences.tokens,
             labels=sentences.tags,
         )
-        val = dataclasses.replace(sentences.take(parts.val, ()), skipped=())
-        return sentences.take(parts.train, ()), val, parts.notice
+        val = dataclasses.replace(sentences.take(parts.val), skipped=())
+        return sentences.take(parts.train), val, parts.notice
 
     def encode(self, dataset: Dataset[TaggedSentences]) -> Dataset[TaggedSentences]:
         sentences, most = dataset.data, self.config.data.max_length
@@ -167,7 +167,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[TaggedSentences]) -> dict[str, Any]:
-        """Return token accuracy, entity F1 and nll."""
         predicted, log_probs = self.predict_tags(inference.model, dataset.data)
         scores = tag_scores(predicted, dataset.data.tags, has_entities=bool(self.scheme))
         unit = f"exact spans of {self.scheme} tags" if self.scheme else "single tokens"
@@ -226,11 +225,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         self, inference: ActiveModel, rows: Sequence[Words], trace: Trace | None = None
     ) -> list[list[str]]:
         """Return the most likely tag of each token of each sentence."""
-        model, names = inference.model, self.labels.names
+        model, tags = inference.model, []
         best = model(pad([row.ids for row in rows]).to(device_of(model))).argmax(-1).cpu()
-        tags = []
-        for i, row in enumerate(rows):
-            tags.append([names[number] for number in best[i, row.starts].tolist()])
+        for row, numbers in zip(rows, best, strict=True):
+            tags.append([self.labels.names[number] for number in numbers[row.starts].tolist()])
         return tags
 
     def postprocess(self, example: Example) -> Answer:
@@ -259,18 +257,17 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return Sample(title=f"{' '.join(row.tokens)} -> {' '.join(tags)}", axes=axes)
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        """Return the sum of log p of the predicted tags."""
         row = example.rows[i]
         return model(pad([row.ids]).to(device_of(model)))[0, row.starts].amax(-1).log().sum()
 
     def encode_tags(self, sentences: TaggedSentences) -> list[tuple[list[int], list[int]]]:
         """Return the subword ids of each sentence, and for each the index of its tag or -1."""
-        numbers, rows = {tag: number for number, tag in enumerate(self.labels.names)}, []
+        rows = []
         for tokens, tags in zip(sentences.tokens, sentences.tags, strict=True):
             ids, first = encode_words(tokens, self.tokenizer)
             labels = [_NO_TAG] * len(ids)
             for index, tag in zip(first, tags, strict=True):
-                labels[index] = numbers[tag]
+                labels[index] = self.labels.names.index(tag)
             rows.append((ids, labels))
         return rows
 

@@ -1,6 +1,5 @@
 """Settings of the recipe `translate`: translation. Importing them needs no torch."""
 
-from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import PairsConfig, TokenizerConfig
@@ -20,38 +19,25 @@ class TranslateRunConfig:
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of validation pairs decoded (greedily) at each validation; the loss is of all."""
-    data: PairsConfig = field(default_factory=PairsConfig)
+    data: PairsConfig = PairsConfig()
     """Text pairs: FILE.tsv, FILE.jsonl, one side of two parallel text files (the other is in
     `train_target`), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
-    tokenizer: TokenizerConfig = field(
-        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000)
-    )
+    tokenizer: TokenizerConfig = TokenizerConfig(kind="bpe", vocab_size=8000)
     """Tokenizer of the texts."""
-    model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
+    model: ModelConfig = ModelConfig(dropout=0.3)
     """The model."""
-    train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(
-            steps=6000,
-            lr=2.5e-3,
-            warmup=800,
-            schedule="cosine",
-            precision="auto",
-            validate_every=250,
-            average=5,
-            patience=10,
-        )
+    train: TrainConfig = TrainConfig(
+        steps=6000, lr=2.5e-3, warmup=800, schedule="cosine", precision="auto", validate_every=250
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    decode: DecodeConfig = DecodeConfig()
     """Search for outputs, in `evaluate` and `predict`."""
-    bleu: BleuConfig = field(default_factory=BleuConfig)
+    bleu: BleuConfig = BleuConfig()
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     def __post_init__(self) -> None:
         if self.model.tie == "all" and not self.tokenizer.joint:
-            raise ValueError(
-                "model.tie must be target or none if tokenizer.joint is false, got all"
-            )
+            raise ValueError("model.tie must be target or none if tokenizer.joint is false")
 
     @property
     def input_limit(self) -> int:

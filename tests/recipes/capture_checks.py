@@ -38,9 +38,7 @@ def predict_each(run: Any, inputs: Sequence[Any], **settings: Any) -> list[Any]:
 def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     """Capture the reads of these inputs, check the capture, and return it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Sample, "__init__", _refuse
-        )  # fails if a sample is created although nothing is recorded
+        patch.setattr(Sample, "__init__", _refuse)  # nothing is recorded
         expected = run.predict(inputs)
     with record(run) as recorded:
         assert is_equal(run.predict(inputs), expected)
@@ -52,22 +50,16 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
         assert sample_maps.sample.title
         _check_axes(sample_maps.sample)
         for attention_map in sample_maps.maps:
-            sizes = (
-                len(attention_map.heads),
-                len(sample_maps.queries(attention_map)),
-                len(sample_maps.keys(attention_map)),
-            )
-            assert attention_map.weights.shape == sizes
+            weights, heads = attention_map.weights, len(attention_map.heads)
+            axes = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
+            assert weights.shape == (heads, *map(len, axes))
             if attention_map.measure == CONTRIBUTION:
-                close(attention_map.weights[:, 0], attention_map.weights[:, 1:].sum(1))
+                close(weights[:, 0], weights[:, 1:].sum(1))
                 continue
-            assert (attention_map.weights >= 0).all()
-            totals = attention_map.weights.sum(-1)
-            read = torch.ones_like(totals)
-            close(
-                totals,
-                torch.where(totals == 0, totals, read) if attention_map.kind == "chain" else read,
-            )
+            assert (weights >= 0).all()
+            totals = weights.sum(-1)
+            is_empty = totals == 0 if attention_map.kind == "chain" else torch.tensor(False)
+            close(totals, torch.where(is_empty, 0.0, torch.ones_like(totals)))
     return capture
 
 
@@ -90,16 +82,15 @@ def _documented_keys(recipe: str) -> set[str]:
 
 def _is_close(first: Any, second: Any) -> bool:
     if isinstance(first, dict):
-        return first.keys() == second.keys() and all(
-            _is_close(first[key], second[key]) for key in first
-        )
+        is_same = first.keys() == second.keys()
+        return is_same and all(_is_close(first[key], second[key]) for key in first)
     if isinstance(first, list):
         return len(first) == len(second) and all(map(_is_close, first, second))
     if isinstance(first, np.ndarray):  # pixels, rounded
         return bool(np.abs(first.astype(int) - second).max() <= 1)
-    return first == (
-        pytest.approx(second, rel=1e-5, abs=1e-6) if isinstance(second, float) else second
-    )
+    if isinstance(first, float):
+        return first == pytest.approx(second, rel=1e-5, abs=1e-6)
+    return first == second
 
 
 def check_test_input(run: Any) -> Any:
@@ -123,16 +114,10 @@ def _check_axes(sample: Sample) -> None:
             assert not axis.places
             continue
         picture = sample.pictures[axis.picture]
-        for position in axis.places:
-            if position is None:
-                continue
-            match picture:
-                case Image():
-                    assert len(position) == 4
-                case Sound():
-                    assert len(position) == 2
-                case Plane():
-                    assert 0 <= position[0] < len(picture.tracks)
+        for position in filter(None, axis.places):
+            assert len(position) == {Image: 4, Sound: 2, Plane: 1}[type(picture)]
+            if isinstance(picture, Plane):
+                assert 0 <= position[0] < len(picture.tracks)
 
 
 def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -147,11 +132,8 @@ def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch
     examples = run._prepare(run.recipe, inputs, 1)
     with record(run):
         run._forward(run.recipe, examples, run.recipe.follow)
-    return [
-        partial(run.recipe.log_prob, run._model, example, i)
-        for example in examples
-        for i in range(len(example.rows))
-    ]
+    rows = [(example, i) for example in examples for i in range(len(example.rows))]
+    return [partial(run.recipe.log_prob, run._model, *row) for row in rows]
 
 
 def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
@@ -161,40 +143,25 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
     assert is_equal(run.predict(inputs), expected)
     assert all(weight.requires_grad and weight.grad is None for weight in run.model.parameters())
     assert not run.model.training
-    parts = answer_log_probs(run, inputs)
+    parts, keys = answer_log_probs(run, inputs), []
     assert len(parts) == len(capture) == len(plain)
     for part, sample_maps, plain_maps in zip(parts, capture, plain, strict=True):
         assert sample_maps.sample.title == plain_maps.sample.title
         weights = {weights_map.name: weights_map for weights_map in sample_maps.find()}
         assert list(weights) == [weights_map.name for weights_map in plain_maps.find()]
         gradient_maps = sample_maps.find(measure=GRADIENT)
-        assert [gradient_map.name for gradient_map in gradient_maps] == [
-            name for name in weights if "before the first step" not in name
-        ]
+        names = [name for name in weights if "before the first step" not in name]
+        assert [gradient_map.name for gradient_map in gradient_maps] == names
         for gradient_map in gradient_maps:
             weights_map = weights[gradient_map.name]
-            assert (
-                gradient_map.queries,
-                gradient_map.keys,
-                gradient_map.heads,
-                gradient_map.kind,
-            ) == (
-                weights_map.queries,
-                weights_map.keys,
-                weights_map.heads,
-                weights_map.kind,
-            )
+            for name in ("queries", "keys", "heads", "kind"):
+                assert getattr(gradient_map, name) == getattr(weights_map, name)
             assert gradient_map.weights.shape == weights_map.weights.shape
             assert gradient_map.weights.isfinite().all()
             assert not gradient_map.weights[weights_map.weights == 0].any()
-        for gradient_map in gradient_maps:
             if gradient_map.kind != "chain" and _count_reads(run, part, gradient_map) == 1:
                 _check_finite_difference(run, part, gradient_map)
-    keys = [
-        gradient_map.key
-        for sample_maps in capture
-        for gradient_map in sample_maps.find(measure=GRADIENT)
-    ]
+        keys += [gradient_map.key for gradient_map in gradient_maps]
     assert len(set(keys)) == len(keys)  # keys of samples are distinct
     return capture
 
@@ -208,27 +175,20 @@ def _check_finite_difference(
     index = index if gradient_map.heads != ("",) else index[1:]
 
     def log_p_with_factor(factor: float) -> float:
-        def scale_weight(
-            read: Read, args: tuple, kwargs: dict, output: torch.Tensor
-        ) -> torch.Tensor:
+        def scale_weight(read: Read, args: Any, kwargs: Any, output: Any) -> torch.Tensor:
             inputs = read.prepare_inputs(*args, **kwargs).repeat_heads()
             weights = reference.weights(inputs).clone()
             weights[(0, *index)] *= factor
             return weights @ inputs.values
 
-        handle = run.model.get_submodule(gradient_map.name).register_forward_hook(
-            scale_weight, with_kwargs=True
-        )
+        read = run.model.get_submodule(gradient_map.name)
+        handle = read.register_forward_hook(scale_weight, with_kwargs=True)
         with torch.no_grad():
             result = float(log_prob())
         handle.remove()
         return result
 
-    more, middle, less = (
-        log_p_with_factor(1 + size),
-        log_p_with_factor(1.0),
-        log_p_with_factor(1 - size),
-    )
+    more, middle, less = map(log_p_with_factor, (1 + size, 1.0, 1 - size))
     # Between the slopes on both sides, which differ at the kink of a rectifier.
     low, high = sorted(((more - middle) / size, (middle - less) / size))
     slack = max(1e-6 * max(1.0, abs(more)) / size, 0.02 * max(abs(low), abs(high)))

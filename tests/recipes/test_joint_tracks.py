@@ -31,12 +31,11 @@ OBSERVED, PREDICTED = 4, 3
 def make_model(core: str = "transformer"):
     torch.manual_seed(1)
     config = ForecasterConfig(core=CORES[core], joint=True, dropout=0.0)
-    model = build_forecaster(config, observed=OBSERVED, predicted=PREDICTED).double().eval()
-    return model
+    return build_forecaster(config, observed=OBSERVED, predicted=PREDICTED).double().eval()
 
 
-def random_model(core: str = "transformer"):
-    model = make_model(core)
+def random_model():
+    model = make_model()
     torch.nn.init.normal_(model.writer.output.weight)
     return model
 
@@ -61,14 +60,10 @@ def test_each_path_is_the_formula_of_its_own_item():
     items = model.core.encode(model.reader(scenes)).items
     out = model(scenes)
     for agent in range(5):
-        track = scenes.items[0, agent]
+        track, output = scenes.items[0, agent], model.writer.output
         angle = torch.atan2(*(track[-1] - track[0]).flip(0))
-        turn = torch.stack(
-            (torch.stack((angle.cos(), -angle.sin())), torch.stack((angle.sin(), angle.cos())))
-        )
-        change = (model.writer.output.weight @ items[0, agent] + model.writer.output.bias).reshape(
-            PREDICTED, 2
-        )
+        turn = torch.stack((angle.cos(), -angle.sin(), angle.sin(), angle.cos())).view(2, 2)
+        change = (output.weight @ items[0, agent] + output.bias).view(PREDICTED, 2)
         ahead = torch.arange(1, PREDICTED + 1)[:, None] * (track[-1] - track[-2])
         close(out[0, agent], track[-1] + ahead + change @ turn.T)
 
@@ -79,9 +74,8 @@ def test_another_order_of_the_agents_is_another_order_of_the_paths():
     close(model(Padded(scenes.items[:1, order], scenes.lengths[:1])), out[:1, order])
     moved = scenes.items.clone()
     moved[0, 4] += 1.0
-    assert (
-        model(scenes._replace(items=moved))[0, 0] - out[0, 0]
-    ).abs().max() > 1e-4  # agents attend to one another
+    change = model(scenes._replace(items=moved))[0, 0] - out[0, 0]
+    assert change.abs().max() > 1e-4  # agents attend to one another
 
 
 def test_padding_has_no_effect():
@@ -143,10 +137,9 @@ def test_scenes_are_batched_by_their_agents():
 @pytest.mark.usefixtures("no_shape_checks")
 def test_other_sources_are_refused():
     model = make_model()
+    items = model.reader(make_scenes())
     with pytest.raises(ValueError, match=r"`source` must be tracks \(batch, agents, observed, 2\)"):
-        SceneTrackWriter(12, 3).read(
-            model.core, model.reader(make_scenes()), source=torch.zeros(2, 5)
-        )
+        SceneTrackWriter(12, 3).read(model.core, items, source=torch.zeros(2, 5))
 
 
 @pytest.fixture(scope="module")

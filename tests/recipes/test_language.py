@@ -1,19 +1,18 @@
 """Run of a language model: it learns a repetitive text, continues prompts, and is evaluated."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from regard.cli.main import main
 from regard.data.tokenizer import SPECIALS
 from regard.errors import UserError
 from regard.look.maps import GRADIENT
 from regard.look.record import record
 from regard.recipes.load import load
 from tests.recipes.capture_checks import answer_log_probs
+from tests.recipes.commands import command, failure, printed, printed_json, report
 
 TEXT = "the cat sat on the mat and the dog sat on the log.\n"
 
@@ -24,51 +23,32 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     for name, number in (("train", 60), ("val", 6), ("test", 6)):
         (folder / f"{name}.txt").write_text(TEXT * number, encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
-    small = {
-        "transformer": "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32",
-        "recurrent": "--model.core recurrent --model.core.width 32 --model.core.hidden 64",
-        "self-attentive": "--model.core self-attentive --model.core.width 32 --model.core.hidden "
-        "64 "
-        "--model.core.self-attention-recency learned",
-    }[request.param]
-    limits = (
-        "--train.steps 150 --train.warmup 10 --train.lr 1e-2 "
-        "--train.validate-every 50 --train.tensorboard false"
-    )
-    command = (
-        f"train language --run {folder / 'run'} {files} {small} {limits} --context 32 --batch 8"
-    )
-    assert main(command.split()) == 0
+    sizes = {
+        "transformer": "--model.core.layers 1 --model.core.feedforward 32",
+        "recurrent": "--model.core.hidden 64",
+        "self-attentive": "--model.core.hidden 64 --model.core.self-attention-recency learned",
+    }
+    small = f"--model.core {request.param} --model.core.width 32 {sizes[request.param]}"
+    limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50"
+    more = "--train.tensorboard false --context 32 --batch 8"
+    command(f"train language --run {folder}/run {files} {small} {limits} {more}")
     return folder
 
 
 def test_learns_and_reports(run):
-    report = json.loads((run / "run" / "report.json").read_text())
-    assert report["test"]["nll"] < 0.25
-    assert report["test"]["bits_per_token"] == pytest.approx(report["test"]["nll"] / math.log(2))
-    assert report["test"]["perplexity"] == pytest.approx(math.exp(report["test"]["nll"]))
-    assert report["test"]["examples"] == 6 * len(TEXT) - 1
+    test = report(run / "run")
+    assert test["nll"] < 0.25
+    assert test["bits_per_token"] == pytest.approx(test["nll"] / math.log(2))
+    assert test["perplexity"] == pytest.approx(math.exp(test["nll"]))
+    assert test["examples"] == 6 * len(TEXT) - 1
 
 
 def test_continues_prompts(run, capsys):
     trained = load(run / "run")
     (continuation,) = trained.predict(["the cat sat on the mat"], length=9, temperature=0)
     assert continuation == " and the "
-    assert (
-        main(
-            [
-                "predict",
-                str(run / "run"),
-                "the cat sat",
-                "--sample.length",
-                "7",
-                "--sample.temperature",
-                "0",
-            ]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out == " on the\n"
+    options = ("--sample.length", "7", "--sample.temperature", "0")
+    assert printed(capsys, "predict", run / "run", "the cat sat", *options) == " on the\n"
     long = trained.predict(["the cat"], length=120, temperature=0)[0]
     assert len(long) == 120
     with pytest.raises(UserError, match="input 2 is empty"):
@@ -81,51 +61,37 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
     prompt, options = "the cat sat on the mat and the dog", {"length": 20, "temperature": 0}
     (continuation,) = trained.predict([prompt], context="last", **options)
     ids = torch.as_tensor(trained.recipe.encode_text(prompt + continuation)).long()
-    for end in range(
-        len(ids) - 20, len(ids)
-    ):  # each is the most likely one after exactly the last 32
+    for end in range(len(ids) - 20, len(ids)):  # the most likely one after exactly the last 32
         logits = trained.model.next_logits(ids[None, end - 32 : end]).detach()
         assert int(logits[0, len(SPECIALS) :].argmax()) + len(SPECIALS) == ids[end]
     if core == "self-attentive":
         assert len(trained.predict([prompt], context="slide", **options)[0]) == 20
         return
-    assert main(["predict", str(run / "run"), prompt, "--sample.context", "slide"]) == 2
-    reason = (
-        "learned positions are added"
-        if core == "transformer"
-        else "a recurrent core has no keys and values"
-    )
-    assert f"sample.context must be restart or last, since {reason}" in capsys.readouterr().err
+    message = failure(capsys, "predict", run / "run", prompt, "--sample.context", "slide")
+    reason = "learned positions are added"
+    if core == "recurrent":
+        reason = "a recurrent core has no keys and values"
+    assert f"sample.context must be restart or last, since {reason}" in message
 
 
-def test_a_context_that_the_model_cannot_slide_is_refused_before_training(tmp_path, capsys):
-    command = f"train language --run {tmp_path / 'run'} --sample.context slide"
-    assert main(command.split()) == 2
-    assert (
-        "sample.context must be restart or last, since learned positions are added"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--sample.context slide", "sample.context must be restart or last, since learned"),
+        ("--context 99 --model.core.positions.max-length 98", "must be at least context=99"),
+    ],
+)
+def test_a_context_that_does_not_fit_the_model_is_refused(words, message, tmp_path, capsys):
+    assert message in failure(capsys, f"train language --run {tmp_path}/run {words}")
     assert not (tmp_path / "run").exists()
 
 
 def test_other_text_is_scored(run, tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("the cat sat on the log.\n" * 3, encoding="utf-8")
-    assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--json"]) == 0
-    scores = json.loads(capsys.readouterr().out)
+    scores = printed_json(capsys, "evaluate", run / "run", "--data.test", other)
     assert scores["examples"] == 71
     assert scores["unknown_tokens"] == 0
-
-
-def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
-    command = (
-        f"train language --run {tmp_path / 'run'} --context 99 --model.core.positions.max-length 98"
-    )
-    assert main(command.split()) == 2
-    assert (
-        "--model.core.positions.max-length must be at least context=99, got 98"
-        in capsys.readouterr().err
-    )
 
 
 def test_look_shows_the_attention_of_each_character(run):
@@ -143,17 +109,13 @@ def test_look_shows_the_attention_of_each_character(run):
     (odd,) = trained.look(["the Zat"])
     assert odd.sample.axes["decoder input"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
     assert odd.sample.steps[3].token == odd.sample.axes["output"].labels[3] == "<unk:Z>"
-    probabilities = [step.probability for step in first.sample.steps]
-    assert all(
-        p <= step.alternatives[0].probability + 1e-6
-        for p, step in zip(probabilities, first.sample.steps, strict=True)
-    )
+    for step in first.sample.steps:
+        assert step.probability <= step.alternatives[0].probability + 1e-6
+    is_chain = trained.config.model.core.name == "self-attentive"
     for attention_map in first.find():
-        assert attention_map.kind == (
-            "chain" if trained.config.model.core.name == "self-attentive" else "decoder self"
-        )
+        assert attention_map.kind == ("chain" if is_chain else "decoder self")
         assert attention_map.weights.shape[1:] == (7, 7)
-        sums = [int(attention_map.kind != "chain"), 1, 1, 1, 1, 1, 1]
+        sums = [int(not is_chain), 1, 1, 1, 1, 1, 1]
         assert attention_map.weights[0].sum(1).tolist() == pytest.approx(sums, abs=1e-5)
 
 
@@ -166,25 +128,17 @@ def test_gradients_are_those_of_the_tokens_after_the_first(run):
     capture = trained.look(["the cat", "a log"], gradients=True)
     log_probs = answer_log_probs(trained, ["the cat", "a log"])
     for log_prob, sample_maps, plain_maps in zip(log_probs, capture, plain, strict=True):
-        assert log_prob().item() == pytest.approx(
-            sum(math.log(step.probability) for step in sample_maps.sample.steps[:-1]), abs=1e-4
-        )
-        assert [gradient_map.name for gradient_map in sample_maps.find(measure=GRADIENT)] == [
-            gradient_map.name for gradient_map in plain_maps.find()
-        ]
-        for gradient_map, weights_map in zip(
-            sample_maps.find(measure=GRADIENT), plain_maps.find(), strict=True
-        ):
-            assert (gradient_map.queries, gradient_map.keys) == (
-                weights_map.queries,
-                weights_map.keys,
-            )
+        probabilities = [step.probability for step in sample_maps.sample.steps[:-1]]
+        assert log_prob().item() == pytest.approx(sum(map(math.log, probabilities)), abs=1e-4)
+        pairs = zip(sample_maps.find(measure=GRADIENT), plain_maps.find(), strict=True)
+        for gradient_map, weights_map in pairs:
+            for name in ("name", "queries", "keys"):
+                assert getattr(gradient_map, name) == getattr(weights_map, name)
             assert gradient_map.weights.shape == weights_map.weights.shape
             assert gradient_map.weights.any()
             assert not gradient_map.weights[weights_map.weights == 0].any()
-            assert not gradient_map.weights[
-                :, -1
-            ].any()  # nothing follows the last token whose log p is counted
+            # Nothing follows the last token whose log p is counted.
+            assert not gradient_map.weights[:, -1].any()
     assert all(weight.grad is None for weight in trained.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(weights, trained.model.parameters(), strict=True))
 
@@ -209,15 +163,10 @@ def test_texts_that_cannot_be_looked_at_are_named(run):
             trained.look(["the", "t"])
         with pytest.raises(UserError, match="input 1 has 33 tokens, more than the context of 32"):
             trained.look(["a" * 33])
-    test_input = trained.test_input(2)
-    assert (
-        test_input
-        == (TEXT[:32] if trained.config.model.core.name != "recurrent" else TEXT.strip())[
-            : len(test_input)
-        ]
-    )
+    test_input, is_recurrent = trained.test_input(2), trained.config.model.core.name == "recurrent"
+    assert (TEXT if is_recurrent else TEXT[:32]).startswith(test_input)
     assert len(trained.predict([test_input], length=3)[0]) == 3
-    if trained.config.model.core.name != "recurrent":
+    if not is_recurrent:
         assert trained.look([test_input])[0].sample.title == test_input.strip()
     with pytest.raises(UserError, match=r"test\.txt has 6 inputs, from 0: no input 6"):
         trained.test_input(6)

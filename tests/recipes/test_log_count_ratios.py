@@ -39,26 +39,20 @@ def naive_bayes(
     """Return log p(text | c) by the formula, factor by factor, minus its mean over the classes."""
     all_features = [features_of(row) for row in rows]
     known = set().union(*all_features)
-    scores = []
+    scores = np.zeros(3)
     for c in range(3):
-        in_class = [
-            features for features, label in zip(all_features, CLASSES, strict=True) if label == c
-        ]
+        in_class = [all_features[i] for i in range(len(rows)) if CLASSES[i] == c]
         total = sum(map(len, in_class)) + len(known)
-        scores.append(
-            sum(
-                math.log((sum(w in features for features in in_class) + 1) / total)
-                for w in features_of(text) & known
-            )
-        )
-    return np.array(scores) - np.mean(scores)
+        for w in features_of(text) & known:
+            scores[c] += math.log((sum(w in features for features in in_class) + 1) / total)
+    return scores - scores.mean()
 
 
 def count(rows: list[list[str]], classes: list[int], kinds: FeatureKinds) -> LogCountRatios:
     return LogCountRatios.from_texts(rows, classes, num_classes=3, kinds=kinds)
 
 
-@pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
+@pytest.mark.parametrize("kinds", FEATURES)
 @pytest.mark.parametrize(
     "text",
     ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films", "movie movies"],
@@ -69,7 +63,7 @@ def test_sum_of_ratios_is_naive_bayes(text, kinds):
     np.testing.assert_allclose(ratios, np.stack(expected), atol=1e-6)
 
 
-@pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
+@pytest.mark.parametrize("kinds", FEATURES)
 @pytest.mark.parametrize("out", range(6))
 def test_leave_one_out_equals_counts_without_the_text(out, kinds):
     others = [i for i in range(6) if i != out]

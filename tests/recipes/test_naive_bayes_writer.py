@@ -15,10 +15,8 @@ from tests.helpers import close, without_gradient
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)
 ROWS = [[4, 5, 6, 7, 8], [9], [4, 10]]
-RATIOS = [
-    np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32)
-    for i, row in enumerate(ROWS)
-]
+DRAW = np.random.default_rng(1)
+RATIOS = [DRAW.normal(size=(len(row), 2, 3)).astype(np.float32) for row in ROWS]
 
 
 def model() -> Model:
@@ -35,17 +33,13 @@ def model() -> Model:
 def test_untrained_classifier_gives_the_sum_of_ratios():
     untrained = model()
     torch.nn.init.ones_(untrained.writer.ratio_scores.scale)
-    expected = torch.stack(
-        [torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]
-    ).softmax(-1)
-    close(untrained(attach_ratios(pad(ROWS), RATIOS)).detach(), expected)
+    sums = [torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]
+    close(untrained(attach_ratios(pad(ROWS), RATIOS)), torch.stack(sums).softmax(-1))
 
 
 def test_rows_are_independent_of_their_batch():
     classifier = model()
-    torch.nn.init.normal_(
-        classifier.writer.ratio_scores.query
-    )  # the subwords now have different weights
+    torch.nn.init.normal_(classifier.writer.ratio_scores.query)  # so that weights differ
     batched = classifier(attach_ratios(pad(ROWS), RATIOS))
     for row, (ids, rows) in enumerate(zip(ROWS, RATIOS, strict=True)):
         close(classifier(attach_ratios(pad([ids]), [rows])), batched[row : row + 1])
@@ -65,13 +59,10 @@ def test_attention_weights_the_ratios():
 
 def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero():
     classifier = model()
-    torch.nn.init.normal_(
-        classifier.writer.output.weight
-    )  # layers before it have no gradient while it is zero
+    torch.nn.init.normal_(classifier.writer.output.weight)  # zero would stop all gradients
     batch = LabeledBatch(attach_ratios(pad(ROWS), RATIOS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = classifier.loss(batch)
-    probabilities = classifier(batch.source)
-    close(loss.total.detach(), -probabilities.gather(1, batch.target[:, None]).log().sum().detach())
+    close(loss.total, -classifier(batch.source).gather(1, batch.target[:, None]).log().sum())
     loss.total.backward()
     # The bias of the keys adds the same number to all scores.
     assert without_gradient(classifier) == {

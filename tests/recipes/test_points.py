@@ -114,9 +114,8 @@ def test_top_view_shows_x_to_the_right_and_y_upward():
     low, high = np.argwhere((image < 255).any(-1)), np.argwhere((image < 150).all(-1))
     assert low.tolist()[0] == [round(0.25 * 198), round(0.75 * 398)]
     assert high.tolist()[0] == [round(0.75 * 198), round(0.25 * 398)]  # the higher point is darker
-    assert place_on_top_view(np.array([0.75, 0.75]), np.array([0.5, 0.1])) == pytest.approx(
-        (0.5, 0.2, 0.5, 0.1)
-    )
+    place = place_on_top_view(np.array([0.75, 0.75]), np.array([0.5, 0.1]))
+    assert place == pytest.approx((0.5, 0.2, 0.5, 0.1))
 
 
 def test_gradients_are_those_of_the_detected_boxes(clouds):

@@ -1,5 +1,6 @@
 """Presets build the sizes of the papers: their numbers of parameters, by formulas written here."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,9 +86,8 @@ def test_vit_is_the_base_model_but_for_its_positions() -> None:
     config = PRESETS["vit"].model()
     with torch.device("meta"):
         reader = ImageReader((3, 224, 224), 768, patch=16)
-        model = build_classifier(
-            config, reader, lambda dim, pool: ClassWriter(dim, 1000, pool=pool)
-        )
+        writer = partial(ClassWriter, num_classes=1000)
+        model = build_classifier(config, reader, lambda dim, pool: writer(dim, pool=pool))
     published = 86_567_656  # ViT-B/16 for 1,000 classes
     positions = 197 * 768
     by_row_and_column = (14 + 14) * 768
@@ -109,9 +109,8 @@ def test_bahdanau_has_the_sizes_of_rnnsearch() -> None:
 def test_luong_is_four_layers_of_a_thousand() -> None:
     model = built("luong", vocab=VOCAB)
     encoder = 4 * (4 * 1000 * 2000 + 2 * 4 * 1000)
-    decoder = (
-        4 * (4 * 1000 * 2000 + 4 * 1000) + 4 * 1000 * 1000
-    )  # the lowest layer reads the context, too
+    # The lowest layer reads the context, too.
+    decoder = 4 * (4 * 1000 * 2000 + 4 * 1000) + 4 * 1000 * 1000
     readout = linear(1000 + 1000 + 1000, 1000)
     assert size(model.core) == encoder + decoder + readout
 
@@ -132,13 +131,14 @@ def test_every_recipe_of_a_preset_takes_it(name: str, recipe: str) -> None:
     assert config.model == PRESETS[name].model()
 
 
-def test_other_recipes_and_names_are_refused() -> None:
-    with pytest.raises(
-        UserError,
-        match="preset vit is for images, not dates; the presets of dates are bahdanau, luong",
-    ):
-        apply_preset("vit", "dates", RECIPES["dates"].config())
-    with pytest.raises(UserError, match="preset gpt is for language, not tags; tags has no preset"):
-        apply_preset("gpt", "tags", RECIPES["tags"].config())
-    with pytest.raises(UserError, match="unknown preset 'vasvani-base'; the presets are"):
-        apply_preset("vasvani-base", "translate", RECIPES["translate"].config())
+@pytest.mark.parametrize(
+    ("name", "recipe", "message"),
+    [
+        ("vit", "dates", "preset vit is for images, not dates; the presets of dates are bahdanau"),
+        ("gpt", "tags", "preset gpt is for language, not tags; tags has no preset"),
+        ("vasvani-base", "translate", "unknown preset 'vasvani-base'; the presets are"),
+    ],
+)
+def test_other_recipes_and_names_are_refused(name: str, recipe: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        apply_preset(name, recipe, RECIPES[recipe].config())

@@ -37,11 +37,8 @@ def test_initial_forecaster_predicts_constant_velocity(core):
 
 def test_neighbors_are_a_set_and_padding_is_ignored():
     torch.manual_seed(1)
-    model = (
-        build_forecaster(EncoderConfig(core=CORES["transformer"]), observed=4, predicted=3)
-        .double()
-        .eval()
-    )
+    config = EncoderConfig(core=CORES["transformer"])
+    model = build_forecaster(config, observed=4, predicted=3).double().eval()
     torch.nn.init.normal_(model.writer.output.weight)
     tracks = torch.randn(1, 5, 4, 2, dtype=torch.float64)
     out = model(Padded(tracks, torch.tensor([4])))
@@ -53,10 +50,7 @@ def test_neighbors_are_a_set_and_padding_is_ignored():
 def test_errors_by_hand():
     target = torch.zeros(2, 2, 2)
     paths = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]])
-    assert displacement_errors(paths, target) == (
-        pytest.approx((5 + 2 + 0 + 10) / 4),
-        pytest.approx((2 + 10) / 2),
-    )
+    assert displacement_errors(paths, target) == pytest.approx(((5 + 2 + 0 + 10) / 4, 6))
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +71,8 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     (paths,) = trained.predict([tracks[:, :6]])
     assert np.linalg.norm(paths - tracks[:, 6:], axis=-1).mean() < 0.4
     write_recording(file, tracks[:, :6])
-    rows = np.array(
-        [line.split("\t") for line in printed(capsys, "predict", run, file).splitlines()]
-    )
+    lines = printed(capsys, "predict", run, file).splitlines()
+    rows = np.array([line.split("\t") for line in lines])
     assert rows[:, 0].tolist() == ["60", "60", "70", "70", "80", "80", "90", "90"]
     places = rows[:, 2:].astype(float).reshape(4, 2, 2).transpose(1, 0, 2)
     np.testing.assert_allclose(places, paths, atol=1e-3)
@@ -102,11 +95,8 @@ def test_people_attend_to_their_neighbors_nearest_first(run):
     line = [np.stack((np.full(6, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)]
     tracks = np.stack(line)
     capture = check_capture(trained, [tracks])
-    orders = []
-    for sample_maps in capture:
-        orders.append(
-            "".join(f"{place[0]:g}" for place in sample_maps.sample.axes["source"].places)
-        )
+    axes = [sample_maps.sample.axes["source"] for sample_maps in capture]
+    orders = ["".join(f"{place[0]:g}" for place in axis.places) for axis in axes]
     assert orders == ["01234", "10234", "21034", "32104", "43210"]
     plane = capture[0].sample.pictures["plane"]
     assert np.allclose([track.history for track in plane.tracks], tracks)
@@ -114,10 +104,10 @@ def test_people_attend_to_their_neighbors_nearest_first(run):
     # The order of the list does not matter to the model: weights are permuted with it.
     other = [3, 0, 4, 1, 2]
     for sample_maps, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
-        close(
-            sample_maps.find("encoder self")[-1].weights,
-            capture[person].find("encoder self")[-1].weights,
+        (*_, last), (*_, expected) = (
+            maps.find("encoder self") for maps in (sample_maps, capture[person])
         )
+        close(last.weights, expected.weights)
 
 
 def test_a_crowd_shows_its_first_twenty_people(run):
@@ -127,7 +117,7 @@ def test_a_crowd_shows_its_first_twenty_people(run):
     assert len(capture[0].sample.pictures["plane"].tracks) == 23
     titles = [sample_maps.sample.title.partition(":")[0] for sample_maps in capture]
     assert titles == ["tracks 1"] * 20 + ["tracks 2"] * 2
-    with pytest.raises(UserError, match="this run predicts positions, which have no probability"):
+    with pytest.raises(UserError, match="answers of tracks have no probability"):
         load(run).look([tracks[:2]], gradients=True)
 
 
@@ -143,9 +133,8 @@ def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(run,
     files = f"--data.train {data} --data.val {data} --data.test {data} --data.predicted 2"
     small = "--model.core.width 8 --model.core.hidden 8"
     for core in ("recurrent", "self-attentive"):
-        command(
-            f"train tracks --run {tmp_path / core} --model.core {core} {files} {small} {limits}"
-        )
+        words = f"--model.core {core} {files} {small} {limits}"
+        command(f"train tracks --run {tmp_path}/{core} {words}")
     tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
     with pytest.raises(UserError, match="no attention"):
         load(tmp_path / "recurrent").look([tracks])
@@ -160,9 +149,9 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
     message = failure(capsys, "predict", run, tmp_path / "short.txt")
     assert "no person is present in all of the last 6 frames" in message
     for bad, message in [
-        (np.zeros((1, 3, 2)), r"tracks must be \(people, 6 observed, 2\), got \(1, 3, 2\)"),
+        (np.zeros((1, 3, 2)), r"tracks must be .* \(people, 6 observed, 2\), got \(1, 3, 2\)"),
         (np.zeros((0, 6, 2)), r"got \(0, 6, 2\)"),
-        ([[["a", "b"]]], r"input 1: tracks must be \(people, 6 observed, 2\): could not convert"),
+        ([[["a", "b"]]], r"input 1: tracks must be finite .*: could not convert"),
         (np.full((1, 6, 2), np.nan), "tracks must be finite"),
     ]:
         with pytest.raises(UserError, match=message):

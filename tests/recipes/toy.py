@@ -7,20 +7,12 @@ SOURCES = [
     f"{_WORDS[i % 8]} {_WORDS[(3 * i + 1) % 8]} sees {_WORDS[(5 * i) % 7]}" for i in range(20)
 ]
 
+_HIDDEN = "--model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
 SMALL = {
-    "transformer": (
-        "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.core.heads 2 "
-        "--model.core.feedforward 24"
-    ),
-    "recurrent": (
-        "--model.core recurrent --model.core.width 16 --model.core.hidden 18 "
-        "--model.core.attention-hidden 11"
-    ),
-    "self-attentive": (
-        "--model.core self-attentive --model.core.width 16 --model.core.hidden 18 "
-        "--model.core.attention-hidden 11 "
-        "--model.core.self-attention-hidden 7"
-    ),
+    "transformer": "--model.core transformer --model.core.width 16 --model.core.layers 1 "
+    "--model.core.heads 2 --model.core.feedforward 24",
+    "recurrent": f"--model.core recurrent {_HIDDEN}",
+    "self-attentive": f"--model.core self-attentive {_HIDDEN} --model.core.self-attention-hidden 7",
 }
 """Options of a small model of each core."""
 
@@ -37,11 +29,10 @@ def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
     train = write_pairs(folder / "train.tsv", SOURCES)
     val = write_pairs(folder / "val.tsv", SOURCES[:7])
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])
+    files = f"--data.train {train} --data.val {val} --data.test {test}"
     return (
-        f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test "
-        f"{test} "
-        f"--data.max-length 12 --tokenizer.kind word --train.steps {steps} --train.validate-every "
-        f"8 "
+        f"translate --run {folder / 'run'} {files} {SMALL[core]} --train.steps {steps} "
+        "--data.max-length 12 --tokenizer.kind word --train.validate-every 8 "
         "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
-        f"--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3 {SMALL[core]}"
+        "--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3"
     ).split()

@@ -8,11 +8,10 @@ import numpy as np
 from tests.data.test_clouds import npz, pcd, ply
 
 SMALL = (
-    "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads "
-    "2 "
-    "--model.core.feedforward 32 --model.dropout 0 --model.num-queries 4 --groups 32 --neighbors 6 "
-    "--radius 0.4 "
-    "--threshold 0.01 --batch 8 --data.points 160 --data.features intensity"
+    "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 "
+    "--model.core.heads 2 --model.core.feedforward 32 --model.dropout 0 --model.num-queries 4 "
+    "--groups 32 --neighbors 6 --radius 0.4 --threshold 0.01 --batch 8 --data.points 160 "
+    "--data.features intensity"
 )
 FORMATS = {
     "npz": lambda points: npz(points=points[:, :3], intensity=points[:, 3]),

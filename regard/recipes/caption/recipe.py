@@ -99,8 +99,9 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         return _to_dataset(images)
 
     def fit(self, train: Dataset[DescribedImages]) -> dict[str, Any]:
-        images = train.data
-        texts = [text for i in images.epoch(0) for text in images.captions(i)]
+        images, texts = train.data, []
+        for i in images.epoch(0):
+            texts += images.captions(i)
         tokenizer = self.fit_tokenizer(texts, self.config.tokenizer, origin=images.origin)
         return {_TOKENIZER: tokenizer}
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -72,9 +72,8 @@ class LogCountRatios:
             present.append(features[is_present])
             columns.append(is_present.nonzero()[1])
             labels.append(np.full(len(present[-1]), label))
-        numbers, first, inverse = np.unique(
-            np.concatenate(present), return_index=True, return_inverse=True
-        )
+        every = np.concatenate(present)
+        numbers, first, inverse = np.unique(every, return_index=True, return_inverse=True)
         counts = np.zeros((len(numbers), num_classes), np.int64)
         np.add.at(counts, (inverse, np.concatenate(labels)), 1)
         return cls(kinds, numbers, np.concatenate(columns)[first], counts)
@@ -114,7 +113,6 @@ class LogCountRatios:
         return (ratios * (counts.sum(-1, keepdims=True) > 0)).astype(np.float32)
 
     def save(self, path: Path) -> None:
-        """Write the counts as npz."""
         with path.open("wb") as file:
             np.savez_compressed(file, numbers=self.numbers, kind=self.kind, counts=self.counts)
 
@@ -134,21 +132,17 @@ class LogCountRatios:
 def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
     """Return digests of features at the token of their first occurrence's end: (tokens, kinds)."""
     prefixes = [token[:_LETTERS] for token in tokens]
-    columns: dict[str, Iterable[str]] = {
+    columns: dict[str, Sequence[str]] = {
         "word": tokens,
         "prefix": [token[:_LETTERS] if len(token) > _LETTERS else "" for token in tokens],
-        "bigram": _bigrams(tokens),
-        "bigram of prefixes": _bigrams(prefixes),
+        "bigram": ["", *map("\n".join, pairwise(tokens))],
+        "bigram of prefixes": ["", *map("\n".join, pairwise(prefixes))],
     }
     rows = [[_digest(name, text) for text in columns[name]] for name in KINDS[kinds]]
     features = np.array(rows, np.int64).T
     first = np.zeros(features.size, bool)
     first[np.unique(features, return_index=True)[1]] = True
     return np.where(first.reshape(features.shape), features, _NO_FEATURE)
-
-
-def _bigrams(tokens: Sequence[str]) -> Iterable[str]:
-    return chain([""], (f"{first}\n{second}" for first, second in pairwise(tokens)))
 
 
 def _digest(kind: str, text: str) -> int:

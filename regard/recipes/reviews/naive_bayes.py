@@ -43,7 +43,6 @@ class RatioTexts(NamedTuple):
     """Log-count ratios; zeros at padding."""
 
     def to(self, device: torch.device | str) -> "RatioTexts":
-        """Copy the tensors to a device."""
         return RatioTexts(self.text.to(device), self.ratios.to(device, non_blocking=True))
 
 
@@ -80,7 +79,6 @@ class NaiveBayesScores(nn.Module):
     def forward(
         self, items: Padded, ratios: Float[Tensor, "batch time kinds classes"]
     ) -> Float[Tensor, "batch classes"]:
-        """Return the weighted sum of the ratios of each row; queries read `items`."""
         scaled = (self.scale[:, None] * ratios.to(items.items.dtype)).sum(2)
         memory = Memory(self.key(items.items), scaled, items.mask)
         mean = self.read(self.query.expand(len(ratios), 1, -1), memory).squeeze(1)
@@ -91,13 +89,10 @@ class NaiveBayesScores(nn.Module):
     ) -> Float[Tensor, "batch classes kinds time"]:
         """Return the terms n a_i s_k r_ik of the scores."""
         memory = Memory(self.key(items.items), items.items, items.mask)
-        weights = reference.weights(
-            self.read.prepare_inputs(self.query.expand(len(ratios), 1, -1), memory)
-        )
-        counts = items.lengths[:, None, None] * weights  # (batch, 1, time)
-        return counts[:, None] * (self.scale[:, None] * ratios.to(items.items.dtype)).permute(
-            0, 3, 2, 1
-        )
+        inputs = self.read.prepare_inputs(self.query.expand(len(ratios), 1, -1), memory)
+        counts = items.lengths[:, None, None] * reference.weights(inputs)  # (batch, 1, time)
+        scaled = self.scale[:, None] * ratios.to(items.items.dtype)
+        return counts[:, None] * scaled.permute(0, 3, 2, 1)
 
 
 class RatioTextReader(TokenReader):
@@ -110,28 +105,12 @@ class RatioTextReader(TokenReader):
 class NaiveBayesWriter(ClassWriter):
     """Classification head for texts with log-count ratios (RatioTexts).
 
-    kinds: names of the kinds of features.
+    kinds:   names of the kinds of features.
+    options: of `ClassWriter`.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        *,
-        kinds: Sequence[str],
-        pool: nn.Module | None = None,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_weights: Sequence[float] = (),
-    ):
-        super().__init__(
-            dim,
-            num_classes,
-            pool=pool,
-            dropout=dropout,
-            label_smoothing=label_smoothing,
-            class_weights=class_weights,
-        )
+    def __init__(self, dim: int, num_classes: int, *, kinds: Sequence[str], **options: Any):
+        super().__init__(dim, num_classes, **options)
         self.kinds = tuple(kinds)
         self.ratio_scores = NaiveBayesScores(dim, len(kinds))
         nn.init.zeros_(self.output.weight)  # initially the scores are those of naive Bayes alone
@@ -149,10 +128,8 @@ class NaiveBayesWriter(ClassWriter):
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
     ) -> Contributions:
         vector = super().terms(encoded, weights, source)
-        counted = torch.einsum(
-            "cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios)
-        )
+        by_class = self.ratio_scores.decompose(encoded, source.ratios)
+        counted = torch.einsum("cs,bskt->bckt", weights, by_class)
         names = tuple(f"counts: {kind}" for kind in self.kinds)
-        return Contributions(
-            (*names, *vector.parts), torch.cat((counted, vector.terms), 2), vector.bias
-        )
+        terms = torch.cat((counted, vector.terms), 2)
+        return Contributions((*names, *vector.parts), terms, vector.bias)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
+from torch import nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
@@ -27,6 +28,8 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
+from regard.models.readers.tokens import TokenReader
+from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Dataset, Example, describe_skipped, plan_by_length
@@ -104,9 +107,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         pairs, raw = train.data, self.raw_targets(train)
         target = self.kind.fit(raw, self.config.data)
-        self.tokenizer = self.fit_tokenizer(
-            pairs.sources, self.config.tokenizer, origin=pairs.origin
-        )
+        config, origin = self.config.tokenizer, pairs.origin
+        self.tokenizer = self.fit_tokenizer(pairs.sources, config, origin=origin)
         artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
         if self.feature_kinds is not None:
             assert isinstance(target, ClassTarget)
@@ -147,29 +149,25 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def model(self) -> Model:
         config, smoothing = self.config.model, self.config.train.label_smoothing
-        vocab = len(self.tokenizer)
-        if self.feature_kinds is None:
-            reader = build_token_reader(config, vocab)
-            return build_classifier(
-                config,
-                reader,
-                lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool),
-            )
-        target, kinds = self.target, KINDS[self.feature_kinds]
-        assert isinstance(target, ClassTarget)  # ratios are by class
-        return build_classifier(
-            config,
-            build_token_reader(config, vocab, RatioTextReader),
-            lambda dim, pool: NaiveBayesWriter(
+        target, kinds = self.target, self.feature_kinds
+
+        def build_writer(dim: int, pool: nn.Module) -> VectorWriter:
+            if kinds is None:
+                return target.build_writer(dim, config, smoothing, pool)
+            assert isinstance(target, ClassTarget)  # ratios are by class
+            return NaiveBayesWriter(
                 dim,
                 len(target.names),
-                kinds=kinds,
+                kinds=KINDS[kinds],
                 pool=pool,
                 dropout=config.dropout,
                 label_smoothing=smoothing,
                 class_weights=target.class_weights,
-            ),
-        )
+            )
+
+        reader = TokenReader if kinds is None else RatioTextReader
+        reader = build_token_reader(config, len(self.tokenizer), reader)
+        return build_classifier(config, reader, build_writer)
 
     def describe(self) -> str:
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"

@@ -221,8 +221,9 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def postprocess(self, example: Example) -> Answer:
         group: TrackGroup = example.rows[0].group
-        paths, frames = self._paths(example), self._frames(group)
-        lines, tracks = [], []
+        *_, before, last = group.frames
+        frames = [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
+        paths, lines, tracks = self._paths(example), [], []
         for t, frame in enumerate(frames):
             for name, (x, y) in zip(group.names, paths[:, t], strict=True):
                 lines.append(f"{format_number(frame)}\t{name}\t{x:.3f}\t{y:.3f}")
@@ -233,10 +234,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def _paths(self, example: Example) -> NDArray[np.float64]:
         """Return the predicted paths (people, predicted, 2) of an input."""
         return example.outputs[0] if self.config.model.joint else np.stack(example.outputs)
-
-    def _frames(self, group: TrackGroup) -> list[float]:
-        *_, before, last = group.frames
-        return [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
         """Return a person and its neighbors, nearest first; None beyond an input's first people.
@@ -256,29 +253,29 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         places = tuple((float(one),) for one in shown)
         people = Axis(labels=tuple(labels), kind="person", picture="plane", places=places)
         if group.plane is None:  # one picture for all people
-            group.plane = _plane(group, self._paths(example))
+            tracks = []
+            columns = group.names, group.tracks, self._paths(example)
+            for name, *parts in zip(*columns, strict=True):
+                history, future = (tuple(map(tuple, part.tolist())) for part in parts)
+                tracks.append(Track(label=name, history=history, future=future))
+            group.plane = Plane(tracks=tuple(tracks))
         return Sample(title=title, axes={"source": people}, pictures={"plane": group.plane})
-
-    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        raise UserError("this run predicts positions, which have no probability to differentiate")
 
     def _to_group(self, given: Any, where: str) -> TrackGroup:
         """Return ids, positions and frames of the tracks; ids and frames of arrays: indices."""
         if isinstance(given, File):
             return self._last_frames(given, where)
         observed = self.config.data.observed
-        expected = f"{where}: tracks must be (people, {observed} observed, 2)"
+        expected = f"{where}: tracks must be finite numbers (people, {observed} observed, 2)"
         try:
             tracks = np.asarray(given, np.float64)
         except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
             raise UserError(f"{expected}: {error}") from error
-        if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):
+        is_right = tracks.ndim == 3 and tracks.shape[1:] == (observed, 2) and len(tracks)
+        if not is_right or not np.isfinite(tracks).all():
             raise UserError(f"{expected}, got {tracks.shape}")
-        if not np.isfinite(tracks).all():
-            raise UserError(f"{where}: tracks must be finite, but some numbers are not")
-        return TrackGroup(
-            [str(i) for i in range(len(tracks))], tracks, [*map(float, range(observed))]
-        )
+        names = [str(i) for i in range(len(tracks))]
+        return TrackGroup(names, tracks, [*map(float, range(observed))])
 
     def _last_frames(self, file: File, where: str) -> TrackGroup:
         """Return the people present in all last frames. Raises UserError if there is none."""
@@ -300,15 +297,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 @torch.no_grad()
 def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
     return model(source.to(device_of(model))).float().cpu()
-
-
-def _plane(group: TrackGroup, paths: NDArray[np.float64]) -> Plane:
-    """Return the picture of all tracks of a group with their predicted paths."""
-    tracks = []
-    for name, history, future in zip(group.names, group.tracks, paths, strict=True):
-        points = [tuple(map(tuple, part.tolist())) for part in (history, future)]
-        tracks.append(Track(label=name, history=points[0], future=points[1]))
-    return Plane(tracks=tuple(tracks))
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

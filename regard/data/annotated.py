@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 
@@ -48,19 +48,17 @@ class AnnotatedDataset(Generic[ItemT]):
         """All labels that occur, sorted."""
         return Labels(tuple(sorted({label for item in self.items for label in item.labels})))
 
+    def take(self, index: Sequence[int]) -> "AnnotatedDataset[ItemT]":
+        """Return the items of these indices."""
+        items = tuple(self.items[i] for i in index)
+        return replace(self, items=items, load=lambda i: self.load(index[i]))
+
     def hold_out(
         self, share: float, noun: str, *, seed: int
     ) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
         """Return training and validation data; see `regard.data.held_out.hold_out`."""
         labels = [item.labels for item in self.items]
-        parts = hold_out(len(self), share, seed=seed, origin=self.origin, noun=noun, labels=labels)
-
-        def take(index: Sequence[int]) -> AnnotatedDataset[ItemT]:
-            items = tuple(self.items[i] for i in index)
-            return AnnotatedDataset(items, lambda i: self.load(index[i]), self.origin)
-
-        train = replace(take(parts.train), skipped=self.skipped, notices=self.notices)
-        return train, replace(take(parts.val), notices=(parts.notice,))
+        return split_data(self, share, noun, seed=seed, labels=labels)
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
         """Return the indices of the labels of each item. Raises UserError for an unknown label."""

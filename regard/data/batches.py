@@ -12,9 +12,9 @@ The order comes from the raw stream of a PCG64 generator, which NumPy guarantees
 is the same on every machine and in every version, so a run can be repeated and resumed anywhere.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -120,19 +120,11 @@ class TokenBatches:
         *,
         batch_tokens: int,
         seed: int,
-        origin: str = "",
+        origin: str = "pairs",
     ) -> None:
         self.batch_tokens, self.seed, self.origin = batch_tokens, seed, origin
-        self._examples = examples
-        self._last: tuple[int, EncodedPairs] | None = None
-
-    def examples(self, epoch: int) -> EncodedPairs:
-        """Return the pairs of an epoch. Those of the last epoch are cached."""
-        if isinstance(self._examples, EncodedPairs):
-            return self._examples
-        if self._last is None or self._last[0] != epoch:
-            self._last = (epoch, self._examples(epoch))
-        return self._last[1]
+        make = examples if callable(examples) else lambda epoch: examples
+        self.examples: Callable[[int], EncodedPairs] = lru_cache(maxsize=1)(make)
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch of an epoch, a pure function of (seed, epoch)."""
@@ -152,15 +144,19 @@ class TokenBatches:
         return Batch(source, target, tuple(indices))
 
 
-class BatchesByCount(ABC):
+@dataclass(eq=False)
+class BatchesByCount:
     """Batches of `rows` examples each, shuffled in each epoch, or in their order (is_fixed)."""
 
-    def __init__(self, *, rows: int, seed: int, is_fixed: bool = False) -> None:
-        self.rows, self.seed, self.is_fixed = rows, seed, is_fixed
+    data: Any
+    _: KW_ONLY
+    rows: int
+    seed: int
+    is_fixed: bool = False
 
-    @abstractmethod
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         """Return the examples of an epoch in order; `draw` is then used to shuffle them."""
+        return np.arange(len(self.data))
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (seed, epoch)."""
@@ -170,26 +166,17 @@ class BatchesByCount(ABC):
         return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
 
 
+@dataclass(eq=False)
 class InputBatches(BatchesByCount):
-    """Batches of inputs without targets, for autoencoders.
+    """Batches of inputs without targets, for autoencoders."""
 
-    epoch: function from the number of an epoch to the indices of its inputs.
-    read:  function that returns the inputs at some indices.
-    """
-
-    def __init__(
-        self,
-        epoch: Callable[[int], Sequence[int]],
-        read: Callable[[list[int]], Tensor],
-        *,
-        rows: int,
-        seed: int,
-    ):
-        super().__init__(rows=rows, seed=seed)
-        self.epoch, self.read = epoch, read
+    data: Callable[[int], Sequence[int]]
+    """Function from the number of an epoch to the indices of its inputs."""
+    read: Callable[[list[int]], Tensor]
+    """Function that returns the inputs at some indices."""
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.array(self.epoch(epoch))
+        return np.array(self.data(epoch))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, Tensor]:
         return Batch(self.read([*indices]), torch.zeros(len(indices)), tuple(indices))
@@ -206,7 +193,7 @@ def plan_batches(
     batch_tokens: int,
     seed: int,
     epoch: int,
-    origin: str = "",
+    origin: str = "pairs",
 ) -> list[tuple[int, ...]]:
     """Partition pairs into batches in random order, a pure function of the arguments.
 
@@ -223,11 +210,9 @@ def plan_batches(
     worst = int(longer.argmax())
     if longer[worst] > batch_tokens:
         source, target = table[worst].tolist()
-        problem = (
-            f"pair {worst} has {source} source and {target} target tokens, more than a batch "
-            f"(--train.batch-tokens {batch_tokens})."
-        )
-        raise UserError(f"{origin}: {problem}" if origin else problem)
+        sizes = f"{source} source and {target} target tokens"
+        limit = f"more than a batch (--train.batch-tokens {batch_tokens})"
+        raise UserError(f"{origin}: pair {worst} has {sizes}, {limit}.")
     stream = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     slant = (table[:, 1] - table[:, 0]) * np.where(longer % 2, 1, -1)
     order = np.lexsort((stream.random_raw(len(table)), slant, longer))
@@ -253,6 +238,15 @@ def pad(
         items[number, first:end] = row
         items[number, end : end + len(after)] = after
     return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
+
+
+def pad_arrays(arrays: Sequence[NDArray[Any]]) -> Padded:
+    """Pad arrays (items, ...) with 0 to one tensor (rows, longest, ...) of float32."""
+    lengths = torch.tensor([len(array) for array in arrays])
+    items = torch.zeros(len(arrays), int(lengths.max()), *arrays[0].shape[1:])
+    for row, array in enumerate(arrays):
+        items[row, : len(array)] = torch.from_numpy(array)
+    return Padded(items, lengths)
 
 
 def _split_points(longer: Sequence[int], batch_tokens: int) -> list[int]:

@@ -64,7 +64,7 @@ class Targets:
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or self.separator in "[]":
             raise UserError(
-                f"`separator` must be one character other than a bracket, got {self.separator!r}."
+                f"`separator` must be one character, no bracket, got {self.separator!r}."
             )
         if len(self.label_column) > 1 and self.target == "class":
             count = len(self.label_column)
@@ -151,7 +151,6 @@ class ImagesConfig(Targets, Tables):
     Handwritten digits if not given."""
 
     val_share: FractionWithin = 0.0833
-    """Fraction of the training images for validation, a random sample, if `val` is not given."""
 
     size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width to which images are resized. If not given, all must have the same size."""
@@ -306,6 +305,12 @@ class ImageTables(Tables):
     test_images: str | None = None
     """Folder or tar of the test images. The folder of `test` if not given."""
 
+    width: Annotated[int, Range(1, 4_096)] = 320
+    """Input width in pixels; images are scaled to fit, and padded with gray."""
+
+    height: Annotated[int, Range(1, 4_096)] = 240
+    """Input height in pixels."""
+
 
 @settings
 class BoxesConfig(ImageTables):
@@ -314,12 +319,6 @@ class BoxesConfig(ImageTables):
     train: str | None = None
     """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv (file, x, y, width, height, label) or
     FILE.jsonl. Synthetic images of shapes if not given."""
-
-    width: Annotated[int, Range(1, 4_096)] = 320
-    """Input width in pixels; images are scaled to fit, and padded with gray."""
-
-    height: Annotated[int, Range(1, 4_096)] = 240
-    """Input height in pixels."""
 
 
 @settings
@@ -331,10 +330,7 @@ class CaptionsConfig(ImageTables):
     scenes of shapes, with sentences, if not given."""
 
     width: Annotated[int, Range(1, 4_096)] = 224
-    """Input width in pixels; images are scaled to fit, and padded with gray."""
-
     height: Annotated[int, Range(1, 4_096)] = 224
-    """Input height in pixels."""
 
     max_length: Length = 64
     """Maximum length of a caption, in tokens; a longer one is a bad row."""
@@ -385,9 +381,7 @@ class EventsConfig(Tables):
 
     def __post_init__(self) -> None:
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
-            raise UserError(
-                "`hop` must be at least two samples and at most a quarter of `seconds`."
-            )
+            raise UserError("`hop` must be from two samples to a quarter of `seconds`.")
 
 
 @settings

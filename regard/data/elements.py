@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.batches import pad_arrays
+
 
 @dataclass(frozen=True)
 class LabeledRegions:
@@ -21,14 +23,12 @@ class LabeledRegions:
         cls, labels: Sequence[NDArray[np.int64]], regions: Sequence[NDArray[np.float64]], axes: int
     ) -> "LabeledRegions":
         """Pad rows of different numbers of elements to the longest."""
-        longest = max((len(row) for row in labels), default=0)
-        padded_labels = torch.full((len(labels), longest), -1, dtype=torch.int64)
-        padded_regions = torch.zeros(len(labels), longest, 2 * axes)
-        for row, (classes, sides) in enumerate(zip(labels, regions, strict=True)):
-            padded_labels[row, : len(classes)] = torch.from_numpy(np.asarray(classes, np.int64))
-            values = np.asarray(sides, np.float32).reshape(-1, 2 * axes)
-            padded_regions[row, : len(classes)] = torch.from_numpy(values)
-        return cls(padded_labels, padded_regions)
+        sides = [np.asarray(row, np.float32).reshape(-1, 2 * axes) for row in regions]
+        padded = pad_arrays(sides).items
+        padded_labels = torch.full(padded.shape[:2], -1)
+        for row, classes in enumerate(labels):
+            padded_labels[row, : len(classes)] = torch.from_numpy(classes)
+        return cls(padded_labels, padded)
 
     @property
     def real(self) -> Tensor:

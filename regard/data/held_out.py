@@ -8,7 +8,8 @@ a sequence  (the text of a language model, the frames of a recording): the last 
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,12 +59,27 @@ def hold_out(
         known = {label for index in train for label in labels[index]}
         unknown = [label for i in sorted(val) for label in labels[i] if label not in known]
         if unknown:
-            raise UserError(
-                f"{origin}: the label {unknown[0]!r} occurs in none of the training {noun} after "
-                f"{len(val):,} of {count:,} are held out: use --data.val, or another --seed."
-            )
+            problem = f"the label {unknown[0]!r} occurs in none of the training {noun}"
+            raise UserError(f"{origin}: {problem}: use --data.val, or another --seed.")
     notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
     return HeldOut(train, sorted(val), notice)
+
+
+def split_data(
+    data: Any,
+    share: float,
+    noun: str,
+    *,
+    seed: int,
+    groups: Sequence[Hashable] | None = None,
+    labels: Sequence[Iterable[Hashable]] | None = None,
+) -> tuple[Any, Any]:
+    """Return the training and validation data of a data set with `take`, as `hold_out`."""
+    parts = hold_out(
+        len(data), share, seed=seed, origin=data.origin, noun=noun, groups=groups, labels=labels
+    )
+    val = replace(data.take(parts.val), skipped=(), notices=(parts.notice,))
+    return data.take(parts.train), val
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:

@@ -14,6 +14,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,7 @@ FORMATS: dict[str, TableFormat] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-_OPTIONS = ("source", "target", "text", "label", "file")
-"""Usual names of columns for which an option chooses another."""
+_FILE = ("file", "image", "filename")
 _MISSING = -1
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark."""
@@ -41,6 +41,7 @@ MAX_SHOWN = 60
 """Number of characters of a cell that a message shows."""
 
 
+@dataclass(frozen=True)
 class Table:
     """Some columns of a file. Iterating yields the number of each row's first line and its cells.
 
@@ -48,10 +49,9 @@ class Table:
     columns that a row lacks. Blank lines are skipped.
     """
 
-    def __init__(
-        self, path: str | Path, names: Sequence[str], rows: Iterable[tuple[int, list[Any]]]
-    ) -> None:
-        self.path, self.names, self.rows = path, tuple(names), rows
+    path: str | Path
+    names: Sequence[str]
+    rows: Iterable[tuple[int, list[Any]]]
 
     def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
         return iter(self.rows)
@@ -79,7 +79,9 @@ def read_table(
         without a header, or of at most two columns.
     """
     path = Path(path)
-    kind = table_format(path) if format == "auto" else format
+    kind = FORMATS.get(Path(plain_name(path)).suffix) if format == "auto" else format
+    if kind is None:
+        raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     if kind == "jsonl":
         names = [str(column) for column in columns]
         rows = select_fields(path, _read_json(path, bad_rows), names, optional, bad_rows)
@@ -87,10 +89,14 @@ def read_table(
     # On the command line, "2" is a text.
     columns = [int(column) if str(column).isdecimal() else column for column in columns]
     if kind == "parquet":
-        header_row, records = _read_parquet(path)
-        names = _find_columns(path, header_row, columns, by_position=by_position)
-        return Table(path, names, select_fields(path, records, names, optional, bad_rows))
-    rows = _read_csv(path) if kind == "csv" else _read_tsv(path, bad_rows)
+        file = _open_parquet(path)
+        names = _find_columns(path, file.schema_arrow.names, columns, by_position=by_position)
+        rows = select_fields(path, _read_parquet(file), names, optional, bad_rows)
+        return Table(path, names, rows)
+    if kind == "csv":
+        rows = _read_csv(path)
+    else:
+        rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
     width = None
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
@@ -108,6 +114,41 @@ def read_table(
         names = [str(column) for column in columns]
         indices = [int(column) - 1 for column in columns] + [_MISSING] * len(optional)
     return Table(path, names, _select_cells(path, rows, indices, width, bad_rows))
+
+
+def read_rows_of_files(
+    path: Path,
+    columns: Sequence[str],
+    more: Sequence[str] = (),
+    *,
+    header: Header,
+    bad_rows: BadRows,
+) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Return the rows of each file that a table names: location, and the cells that are not empty.
+
+    Without a header, the columns are the file and `columns`; with one, they are found by name,
+    `file`, `image` or `filename`, and may include `more`.
+    """
+    names = ("file", *columns)
+    if header == "no":
+        table = read_table(path, range(1, 1 + len(names)), header="no", bad_rows=bad_rows)
+    else:
+        names = (*_FILE, *columns, *more)
+        table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
+    by_file: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for number, cells in table:
+        row = {}
+        for name, cell in zip(names, cells, strict=True):
+            value = cell.strip() if isinstance(cell, str) else cell
+            if value not in (None, ""):
+                row[name] = value
+        where = table.where(number)
+        with bad_rows.catch(where):
+            file = next((as_text(row.pop(name)) for name in _FILE if name in row), "")
+            if not file:
+                raise UserError("expected the name of a file, got none")
+            by_file.setdefault(file, []).append((where, row))
+    return by_file
 
 
 def read_column(
@@ -131,14 +172,6 @@ def read_column(
 def is_table(path: str | Path) -> bool:
     """Return True if the suffix of a file is that of a table."""
     return Path(plain_name(path)).suffix in FORMATS
-
-
-def table_format(path: Path) -> TableFormat:
-    """Return the format of a file by its suffix. Raises UserError for another suffix."""
-    found = FORMATS.get(Path(plain_name(path)).suffix)
-    if found is None:
-        raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
-    return found
 
 
 def locate(path: str | Path, number: int) -> str:
@@ -194,6 +227,15 @@ def as_number(value: Any) -> float:
     return number
 
 
+def numeric_order(name: str) -> tuple[bool, float, str]:
+    """Return the key that sorts numbers by value before other names; nan cannot be sorted."""
+    try:
+        value = float(name)
+    except ValueError:
+        value = math.nan
+    return math.isnan(value), 0.0 if math.isnan(value) else value, name
+
+
 def excerpt(text: str) -> str:
     """Return the start of a text, quoted and escaped, for messages."""
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "...")
@@ -217,10 +259,7 @@ def _find_columns(
         if header.count(outer) != 1:
             problem = "several columns" if outer in header else "no column"
             known = ", ".join(map(repr, header)) if header else "missing: the file is empty"
-            hint = ""
-            if by_position and name in _OPTIONS:
-                hint = f" --data.{name}-column chooses another."
-            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.{hint}")
+            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.")
         found.append(name)
     return found
 
@@ -271,11 +310,6 @@ def _get_field(record: Any, name: str) -> Any:
     return value
 
 
-def _read_tsv(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
-    for number, text in read_texts(path, bad_rows):
-        yield number, text.split("	")
-
-
 def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     lines = enumerate(read_lines(path), start=1)
     texts = (decode_line(line, locate(path, number)) + "\n" for number, line in lines)
@@ -311,22 +345,20 @@ def _parse(text: str, where: str) -> Any:
         raise UserError(f"{where}: not valid JSON: {error}") from None
 
 
-def _read_parquet(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
-    """Return the names of the columns, and the rows of a file."""
+def _open_parquet(path: Path) -> Any:
     import pyarrow as pa  # takes half a second # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
     check_file(path)
     try:
-        file = parquet.ParquetFile(path)
+        return parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file: {error}") from None
 
-    def read() -> Iterator[tuple[int, dict[str, Any]]]:
-        number = 0
-        for batch in file.iter_batches():
-            for record in batch.to_pylist():
-                number += 1
-                yield number, record
 
-    return file.schema_arrow.names, read()
+def _read_parquet(file: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    for batch in file.iter_batches():
+        for record in batch.to_pylist():
+            number += 1
+            yield number, record

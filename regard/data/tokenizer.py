@@ -20,7 +20,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 import tokenizers
@@ -70,6 +70,7 @@ class Tokenizer:
         self.config = config
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
+        self._labels = (*SPECIALS, *[piece.replace(" ", _SHOWN_SPACE) for piece in pieces])
         self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
         self._normalizer = _normalizer(config)
         self._bpe = None
@@ -79,9 +80,7 @@ class Tokenizer:
             self._bpe = _bpe(model)
 
     @classmethod
-    def train(
-        cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = ""
-    ) -> "Tokenizer":
+    def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "texts") -> Self:
         """Learn a vocabulary from texts, which are iterated twice for BPE.
 
         Words and characters are selected by frequency, with ties in the order of their code points.
@@ -92,16 +91,16 @@ class Tokenizer:
             raise TypeError("`texts` must be iterable more than once for BPE, got an iterator")
         normalizer, counts = _normalizer(config), Counter[str]()
         for text in texts:
-            counts.update(_simple_chunks(_normalize(text, normalizer, config, origin), config))
+            counts.update(_simple_chunks(_normalize(text, normalizer, origin), config))
         frequent = [piece for piece, count in counts.items() if count >= config.min_count]
         by_frequency = sorted(frequent, key=lambda piece: (-counts[piece], piece))
         pieces = by_frequency[: config.vocab_size - len(SPECIALS)]
         if not pieces:
-            problem = f"no token occurs at least {config.min_count} times (tokenizer.min-count)."
-            raise UserError(f"{origin}: {problem}" if origin else problem)
+            problem = f"no token occurs at least {config.min_count} times (tokenizer.min-count)"
+            raise UserError(f"{origin}: {problem}.")
         if config.kind != "bpe":
             return cls(config, pieces=pieces)
-        normal = (_normalize(text, normalizer, config, origin) for text in texts)
+        normal = (_normalize(text, normalizer, origin) for text in texts)
         pieces, merges = _learn_merges(normal, pieces, config)
         return cls(config, pieces=pieces, merges=merges)
 
@@ -110,7 +109,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Convert a text to token ids, without BOS and EOS; UNK for unknown parts."""
-        normal = _normalize(text, self._normalizer, self.config)
+        normal = _normalize(text, self._normalizer)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
         return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
@@ -136,10 +135,13 @@ class Tokenizer:
         r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
         as <unk:part>."""
         if not isinstance(content, str):
-            return [self._label(number) for number in content]
+            ids = list(content)
+            for number in ids:
+                self._check(number)
+            return [self._labels[number] for number in ids]
         labels = []
         for number, part in self._parts(content):
-            labels.append(f"<unk:{part}>" if number == UNK else self._label(number))
+            labels.append(f"<unk:{part}>" if number == UNK else self._labels[number])
         return labels
 
     @property
@@ -177,14 +179,14 @@ class Tokenizer:
         Path(path).write_text(content + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
+    def load(cls, path: str | Path) -> Self:
         """Read a file written by `save`. Raises UserError if it is missing or damaged."""
         file = read_json(Path(path), _TokenizerFile)
         return cls(file.config, pieces=file.pieces, merges=file.merges)
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
         """Return each token id of a text, with its part of the normalized text."""
-        normal = _normalize(text, self._normalizer, self.config)
+        normal = _normalize(text, self._normalizer)
         if not self._bpe:
             chunks = _simple_chunks(normal, self.config)
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
@@ -192,19 +194,13 @@ class Tokenizer:
         parts = [normal[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))
 
-    def _label(self, number: int) -> str:
-        self._check(number)
-        if number < len(SPECIALS):
-            return SPECIALS[number]
-        return self._pieces[number].replace(" ", _SHOWN_SPACE)
-
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self):
             raise ValueError(f"a token id must be from 0 to {len(self) - 1}, got {number}")
 
 
 def train_tokenizers(
-    sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = ""
+    sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = "text"
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of the source and target side; one for both if `config.joint`."""
     if config.joint:
@@ -267,12 +263,10 @@ def _learn_merges(
     return vocabulary, [(left, right) for left, right in model["merges"]]
 
 
-def _normalize(
-    text: str, normalizer: normalizers.Normalizer, config: TokenizerConfig, origin: str = ""
-) -> str:
+def _normalize(text: str, normalizer: normalizers.Normalizer, origin: str = "text") -> str:
     """Normalize a text. Raises UserError for a lone surrogate, of wrongly decoded bytes."""
     try:
         return normalizer.normalize_str(text)
     except UnicodeEncodeError as error:
-        problem = f"the text is not valid Unicode: {text[:60]!r} ({error.reason})."
-        raise UserError(f"{origin}: {problem}" if origin else problem) from None
+        problem = f"not valid Unicode: {text[:60]!r} ({error.reason})."
+        raise UserError(f"{origin}: {problem}") from None

@@ -61,18 +61,6 @@ def parse_frames(
     return frames, bad_rows.skipped
 
 
-def sort_ids(names: set[str]) -> list[str]:
-    """Sort ids: numbers by value, then other strings."""
-
-    def key(name: str) -> tuple[bool, float, str]:
-        try:
-            return False, as_number(name), name
-        except UserError:
-            return True, 0.0, name
-
-    return sorted(names, key=key)
-
-
 def format_number(value: float) -> str:
     """Format a number for users: 3 instead of 3.0, and all digits of a large integer."""
     return str(int(value)) if value.is_integer() and abs(value) <= 2**53 else f"{value:.12g}"

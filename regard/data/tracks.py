@@ -13,7 +13,8 @@ Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.batches import Batch, BatchesByCount, generator
+from regard.data.batches import Batch, BatchesByCount, generator, pad_arrays
 from regard.data.config import TracksConfig
 from regard.data.held_out import describe_held_out, last_part
-from regard.data.track_files import Frames, read_frames, sort_ids
+from regard.data.tables import numeric_order
+from regard.data.track_files import Frames, read_frames
 from regard.errors import UserError
 
 _SLOW = 1e-6
@@ -41,6 +43,7 @@ class TrackWindows:
     """Window i has the agents offsets[i] to offsets[i + 1]."""
     origin: str
     skipped: Sequence[str] = ()
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -51,7 +54,8 @@ def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.
     names, windows = sorted(frames), []
     for start in range(len(names) - length + 1):
         part = [frames[name] for name in names[start : start + length]]
-        agents = sort_ids(set.intersection(*(set(positions) for positions in part)))
+        present = set.intersection(*(set(positions) for positions in part))
+        agents = sorted(present, key=numeric_order)
         if len(agents) >= least:
             windows.append(np.array([[positions[agent] for positions in part] for agent in agents]))
     return windows
@@ -68,12 +72,9 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
     return _concatenate(windows, ", ".join(map(str, paths)), config, skipped)
 
 
-def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows, str]:
+def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows]:
     """Read the training recordings, and hold out the last part of each for validation, at least one
-    window; a recording that is shorter than two windows is used for training.
-
-    Returns: training windows, validation windows, and a notice.
-    """
+    window; a recording that is shorter than two windows is used for training."""
     train: list[NDArray[np.float64]] = []
     val: list[NDArray[np.float64]] = []
     skipped: list[str] = []
@@ -88,15 +89,13 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
             own = {name: frames[name] for name in part}
             windows.extend(extract_windows(own, length, config.min_agents))
         skipped += bad_lines
-    windows = _concatenate(train, origin, config, skipped)
-    if not val:
-        raise UserError(
-            f"{origin}: too short to hold out a window of {length} frames with {config.min_agents} "
-            "agents: give validation data with --data.val."
-        )
+    if train and not val:
+        window = f"a window of {length} frames with {config.min_agents} agents"
+        raise UserError(f"{origin}: too short to hold out {window}: use --data.val.")
     count = len(train) + len(val)
     notice = describe_held_out(len(val), count, config.val_share, origin=origin, noun="windows")
-    return windows, _concatenate(val, origin, config), notice
+    held_out = replace(_concatenate(val, origin, config), notices=(notice,))
+    return _concatenate(train, origin, config, skipped), held_out
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
@@ -155,31 +154,36 @@ TrackBatch = Batch[Padded, Tensor]
 """Observed (rows, agents, observed, 2), ego agent first; future (rows, predicted, 2), in meters."""
 
 
-class TrackBatches(BatchesByCount):
+@dataclass(eq=False)
+class _AugmentedBatches(BatchesByCount):
+    """Batches in order, or (augment) shuffled and changed in each epoch."""
+
+    data: TrackWindows
+    config: TracksConfig
+    augment: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.is_fixed = not self.augment
+
+
+class TrackBatches(_AugmentedBatches):
     """Batches of agents, in order, or (augment) shuffled, mirrored and scaled in each epoch."""
 
-    def __init__(
-        self,
-        data: TrackWindows,
-        config: TracksConfig,
-        *,
-        rows: int,
-        seed: int,
-        augment: bool = False,
-    ):
-        super().__init__(rows=rows, seed=seed, is_fixed=not augment)
-        self.augment = augment
-        sizes = {"observed": config.observed, "neighbors": config.neighbors}
-        frames = to_agent_frames(data, range(len(data)), **sizes)
-        self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.counts))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        agents, config = range(len(self.data)), self.config
+        history, counts, future, _ = to_agent_frames(
+            self.data, agents, observed=config.observed, neighbors=config.neighbors
+        )
+        self.history, self.future = (
+            torch.from_numpy(history).float(),
+            torch.from_numpy(future).float(),
+        )
+        self.counts = torch.from_numpy(counts)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
         index = torch.tensor(indices)
-        history, counts = self.history[index].float(), self.counts[index]
-        future = self.future[index].float()
+        history, counts, future = self.history[index], self.counts[index], self.future[index]
         if self.augment:
             seeds = [np.random.SeedSequence((self.seed, epoch, i)) for i in indices]
             draws = [np.random.PCG64(seed).random_raw(2) for seed in seeds]
@@ -195,23 +199,16 @@ SceneBatch = Batch[Padded, Padded]
 in meters from the mean of the last observed positions."""
 
 
-class SceneBatches(BatchesByCount):
+class SceneBatches(_AugmentedBatches):
     """Batches of scenes with up to `rows` agents together, or one scene: in order, or (augment)
     shuffled, turned, mirrored and scaled in each epoch."""
 
-    def __init__(
-        self,
-        data: TrackWindows,
-        config: TracksConfig,
-        *,
-        rows: int,
-        seed: int,
-        augment: bool = False,
-    ):
-        super().__init__(rows=rows, seed=seed, is_fixed=not augment)
-        self.observed, self.augment = config.observed, augment
-        bounds = zip(data.offsets[:-1], data.offsets[1:], strict=True)
-        self.scenes = [to_scene_frame(data.positions[a:b], self.observed)[0] for a, b in bounds]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scenes = []
+        for first, last in pairwise(self.data.offsets):
+            scene, _ = to_scene_frame(self.data.positions[first:last], self.config.observed)
+            self.scenes.append(scene)
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.scenes))
@@ -226,9 +223,9 @@ class SceneBatches(BatchesByCount):
         if self.augment:
             turns = [_draw_turn(generator(self.seed, epoch, i)) for i in indices]
             scenes = [scene @ turn for scene, turn in zip(scenes, turns, strict=True)]
-        items, lengths = pad_scenes(scenes)
-        source = Padded(items[:, :, : self.observed], lengths)
-        return Batch(source, Padded(items[:, :, self.observed :], lengths), tuple(indices))
+        (items, lengths), observed = pad_arrays(scenes), self.config.observed
+        source = Padded(items[:, :, :observed], lengths)
+        return Batch(source, Padded(items[:, :, observed:], lengths), tuple(indices))
 
 
 def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
@@ -240,15 +237,6 @@ def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
             start, total = i, 0
         total += count
     return [*ranges, range(start, len(counts))] if counts else []
-
-
-def pad_scenes(scenes: Sequence[NDArray[np.float64]]) -> Padded:
-    """Return scenes (agents, time, 2) as one padded tensor."""
-    lengths = torch.tensor([len(scene) for scene in scenes])
-    items = torch.zeros(len(scenes), int(lengths.max()), *scenes[0].shape[1:])
-    for row, scene in enumerate(scenes):
-        items[row, : len(scene)] = torch.from_numpy(scene)
-    return Padded(items, lengths)
 
 
 def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
@@ -286,9 +274,8 @@ def _concatenate(
     skipped: Sequence[str] = (),
 ) -> TrackWindows:
     if not windows:
-        raise UserError(
-            f"{origin}: there is no window of {config.observed + config.predicted} consecutive "
-            f"frames with at least {config.min_agents} agents (--data.min-agents)."
-        )
+        window = f"{config.observed + config.predicted} consecutive frames"
+        agents = f"at least {config.min_agents} agents (--data.min-agents)"
+        raise UserError(f"{origin}: there is no window of {window} with {agents}.")
     offsets = np.cumsum([0, *(len(window) for window in windows)])
     return TrackWindows(np.concatenate(windows), offsets, origin, skipped)

@@ -6,10 +6,10 @@
 Source: lectures, E.10 (trained manifold, data of two numbers on a curve).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,14 @@ class VectorDataset:
     values: NDArray[np.float32]
     origin: str
     skipped: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def take(self, index: Sequence[int]) -> Self:
+        """Return the vectors of these indices."""
+        return replace(self, values=self.values[list(index)])
 
 
 def read_vectors(

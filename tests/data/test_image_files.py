@@ -36,12 +36,10 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
         archive.add(tmp_path / name, arcname=name)
     for source in (tmp_path, tmp_path / "a.tar"):
         with pytest.raises(UserError, match="not an image of"):
-            ImageFiles(source).read(name, "here")
+            ImageFiles(source).read(name)
     assert not (tmp_path / "started").exists()
-    with (
-        Image.open(tmp_path / name) as image,
-        pytest.raises(subprocess.CalledProcessError),
-    ):  # the trap works
+    # Pillow itself starts it.
+    with Image.open(tmp_path / name) as image, pytest.raises(subprocess.CalledProcessError):
         image.load()
     assert (tmp_path / "started").exists()
 
@@ -77,7 +75,6 @@ def test_animated_image_is_its_first_frame(tmp_path):
     ("name", "problem"),
     [
         ("gone.png", "no such file"),
-        ("empty.png", "not an image of PNG"),
         ("text.png", "not an image of PNG"),
         ("cut.png", "not a readable image .*truncated"),
         ("huge.png", "not a readable image .*decompression bomb"),
@@ -88,10 +85,9 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch, name, problem):
     whole = save(tmp_path / "huge.png", pixels).read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[:-30])
     (tmp_path / "text.png").write_text("text")
-    (tmp_path / "empty.png").write_bytes(b"")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 127 if name == "huge.png" else 256)
-    with pytest.raises(UserError, match=rf"list.csv, line 3: .*{name}: {problem}"):
-        read_image(tmp_path / name, "list.csv, line 3")
+    with pytest.raises(UserError, match=rf"{name}: {problem}"):
+        read_image(tmp_path / name)
 
 
 def test_images_of_a_tar_have_their_names(tmp_path):
@@ -100,17 +96,11 @@ def test_images_of_a_tar_have_their_names(tmp_path):
             path = save(tmp_path / "one.png", np.full((2, 2), number, np.uint8))
             archive.add(path, arcname=name)
     files = ImageFiles(tmp_path / "a.tar")
-    assert [np.asarray(files.read(f"{name}/1.png", "")).max() for name in "xy"] == [0, 1]
-    with pytest.raises(UserError, match=r"here: .*a.tar has no file '1.png'"):
-        files.read("1.png", "here")
+    assert [np.asarray(files.read(f"{name}/1.png")).max() for name in "xy"] == [0, 1]
+    with pytest.raises(UserError, match=r"a.tar has no file '1.png'"):
+        files.read("1.png")
     with pytest.raises(UserError, match=r"one.png: expected a folder or an uncompressed tar"):
         ImageFiles(tmp_path / "one.png")
-
-
-def save_oriented(path: Path, orientation: int, pixels: np.ndarray, **options) -> Path:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return save(path, pixels, exif=exif, **options)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -127,21 +117,14 @@ def test_images_are_read_upright(tmp_path, orientation, ending):
         7: corners[::-1, ::-1].T,
         8: corners[:, ::-1].T,
     }[orientation]
-    options = (
-        {"lossless": True}
-        if ending == "webp"
-        else {"quality": 95}
-        if ending in ("jpg", "avif")
-        else {}
-    )
-    path = save_oriented(tmp_path / f"a.{ending}", orientation, corners, **options)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(tmp_path / f"a.{ending}", corners, exif=exif, quality=95, lossless=ending == "webp")
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(path, arcname=path.name)
     with Image.open(io.BytesIO(path.read_bytes())) as image:
         images = [read_image(path), prepare_image(image, "a")]
-    images += [
-        ImageFiles(source).read(path.name, "here") for source in (tmp_path, tmp_path / "a.tar")
-    ]
+    images.append(ImageFiles(tmp_path / "a.tar").read(path.name))
     for prepared in images:
         pixels = np.asarray(prepared.convert("L")).astype(int)
         assert pixels.shape == upright.shape
@@ -158,17 +141,13 @@ def test_invalid_orientations_are_ignored(tmp_path, orientation):
 @pytest.mark.parametrize(
     ("mode", "pixels", "wanted"),
     [
-        (
-            "RGBA",
-            [(200, 0, 0, 255), (200, 0, 0, 0), (55, 55, 55, 102)],
-            [(200, 0, 0), (255,) * 3, (175,) * 3],
-        ),
+        ("RGBA", [(200, 0, 0, 255), (200, 0, 0, 0)], [(200, 0, 0), (255,) * 3]),
         ("LA", [(10, 255), (10, 0), (55, 102)], [10, 255, 175]),
         ("La", [(10, 255), (0, 0), (22, 102)], [10, 255, 175]),
     ],
 )
 def test_transparent_pixels_are_white(mode, pixels, wanted):
-    image = Image.new(mode, (3, 1))
+    image = Image.new(mode, (len(pixels), 1))
     image.putdata(pixels)
     assert list(prepare_image(image, "a").get_flattened_data()) == wanted
 
@@ -179,7 +158,5 @@ def test_transparent_entry_of_a_palette_is_white(tmp_path, name):
     image.putpalette([200, 0, 0, 0, 100, 0])
     image.putdata([0, 1])
     image.save(tmp_path / name, transparency=1)
-    assert list(read_image(tmp_path / name).get_flattened_data()) == [
-        (200, 0, 0),
-        (255, 255, 255),
-    ]
+    pixels = list(read_image(tmp_path / name).get_flattened_data())
+    assert pixels == [(200, 0, 0), (255, 255, 255)]

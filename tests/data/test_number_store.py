@@ -24,8 +24,5 @@ def test_array_has_the_appended_samples_in_memory_and_in_a_file(monkeypatch, mos
 def test_full_disk_is_reported_with_the_variable_to_set(monkeypatch, tmp_path):
     monkeypatch.setattr(number_store, "_MOST_IN_MEMORY", 0)
     monkeypatch.setattr(number_store.tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(
-        UserError,
-        match=r"gone: .*TMPDIR",
-    ):
+    with pytest.raises(UserError, match=r"gone: .*TMPDIR"):
         NumberStore(np.int16).append(np.zeros(10, np.int16))

@@ -32,14 +32,12 @@ def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
     objects = [{"target": target, "source": source} for source, target in pairs]
     json_lines = "\n".join(map(json.dumps, objects)).encode()
     sides = ["\n".join(side).encode() for side in zip(*pairs, strict=True)]
+    target = write_file(folder, "a.de.gz", gzip.compress(sides[1]))
     results = [
         read_pairs(write_file(folder, "a.tsv", lines)),
         read_pairs(write_file(folder, "a.jsonl.gz", gzip.compress(json_lines))),
         read_pairs(write_file(folder, "a.json", json.dumps(objects, indent=1))),
-        read_pairs(
-            write_file(folder, "a.en", sides[0]),
-            target=write_file(folder, "a.de.gz", gzip.compress(sides[1])),
-        ),
+        read_pairs(write_file(folder, "a.en", sides[0]), target=target),
     ]
     for result in results:
         assert list(result) == pairs
@@ -49,11 +47,9 @@ def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
 
 def test_outer_white_space_and_blank_lines_are_dropped(tmp_path):
     tsv = write_file(tmp_path, "a.tsv", "\n a  b \t\u00a0c\r\n \t\r\n\nd\te\r\n")
-    sides = (
-        write_file(tmp_path, "a.en", "\na  b\n\n \nd"),
-        write_file(tmp_path, "a.de", "\nc\n\n\ne"),
-    )
-    for pairs in (read_pairs(tsv), read_pairs(sides[0], target=sides[1])):
+    source = write_file(tmp_path, "a.en", "\na  b\n\n \nd")
+    target = write_file(tmp_path, "a.de", "\nc\n\n\ne")
+    for pairs in (read_pairs(tsv), read_pairs(source, target=target)):
         assert (list(pairs), pairs.lines) == ([("a  b", "c"), ("d", "e")], [2, 5])
 
 
@@ -75,11 +71,9 @@ def test_columns_are_chosen_by_number_or_name(tmp_path, name, content, columns):
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        ("a.tsv", b"x\ty\tz", "line 3: expected 2 cells, got 3"),
         ("a.tsv", b"x\t ", "line 3: the target is empty"),
         ("a.tsv", b"x\t\xe9y", "line 3: not UTF-8: "),
         ("a.csv", b",y", "line 3: the source is empty"),
-        ("a.jsonl", b'{"source": "a"}', "line 3: no field 'target'; the fields are 'source'"),
         ("a.jsonl", b'{"source": "a", "target": null}', "line 3: the target is empty"),
         ("a.jsonl", b'{"source": "a", "target": {"b": 1}}', "line 3: expected a text, got an obj"),
     ],
@@ -118,16 +112,11 @@ def test_file_without_a_pair(tmp_path):
         read_pairs(write_file(tmp_path, "b.tsv", ""))
 
 
-def test_names_and_a_file_without_a_header_contradict_each_other(tmp_path):
-    with pytest.raises(UserError, match=r"columns need numbers without a header"):
-        read_pairs(write_file(tmp_path, "a.tsv", "a\tb"), source_column="en", header="no")
-
-
 def test_format_of_another_suffix(tmp_path):
     path = write_file(tmp_path, "a.dat", "a\tb\n")
-    with pytest.raises(UserError, match=r"a\.dat: expected a file of the type \.csv"):
-        read_pairs(path)
     assert list(read_pairs(path, format="tsv")) == [("a", "b")]
+    with pytest.raises(UserError, match=r"columns need numbers without a header"):
+        read_pairs(path, format="tsv", source_column="en", header="no")
 
 
 def test_limit_length_counts_or_names_long_pairs(tmp_path):
@@ -135,11 +124,10 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
     lengths = [(3, 5), (3, 6), (7, 2)]
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, len(skipped), len(pairs.skipped)) == ([0], 3, 1)
-    with pytest.raises(
-        UserError, match=r"line 3: 3 source and 6 target tokens, more than --data.max-length 5"
-    ):
+    message = r"line 3: 3 source and 6 target tokens, more than --data.max-length 5"
+    with pytest.raises(UserError, match=message):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
-    with pytest.raises(UserError, match=r"no pair has at most --data.max-length 2 tokens"):
+    with pytest.raises(UserError, match=r"no pair has at most --data.max-length 2"):
         limit_length(pairs, lengths, max_length=2, on_bad="skip")
 
 
@@ -147,7 +135,7 @@ def test_references(tmp_path):
     pairs = Pairs(["a", "b"], ["c", "d"], [1, 2], "a.tsv")
     file = write_file(tmp_path, "more.txt", "e\nf\n")
     assert add_references(pairs, [file]).references == [["c", "e"], ["d", "f"]]
-    with pytest.raises(UserError, match=r"has 1 lines, but a.tsv has 2 pairs"):
+    with pytest.raises(UserError, match=r"1 lines for 2 pairs of a.tsv"):
         add_references(pairs, [write_file(tmp_path, "more.txt", "e")])
     with pytest.raises(UserError, match=r"more.txt, line 2: is blank"):
         add_references(pairs, [write_file(tmp_path, "more.txt", "e\n \n")])
@@ -156,14 +144,8 @@ def test_references(tmp_path):
 def test_read_split_reads_what_the_config_names(tmp_path):
     train = write_file(tmp_path, "train.csv", "de,en\nx,y\n,z\n")
     sides = write_file(tmp_path, "val.en", "1\n"), write_file(tmp_path, "val.de", "2\n")
-    config = PairsConfig(
-        train=str(train),
-        val=str(sides[0]),
-        val_target=str(sides[1]),
-        source_column="en",
-        target_column="de",
-        on_bad="skip",
-    )
+    files = {"train": str(train), "val": str(sides[0]), "val_target": str(sides[1])}
+    config = PairsConfig(source_column="en", target_column="de", on_bad="skip", **files)
     pairs = read_split(config, "train")
     assert (list(pairs), pairs.where(0)) == ([("y", "x")], f"{train}, line 2")
     assert len(pairs.skipped) == 1
@@ -177,8 +159,6 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     [
         ({"val_target": "a.de"}, "`val_target` needs `val`"),
         ({"train": "a", "train_target": "b", "format": "tsv"}, "needs `format` text, got 'tsv'"),
-        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, got 0"),
-        ({"source_column": 0}, "source_column must be from 1 to .*, got 0"),
     ],
 )
 def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):

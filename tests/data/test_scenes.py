@@ -38,12 +38,9 @@ def test_scenes_depend_on_seed_split_and_number_alone():
     for index in (5, 3, 5):
         assert first.scene(index) == second.scene(index)
         assert np.array_equal(first.canvas(index), second.canvas(index))
-    firsts = [
-        [source.text(i) for i in range(30)]
-        for source in (make_dataset(), make_dataset(seed=2), make_dataset(split="test"))
-    ]
-    assert firsts[0] != firsts[1]
-    assert firsts[0] != firsts[2]
+    texts = [first.text(i) for i in range(30)]
+    for other in (make_dataset(seed=2), make_dataset(split="test")):
+        assert [other.text(i) for i in range(30)] != texts
 
 
 def test_epochs_have_new_scenes_and_tests_the_same():
@@ -86,9 +83,8 @@ def test_order_matters_only_if_the_text_states_it():
     ordered = DrawnScene("a bag left of a shoe", (0, 2), (0, 0), named=(0, 2), columns=2)
     assert ordered.matches((0, 2))
     assert not ordered.matches((2, 0))
-    wide = DrawnScene(
-        "a bag above a shoe", (0, NOTHING, 2, NOTHING), (0, 0, 0, 0), named=(0, 2), columns=2
-    )
+    cells = (0, NOTHING, 2, NOTHING)
+    wide = DrawnScene("a bag above a shoe", cells, (0, 0, 0, 0), named=(0, 2), columns=2)
     assert wide.matches((NOTHING, 0, NOTHING, 2))
     assert not wide.matches((0, 2, NOTHING, NOTHING))
 
@@ -104,22 +100,14 @@ def test_cells_are_split_row_by_row():
 def test_digits_are_named_in_words_and_names_must_match_the_classes():
     train, val, labels = load_training_canvases(ScenesConfig(), seed=1)
     assert train.shape == val.shape == (1, 8, 16)
-    assert any(
-        word in train.text(0)
-        for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    )
     assert labels is not None
+    assert class_names(labels, ScenesConfig())[:2] == ("zero", "one")
     with pytest.raises(UserError, match="`names` must have 10 entries, one for each class, got 2"):
         class_names(labels, ScenesConfig(names=("a", "b")))
     with pytest.raises(UserError, match="names of classes must differ"):
         class_names(Labels(("a_b", "a b")), ScenesConfig(train="x"))
-    assert class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x")) == (
-        "ankle boot",
-        "bag",
-    )
-
-
-def test_more_items_than_cells_are_refused():
+    names = class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x"))
+    assert names == ("ankle boot", "bag")
     with pytest.raises(UserError, match="`max_items` must be at most the 2 cells"):
         ScenesConfig(max_items=3)
 
@@ -130,36 +118,23 @@ def save_image(path, width=6, value=9):
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl"])
 def test_captions_of_the_users_images(tmp_path, ending):
-    rows = [
-        ("a.png", "a red cat"),
-        ("b.png", "two dogs"),
-        ("a.png", "again"),
-        ("b.png", "and again"),
-    ]
-    for number, name in enumerate(("a.png", "b.png")):
-        save_image(tmp_path / name, value=50 * (number + 1))
-    lines = [
-        "\t".join(row)
-        if ending == "tsv"
-        else json.dumps(dict(zip(("image", "text"), row, strict=True)))
-        for row in rows
-    ]
+    texts = {"a red cat": 50, "two dogs": 100, "again": 50, "and again": 100}
+    lines = []
+    for text, value in texts.items():
+        save_image(tmp_path / f"{value}.png", value=value)
+        row = {"image": f"{value}.png", "text": text}
+        lines.append(json.dumps(row) if ending == "jsonl" else "\t".join(row.values()))
     file = tmp_path / f"all.{ending}"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    train, val, labels = load_training_canvases(
-        ScenesConfig(train=str(file), val_share=0.25), seed=1
-    )
+    config = ScenesConfig(train=str(file), val_share=0.25)
+    train, val, labels = load_training_canvases(config, seed=1)
     assert labels is None
     assert (len(train.epoch(0)), len(val.epoch(0))) == (3, 1)
-    texts_and_maxima = {(train.text(i), int(train.canvas(i).max())) for i in range(3)} | {
-        (val.text(0), int(val.canvas(0).max()))
-    }
-    assert texts_and_maxima == {
-        ("a red cat", 50),
-        ("two dogs", 100),
-        ("again", 50),
-        ("and again", 100),
-    }
+    found = {}
+    for data in (train, val):
+        for i in data.epoch(0):
+            found[data.text(i)] = int(data.canvas(i).max())
+    assert found == texts
 
 
 def test_bad_captions_are_reported_with_their_line(tmp_path):
@@ -167,24 +142,16 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     save_image(tmp_path / "wide.png", width=9)
     file = tmp_path / "all.tsv"
     for line, message in [
-        (
-            "gone.png\ta cat",
-            r"all.tsv, line 2: .*gone.png: no such file",
-        ),
-        (
-            "wide.png\ta cat",
-            r"line 2: .*wide.png: has 9 x 4 pixels, the images before it 6 x 4",
-        ),
+        ("gone.png\ta cat", r"all.tsv, line 2: .*gone.png: no such file"),
+        ("wide.png\ta cat", r"line 2: .*wide.png: has 9 x 4 pixels, expected 6 x 4"),
         ("a.png\t ", "line 2: the text is empty"),
-        ("a.png", r"line 2: expected 2 "),
     ]:
         file.write_text(f"a.png\ta dog\n{line}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
             load_training_canvases(ScenesConfig(train=str(file)), seed=1)
     file.write_text("a.png\ta dog\ngone.png\ta cat\na.png\ta cow\n", encoding="utf-8")
-    train, val, _ = load_training_canvases(
-        ScenesConfig(train=str(file), on_bad="skip", val_share=0.5), seed=1
-    )
+    config = ScenesConfig(train=str(file), on_bad="skip", val_share=0.5)
+    train, val, _ = load_training_canvases(config, seed=1)
     assert len(train.epoch(0)) + len(val.epoch(0)) == 2
     assert len(train.skipped) == 1
     assert "line 2: " in train.skipped[0]
@@ -195,9 +162,8 @@ def test_test_data_must_match_the_training_data(tmp_path):
     (tmp_path / "cat").mkdir()
     save_image(tmp_path / "cat" / "1.png")
     labels, config = Labels(("bag", "eel")), ScenesConfig(train="x")
-    with pytest.raises(
-        UserError, match=r"class 'cat' does not occur in the training images \(bag, eel\)"
-    ):
+    message = r"class 'cat' does not occur in the training images \(bag, eel\)"
+    with pytest.raises(UserError, match=message):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 12))
     (tmp_path / "eel").mkdir()
     save_image(tmp_path / "eel" / "1.png")
@@ -207,7 +173,7 @@ def test_test_data_must_match_the_training_data(tmp_path):
     (skipped,) = scenes.left_out()
     assert "skipped 1 files; first: " in skipped
     assert "class 'cat' is unknown" in skipped
-    with pytest.raises(UserError, match="6 x 4 pixels, the images before it 3 x 4"):
+    with pytest.raises(UserError, match="6 x 4 pixels, expected 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
     with pytest.raises(UserError, match="expected a table of images with texts"):
         load_test_canvases(tmp_path, config, seed=1, labels=None, shape=(1, 4, 12))

@@ -10,14 +10,14 @@ import soxr
 from scipy.io import wavfile
 
 from regard.data.sound import files as sound_files
-from regard.data.sound.files import decode_sound, read_sound
+from regard.data.sound.files import decode_sound
 from regard.errors import UserError
 
 TONE = np.sin(np.arange(3000) / 7) * 0.9
 
 
 def read_samples(path, sample_rate):
-    return np.concatenate([*read_sound(path, sample_rate, "list, row 1")])
+    return np.concatenate([*decode_sound(path, sample_rate, str(path))])
 
 
 def read_with_scipy(path):
@@ -36,9 +36,8 @@ def read_with_scipy(path):
 def test_wav_equals_scipy(tmp_path, subtype, channels):
     samples = np.stack([TONE * (1 + i) / channels for i in range(channels)], -1)
     soundfile.write(tmp_path / "a.wav", samples, 8000, subtype=subtype)
-    np.testing.assert_array_equal(
-        read_samples(tmp_path / "a.wav", 8000), read_with_scipy(tmp_path / "a.wav")
-    )
+    expected = read_with_scipy(tmp_path / "a.wav")
+    np.testing.assert_array_equal(read_samples(tmp_path / "a.wav", 8000), expected)
 
 
 @pytest.mark.parametrize("rate", [44_100, 11_025, 4_000])
@@ -119,5 +118,5 @@ def _wav(samples):
 def test_unreadable_files_are_refused(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"list, row 1: .*{name}: {message}"):
+    with pytest.raises(UserError, match=f"{name}: {message}"):
         read_samples(tmp_path / name, 8000)

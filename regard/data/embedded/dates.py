@@ -41,11 +41,10 @@ class DateExample(NamedTuple):
 
 
 class DateText(NamedTuple):
-    """A normalized text of the data set, with its ISO date, its locale and its probability."""
+    """A normalized text of the data set, with its ISO date and its probability."""
 
     text: str
     iso: str
-    locale: str
     probability: float
 
 
@@ -95,7 +94,7 @@ class DatesDataset:
 
     def example(self, split: str, *, epoch: int = 0, index: int) -> DateExample:
         """Return example number `index` of a split. Seed and epoch are used for `train` only."""
-        days = self._days[split]
+        days = _days_by_split(self.config.first_year, self.config.last_year)[split]
         key = f"train {self.seed} {epoch} {index}" if split == "train" else f"{split} {index}"
         day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = _draw(key)
         day = days[day_draw * len(days) // _RANGE]
@@ -125,14 +124,11 @@ class DatesDataset:
                 probability = spelling.weight / (weights[-1] * len(self._locales) * len(calendar))
                 for day in calendar:
                     text = normalize(locale.choose(spelling, day).format(day))
+                    native = 0.0
                     if locale.digits and self.config.native_digits:
                         native = probability * self.config.native_digits
-                        yield DateText(
-                            text.translate(locale.digits), day.iso, locale.locale, native
-                        )
-                        yield DateText(text, day.iso, locale.locale, probability - native)
-                    else:
-                        yield DateText(text, day.iso, locale.locale, probability)
+                        yield DateText(text.translate(locale.digits), day.iso, native)
+                    yield DateText(text, day.iso, probability - native)
 
     def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> float:
         """Compute the best accuracy without the language, by enumerating all texts of whole years.
@@ -144,18 +140,13 @@ class DatesDataset:
         return sum(compute_ceiling(self.texts_of_year(year)) for year in years) / len(years)
 
     @cached_property
-    def _days(self) -> dict[str, tuple[Day, ...]]:
-        """Dates of each split."""
-        return _days_by_split(self.config.first_year, self.config.last_year)
-
-    @cached_property
     def _locales(self) -> tuple[tuple[LocaleSpellings, tuple[int, ...]], ...]:
         """Spellings of each locale, with the cumulative sums of their weights."""
-        locales = [load_spellings(name) for name in self.config.locales]
-        return tuple(
-            (locale, tuple(accumulate(spelling.weight for spelling in locale.spellings)))
-            for locale in locales
-        )
+        locales = []
+        for locale in map(load_spellings, self.config.locales):
+            weights = accumulate(spelling.weight for spelling in locale.spellings)
+            locales.append((locale, tuple(weights)))
+        return tuple(locales)
 
 
 def split_of(iso: str) -> str:
@@ -167,11 +158,11 @@ def split_of(iso: str) -> str:
 
 
 @cache
-def _days_by_split(first_year: int, last_year: int) -> dict[str, tuple[Day, ...]]:
+def _days_by_split(first_year: int, last_year: int) -> dict[str, list[Day]]:
     days: dict[str, list[Day]] = {"train": [], "val": [], "test": []}
     for day in _calendar(first_year, last_year):
         days[split_of(day.iso)].append(day)
-    return {split: tuple(split_days) for split, split_days in days.items()}
+    return days
 
 
 def _calendar(first_year: int, last_year: int) -> list[Day]:

@@ -14,7 +14,7 @@ an order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 from regard.data.bad_rows import BadRows
 from regard.data.config import ScenesConfig
 from regard.data.embedded.sentences import describe_items, describe_relation
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.images.dataset import (
     ImageDataset,
-    image_shape,
+    Row,
     load_digits,
-    read_image_array,
     read_images,
     read_training_images,
 )
@@ -72,34 +71,30 @@ class DrawnScene:
         return _relation(first, second, self.columns)
 
 
+@dataclass
 class SceneDataset:
-    """Data set of scenes, composed of the images of a split.
+    """Data set of scenes, composed of the images of a split."""
 
-    numbers: class index of each image, below len(names).
-    """
+    images: ImageDataset
+    numbers: Sequence[int]
+    """Class index of each image, below len(names)."""
+    names: Sequence[str]
+    config: ScenesConfig
+    _: KW_ONLY
+    seed: int
+    split: Split
 
-    def __init__(
-        self,
-        images: ImageDataset,
-        numbers: Sequence[int],
-        names: Sequence[str],
-        config: ScenesConfig,
-        *,
-        seed: int,
-        split: Split,
-    ):
-        self.images, self.names, self.config = images, tuple(names), config
-        self.seed, self.split = seed, split
-        self.origin = images.origin
-        self.numbers = tuple(numbers)
-        labels = np.asarray(self.numbers)
-        self._of_class = [np.flatnonzero(labels == number) for number in range(len(names))]
+    def __post_init__(self) -> None:
+        self.origin = self.images.origin
+        self._of_class = []
+        for number in range(len(self.names)):
+            self._of_class.append(np.flatnonzero(np.asarray(self.numbers) == number))
         self._classes = [number for number, indices in enumerate(self._of_class) if len(indices)]
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of a canvas."""
-        channels, height, width = image_shape(self.images)
+        channels, height, width = self.images.shape
         return channels, height * self.config.rows, width * self.config.columns
 
     def epoch(self, number: int) -> range:
@@ -139,11 +134,11 @@ class SceneDataset:
             relation = _relation(cells[0], cells[1], config.columns)
         if relation is None or text_draw % 2:
             text = describe_items([self.names[number] for number in items if number != NOTHING])
-            return DrawnScene(text, tuple(items), tuple(images), columns=config.columns)
-        text = describe_relation(self.names[classes[0]], relation, self.names[classes[1]])
-        return DrawnScene(
-            text, tuple(items), tuple(images), named=tuple(classes), columns=config.columns
-        )
+            named = ()
+        else:
+            text = describe_relation(self.names[classes[0]], relation, self.names[classes[1]])
+            named = tuple(classes)
+        return DrawnScene(text, tuple(items), tuple(images), named, config.columns)
 
     def text(self, index: int) -> str:
         """Return the sentence that describes a scene."""
@@ -151,7 +146,7 @@ class SceneDataset:
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
         """Draw a scene (channels, height, width)."""
-        _, height, width = image_shape(self.images)
+        _, height, width = self.images.shape
         canvas = np.zeros(self.shape, np.uint8)
         for cell, image in enumerate(self.scene(index).images):
             if image != NOTHING:
@@ -162,38 +157,16 @@ class SceneDataset:
 
 
 @dataclass(frozen=True)
-class CaptionDataset:
-    """Data set of the user's images with a text each; an epoch has all of them."""
-
-    pixels: NDArray[np.uint8]
-    """(count, channels, height, width)"""
-    texts: tuple[str, ...]
-    origin: str
-    skipped: tuple[str, ...] = ()
-    """Reason for each image that was skipped (on_bad = skip)."""
-    notices: tuple[str, ...] = ()
-    """Notices about the data, a line each."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of an image."""
-        channels, height, width = self.pixels.shape[1:]
-        return channels, height, width
-
-    def left_out(self) -> tuple[str, ...]:
-        """Return notices about skipped images and texts, a line each."""
-        if not self.skipped:
-            return self.notices
-        count, first = len(self.skipped), self.skipped[0]
-        return f"{self.origin}: skipped {count:,}; first: {first}", *self.notices
+class CaptionDataset(ImageDataset):
+    """Data set of the user's images, whose labels are texts; an epoch has all of them."""
 
     def epoch(self, number: int) -> range:
         """Return the indices of all images."""
-        return range(len(self.texts))
+        return range(len(self))
 
     def text(self, index: int) -> str:
         """Return the text of an image."""
-        return self.texts[index]
+        return self.labels[index]
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels of an image (channels, height, width)."""
@@ -221,11 +194,10 @@ def load_training_canvases(
 ) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
     """Load the training and validation data, and the labels if images have classes."""
     if is_caption_file(config.train):
-        assert config.train is not None
         train = read_captions(config.train, config)
         if config.val is not None:
-            return train, _read_matching_captions(config.val, config, train.shape), None
-        return *_split_captions(train, config.val_share, seed), None
+            return train, read_captions(config.val, config, train.shape), None
+        return *split_data(train, config.val_share, "images", seed=seed), None
     train_images, val_images = read_training_images(config, seed=seed)
     labels = Labels.from_names(train_images.labels, origin=train_images.origin)
     return (
@@ -245,14 +217,10 @@ def load_test_canvases(
 ) -> CanvasDataset:
     """Load test data: scenes of a folder's or IDX file's images, captions, or the test digits.
 
-    shape:  of the canvases of the run.
-    Raises: UserError for data of the other kind than in training, and images of another size.
+    Raises: UserError for data of another kind or `shape` than in training.
     """
-    if is_caption_file(path):
-        assert path is not None
-        return _read_matching_captions(path, config, shape)
-    if labels is None:
-        raise UserError(f"{path}: expected a table of images with texts, as in training.")
+    if labels is None or is_caption_file(path):
+        return read_captions(path, config, shape)
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
     images = load_digits("test") if path is None else read_images(path, config, item)
@@ -274,8 +242,7 @@ def make_scenes(
         unknown = []
         for i in sorted(set(range(len(images))) - set(keep)):
             unknown.append(f"{images.where(i)}: class {images.labels[i]!r} is unknown")
-        known = images.take(keep, images.origin)
-        images = replace(known, skipped=(*images.skipped, *unknown), notices=images.notices)
+        images = replace(images.take(keep), skipped=(*images.skipped, *unknown))
     return SceneDataset(
         images, numbers, class_names(labels, config), config, seed=seed, split=split
     )
@@ -287,9 +254,8 @@ def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
     if not names:
         names = _DIGIT_NAMES if config.train is None else labels.names
     if len(names) != len(labels.names):
-        raise UserError(
-            f"`names` must have {len(labels.names)} entries, one for each class, got {len(names)}."
-        )
+        count = len(labels.names)
+        raise UserError(f"`names` must have {count} entries, one for each class, got {len(names)}.")
     names = tuple(" ".join(name.replace("_", " ").split()) for name in names)
     if len(set(names)) < len(names) or not all(names):
         raise UserError(f"names of classes must differ, got {', '.join(map(repr, names))}.")
@@ -297,53 +263,17 @@ def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
 
 
 def read_captions(
-    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int] | None = None
+    path: str | Path | None, config: ScenesConfig, shape: tuple[int, int, int] | None = None
 ) -> CaptionDataset:
-    """Read the images and texts of a list.
-
-    shape:  required (channels, height, width); None if the first image determines it.
-    Raises: UserError naming the file and the line.
-    """
+    """Read the images and texts of a table; `shape` as in `read_images`."""
+    if path is None or not is_table(path):
+        raise UserError(f"{path}: expected a table of images with texts, as in training.")
     pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=("image", "text"))
     bad_rows = BadRows(config.on_bad, "images", before=pairs.skipped)
-    pixels, texts = [], []
+    rows: list[Row] = []
     for index, (name, text) in enumerate(pairs):
-        with bad_rows.catch():
-            file, where = Path(path).parent / name, pairs.where(index)
-            image = read_image_array(file, config, shape, where)
-            shape = _shape(image)
-            pixels.append(image)
-            texts.append(text)
-    if not texts:
-        raise UserError(f"{path}: contains no image with a text.")
-    return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(bad_rows.skipped))
-
-
-def _read_matching_captions(
-    path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]
-) -> CaptionDataset:
-    if not is_caption_file(path):
-        raise UserError(f"{path}: expected a table of images with texts, as in training.")
-    return read_captions(path, config, shape)
-
-
-def _split_captions(
-    captions: CaptionDataset, share: float, seed: int
-) -> tuple[CaptionDataset, CaptionDataset]:
-    """Hold out `share` of the captions for validation."""
-    parts = hold_out(len(captions.texts), share, seed=seed, origin=captions.origin, noun="images")
-    both = []
-    for index in (parts.train, parts.val):
-        texts = tuple(captions.texts[i] for i in index)
-        both.append(CaptionDataset(captions.pixels[index], texts, captions.origin))
-    train, val = both
-    return replace(train, skipped=captions.skipped), replace(val, notices=(parts.notice,))
-
-
-def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Return (channels, height, width)."""
-    channels, height, width = image.shape
-    return channels, height, width
+        rows.append((Path(path).parent / name, text, pairs.where(index)))
+    return CaptionDataset.from_rows(rows, Path(path), config, bad_rows, shape)
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:

@@ -46,13 +46,24 @@ def _draw_image(split: str, seed: int, number: int, config: BoxesConfig) -> Imag
     background = noise.integers(0, 60, (config.height, config.width, 3)).astype(np.uint8)
     image = Image.fromarray(background)
     pen = ImageDraw.Draw(image)
-    for (x, y, w, h), name, color in _shapes(split, seed, number, config):
-        # Pillow includes the last point, so a box of width w ends at x + w - 1.
-        right, bottom = x + w - 1, y + h - 1
-        if name == "circle":
-            pen.ellipse((x, y, right, bottom), fill=color)
-        elif name == "square":
-            pen.rectangle((x, y, right, bottom), fill=color)
-        else:
-            pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=color)
+    for box, name, color in _shapes(split, seed, number, config):
+        draw_shape(pen, name, box, color)
     return image
+
+
+def draw_shape(
+    pen: ImageDraw.ImageDraw,
+    name: str,
+    box: tuple[int, int, int, int],
+    color: tuple[int, ...],
+) -> None:
+    """Draw a circle, a square or a triangle that fills a box (x, y, width, height)."""
+    x, y, width, height = box
+    # Pillow includes the last point, so a box of this width ends at x + width - 1.
+    right, bottom = x + width - 1, y + height - 1
+    if name == "circle":
+        pen.ellipse((x, y, right, bottom), fill=color)
+    elif name == "square":
+        pen.rectangle((x, y, right, bottom), fill=color)
+    else:
+        pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=color)

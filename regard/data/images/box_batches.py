@@ -4,8 +4,10 @@ Augmentation flips, scales, shifts and recolors an image, differently in each ep
 transformed along with it; a box of which less than a third stays inside the image is dropped.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,42 +42,47 @@ def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray
     return array, Frame(scale, image.width, image.height)
 
 
+def cache_resized(
+    load: Callable[[Any], Image.Image], width: int, height: int
+) -> Callable[[Any], tuple[NDArray[np.uint8], Frame]]:
+    """Return a function that loads an image, resizes and pads it, and caches up to 2 GiB."""
+
+    @lru_cache(maxsize=max(1, _CACHE_BYTES // (3 * width * height)))
+    def load_resized(which: Any) -> tuple[NDArray[np.uint8], Frame]:
+        return resize_and_pad(load(which), width, height)
+
+    return load_resized
+
+
+def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
+    """Return images (height, width, 3) as pixels (rows, 3, height, width) within [0, 1]."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
+
+
 BoxBatch = Batch[Tensor, LabeledRegions]
 """Images (rows, 3, height, width) in [0, 1] and boxes: center and size relative to the image."""
 
 
+@dataclass(eq=False)
 class BoxBatches(BatchesByCount):
-    """Batches of images, shuffled in each epoch, or in the order of the data set (is_fixed).
+    """Batches of images. Raises UserError naming the image with a label not in `labels`."""
 
-    Raises: UserError naming the image that has a label not in `labels`.
-    """
+    data: AnnotatedDataset[Image.Image]
+    labels: Labels
+    _: KW_ONLY
+    width: int
+    height: int
+    augment: bool = False
 
-    def __init__(
-        self,
-        data: AnnotatedDataset[Image.Image],
-        labels: Labels,
-        *,
-        width: int,
-        height: int,
-        rows: int,
-        seed: int,
-        is_fixed: bool = False,
-        augment: bool = False,
-    ):
-        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
-        self.data, self.augment = data, augment
-        self.width, self.height = width, height
-        self.classes = data.class_indices(labels, "images")
-        self._cache: dict[int, tuple[NDArray[np.uint8], Frame]] = {}
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.data))
+    def __post_init__(self) -> None:
+        self.classes = self.data.class_indices(self.labels, "images")
+        self._load = cache_resized(self.data.load, self.width, self.height)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
         images, classes, regions = [], [], []
         sides = np.array([self.width, self.height])
         for i in indices:
-            image, frame = self._image(i)
+            image, frame = self._load(i)
             boxes, labels = self.data.items[i].boxes * frame.scale, self.classes[i]
             if self.augment:
                 draw = generator(self.seed, epoch, i)
@@ -84,21 +91,12 @@ class BoxBatches(BatchesByCount):
             classes.append(labels)
             centers = (boxes[:, :2] + boxes[:, 2:] / 2) / sides
             regions.append(np.concatenate((centers, boxes[:, 2:] / sides), -1))
-        source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
-        return Batch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
+        target = LabeledRegions.from_rows(classes, regions, 2)
+        return Batch(stack_images(images), target, tuple(indices))
 
     def frame(self, i: int) -> Frame:
         """Return the size of image i, and its scale."""
-        return self._image(i)[1]
-
-    def _image(self, i: int) -> tuple[NDArray[np.uint8], Frame]:
-        """Return image i at the input size, and its frame; cached up to a limit of memory."""
-        if i not in self._cache:
-            resized = resize_and_pad(self.data.load(i), self.width, self.height)
-            if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:
-                return resized
-            self._cache[i] = resized
-        return self._cache[i]
+        return self._load(i)[1]
 
 
 def _augment(

@@ -8,7 +8,7 @@ Boxes are x, y, width, height in pixels from the top left corner of the upright 
 clipped to the image.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.images.coco import read_coco_boxes
 from regard.data.images.files import ImageFiles
-from regard.data.tables import as_text, read_table
+from regard.data.tables import as_text, read_rows_of_files
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.files import plain_name
@@ -29,11 +29,7 @@ _MIN_SIDE = 1e-3
 """Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
 _SIDES = ("x", "y", "width", "height")
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"))
-_COLUMNS = ("file", *_SIDES, "label")
-_MORE_COLUMNS = ("image", "filename", "class", "boxes", *_CORNERS[0], *_CORNERS[1])
-
-_Boxes = dict[str, tuple[str, list[tuple[str, Any, str]]]]
-"""Location of each image, by file; location, numbers and label of each of its boxes."""
+_MORE_COLUMNS = ("class", "boxes", *_CORNERS[0], *_CORNERS[1])
 
 
 def read_boxes(
@@ -46,91 +42,76 @@ def read_boxes(
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and boxes")
-    is_coco = plain_name(path).endswith(".json")
-    annotations = read_coco_boxes(path, bad_rows) if is_coco else _read(path, config, bad_rows)
+    if plain_name(path).endswith(".json"):
+        by_file = read_coco_boxes(path, bad_rows)
+    else:
+        by_file = read_rows_of_files(
+            path, (*_SIDES, "label"), _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
+        )
     files = ImageFiles(path.parent if images is None else Path(images))
     items: list[Annotated] = []
-    for file, (where, rows) in annotations.items():
-        size = None
-        with bad_rows.catch():
-            size = files.read(file, where).size
+    for file, rows in by_file.items():
+        first, size = rows[0][0], None
+        with bad_rows.catch(first):
+            size = files.read(file).size
         if size is None:
             continue
         boxes, labels = [], []
-        for place, numbers, label in rows:
-            with bad_rows.catch():
-                boxes.append(_clip(numbers, size, place))
-                labels.append(normalize_label(label))
+        for where, box in _list_boxes(rows, bad_rows):
+            with bad_rows.catch(where):
+                numbers, label = _parse(box)
+                boxes.append(_clip(numbers, size))
+                labels.append(label)
         array = np.array(boxes, np.float64).reshape(-1, 4)
-        items.append(Annotated(file, array, tuple(labels), where))
+        items.append(Annotated(file, array, tuple(labels), first))
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
     return AnnotatedDataset(
         tuple(items),
-        lambda i: files.read(items[i].file, items[i].where),
+        lambda i: files.read(items[i].file),
         str(path),
         bad_rows.skipped,
     )
 
 
-def _read(path: Path, config: BoxesConfig, bad_rows: BadRows) -> _Boxes:
-    """Read a table, whose rows are boxes or (JSONL) images."""
-    images: _Boxes = {}
-    names = _COLUMNS
-    if config.header == "no":
-        numbers = [*range(1, 1 + len(names))]
-        table = read_table(path, numbers, header="no", bad_rows=bad_rows)
-    else:
-        names = (*_COLUMNS, *_MORE_COLUMNS)
-        table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
-    for number, cells in table:
-        where = table.where(number)
+def _list_boxes(
+    rows: Iterable[tuple[str, dict[str, Any]]], bad_rows: BadRows
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the location and the cells of each box; a row (of JSONL) may have a list of boxes."""
+    for where, row in rows:
         with bad_rows.catch(where):
-            row = {}
-            for name, cell in zip(names, cells, strict=True):
-                if cell not in (None, ""):
-                    row[name] = cell
-            file = as_text(row.get("file") or row.get("image") or row.get("filename")).strip()
-            if not file:
-                raise UserError(f"{where}: expected the name of an image file, got none.")
-            _, boxes = images.setdefault(file, (where, []))
-            own = row.pop("boxes", [row])
-            if not isinstance(own, list) or not all(isinstance(box, dict) for box in own):
-                raise UserError(f"{where}: boxes must be a list of objects, got {own!r:.100}.")
-            for box in own:
-                if box.keys() - {"file", "image", "filename"}:
-                    boxes.append((where, *_parse(box, where)))
-    return images
+            boxes = row.get("boxes", [row] if row else [])
+            if not isinstance(boxes, list) or not all(isinstance(box, dict) for box in boxes):
+                raise UserError(f"boxes must be a list of objects, got {boxes!r:.100}")
+            for box in boxes:
+                yield where, box
 
 
-def _parse(row: Mapping[str, Any], where: str) -> tuple[list[float], str]:
+def _parse(row: Mapping[str, Any]) -> tuple[list[float], str]:
     """Return x, y, width and height of a box, and its label."""
     label = as_text(row.get("label", row.get("class"))).strip()
     if not label:
-        raise UserError(f"{where}: expected a label, got none.")
+        raise UserError("expected a label, got none")
+    label = normalize_label(label)
     try:
         for names in _CORNERS:
             if names[0] in row:
                 left, top, right, bottom = [float(row[name]) for name in names]
                 return [left, top, right - left, bottom - top], label
-        return [float(row[name]) for name in _SIDES], label
+        x, y, width, height = row.get("bbox") or [row[name] for name in _SIDES]
+        return [float(x), float(y), float(width), float(height)], label
     except (KeyError, TypeError, ValueError) as error:
         problem = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{where}: expected {', '.join(_SIDES)} in numbers: {problem}.") from error
+        raise UserError(f"expected {', '.join(_SIDES)} in numbers: {problem}") from error
 
 
-def _clip(numbers: Any, size: tuple[int, int], where: str) -> list[float]:
+def _clip(box: Sequence[float], size: tuple[int, int]) -> list[float]:
     """Return a box clipped to an image of this size. Raises UserError if it has no area."""
-    try:
-        x, y, width, height = map(float, numbers)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{where}: a box must be four numbers, got {numbers!r:.100}.") from error
+    x, y, width, height = box
     left, top = max(x, 0.0), max(y, 0.0)
     right, bottom = min(x + width, float(size[0])), min(y + height, float(size[1]))
     sides = (width, height, right - left, bottom - top)
     if not all(side >= _MIN_SIDE for side in sides):  # also nan
-        raise UserError(
-            f"{where}: box [{x:g}, {y:g}, {width:g}, {height:g}] has no area inside the image of "
-            f"{size[0]} x {size[1]} pixels."
-        )
+        image = f"the image of {size[0]} x {size[1]} pixels"
+        raise UserError(f"box [{x:g}, {y:g}, {width:g}, {height:g}] has no area inside {image}")
     return [left, top, right - left, bottom - top]

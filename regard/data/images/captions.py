@@ -12,12 +12,11 @@ Source: chen2015 (the format of COCO's captions).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,8 +24,9 @@ from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator, pad
 from regard.data.config import CaptionsConfig, OnBad
-from regard.data.held_out import hold_out
-from regard.data.images.box_batches import resize_and_pad
+from regard.data.embedded.captioned_shapes import CaptionedShapes
+from regard.data.held_out import split_data
+from regard.data.images.box_batches import Frame, cache_resized, stack_images
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles
 from regard.data.text.pairs import read_pairs
@@ -34,7 +34,6 @@ from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
 from regard.system.files import plain_name
 
-_CACHE_BYTES = 2 << 30
 _CHOICE = 11
 """Stream of the random numbers that choose a caption."""
 
@@ -49,51 +48,17 @@ class CaptionedFile(NamedTuple):
     """Location and text of each."""
 
 
-@runtime_checkable
-class DescribedImages(Protocol):
-    """Data set of images with one or several captions each, by index."""
-
-    @property
-    def origin(self) -> str:
-        """Description of the source, for messages."""
-
-    @property
-    def skipped(self) -> Sequence[str]:
-        """Reason for each line or image that was left out."""
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Notices about the data, a line each."""
-
-    def epoch(self, number: int) -> range:
-        """Return the indices of the images of an epoch."""
-        ...
-
-    def name(self, index: int) -> str:
-        """Return the name of an image."""
-        ...
-
-    def captions(self, index: int) -> Sequence[str]:
-        """Return the captions of an image, at least one."""
-        ...
-
-    def pixels(self, index: int) -> NDArray[np.uint8]:
-        """Return an image at the size of the input (height, width, 3)."""
-        ...
-
-
 @dataclass(frozen=True)
 class CaptionedImages:
     """Images and captions that were read from a file; an epoch has all of them."""
 
     items: tuple[CaptionedFile, ...]
-    files: ImageFiles
-    config: CaptionsConfig
+    load: Callable[[str], tuple[NDArray[np.uint8], Frame]]
+    """Function that returns the resized image of a file."""
     origin: str
     skipped: Sequence[str] = ()
     """Reason for each line or image that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
-    _cache: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -111,59 +76,48 @@ class CaptionedImages:
         return [text for _, text in self.items[index].captions]
 
     def pixels(self, index: int) -> NDArray[np.uint8]:
-        """Return an image at the size of the input (height, width, 3), cached up to a limit."""
-        item = self.items[index]
-        if item.file not in self._cache:
-            image = self.files.read(item.file, item.where)
-            resized = resize_and_pad(image, self.config.width, self.config.height)[0]
-            if (len(self._cache) + 1) * resized.nbytes > _CACHE_BYTES:
-                return resized
-            self._cache[item.file] = resized
-        return self._cache[item.file]
+        """Return an image at the size of the input (height, width, 3)."""
+        return self.load(self.items[index].file)[0]
+
+    def take(self, index: Sequence[int]) -> "CaptionedImages":
+        """Return the images of these indices."""
+        return replace(self, items=tuple(self.items[i] for i in index))
 
     def limit_length(
         self, length: Callable[[str], int], most: int, on_bad: OnBad
     ) -> "CaptionedImages":
-        """Return the images with their captions of at most `most` tokens, counted by `length`.
-
-        Raises: UserError naming the first longer caption, unless on_bad is skip, or if none is
-                short enough.
-        """
-        bad_rows, items = BadRows(on_bad, "captions"), []
+        """Return the images with their captions of at most `most` tokens, counted by `length`."""
+        bad_rows, items = BadRows(on_bad, "captions", before=self.skipped), []
         for item in self.items:
             kept = []
             for where, text in item.captions:
                 size = length(text)
                 if size <= most:
                     kept.append((where, text))
-                else:
-                    bad_rows.add(
-                        f"{where}: caption of {size} tokens, more than --data.max-length {most}"
-                    )
+                    continue
+                problem = f"caption of {size} tokens, more than --data.max-length {most}"
+                bad_rows.add(f"{where}: {problem}")
             if kept:
                 items.append(item._replace(captions=kept))
         if not items:
-            raise UserError(
-                f"{self.origin}: no caption has at most --data.max-length {most} tokens."
-            )
-        return replace(self, items=tuple(items), skipped=(*self.skipped, *bad_rows.skipped))
+            raise UserError(f"{self.origin}: no caption has at most --data.max-length {most}")
+        return replace(self, items=tuple(items), skipped=bad_rows.skipped)
 
+
+DescribedImages = CaptionedImages | CaptionedShapes
+"""Images with one or several captions each, by index."""
 
 CaptionBatch = Batch[Tensor, Padded]
 """Images (rows, 3, height, width) in [0, 1]; a caption's token ids of each, BOS w1 .. wn EOS."""
 
 
+@dataclass(eq=False)
 class CaptionBatches(BatchesByCount):
-    """Batches of images, each with one of its captions, drawn anew in each epoch.
+    """Batches of images, each with one of its captions, drawn anew in each epoch."""
 
-    encode: returns the token ids of a caption.
-    """
-
-    def __init__(
-        self, data: DescribedImages, encode: Callable[[str], list[int]], *, rows: int, seed: int
-    ):
-        super().__init__(rows=rows, seed=seed)
-        self.data, self.encode = data, encode
+    data: DescribedImages
+    encode: Callable[[str], list[int]]
+    """Function that returns the token ids of a caption."""
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.asarray(self.data.epoch(epoch), np.int64)
@@ -186,11 +140,6 @@ class CaptionBatches(BatchesByCount):
         return Batch(source, target, tuple(i for i, _ in pairs))
 
 
-def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
-    """Return images (height, width, 3) as pixels (rows, 3, height, width) within [0, 1]."""
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
-
-
 def read_captions(
     path: str | Path, images: str | Path | None, config: CaptionsConfig
 ) -> CaptionedImages:
@@ -206,15 +155,16 @@ def read_captions(
     captions = read_coco_captions(path) if is_coco else _read_list(path, config, bad_rows)
     items: list[CaptionedFile] = []
     for file, (where, rows) in captions.items():
-        with bad_rows.catch():
+        with bad_rows.catch(where):
             kept = [(place, " ".join(text.split())) for place, text in rows]
             if not kept or not all(text for _, text in kept):
-                raise UserError(f"{where}: image {file[:200]!r} has no caption, or an empty one.")
-            files.read(file, where)
+                raise UserError(f"image {file[:200]!r} has no caption, or an empty one")
+            files.read(file)
             items.append(CaptionedFile(file, where, kept))
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
-    return CaptionedImages(tuple(items), files, config, str(path), bad_rows.skipped)
+    load = cache_resized(files.read, config.width, config.height)
+    return CaptionedImages(tuple(items), load, str(path), bad_rows.skipped)
 
 
 def read_training_captions(
@@ -225,12 +175,7 @@ def read_training_captions(
     train = read_captions(config.train, config.train_images or config.images, config)
     if config.val is not None:
         return train, read_captions(config.val, config.val_images or config.images, config)
-    parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
-    val = tuple(train.items[i] for i in parts.val)
-    return (
-        replace(train, items=tuple(train.items[i] for i in parts.train)),
-        replace(train, items=val, skipped=(), notices=(parts.notice,)),
-    )
+    return split_data(train, config.val_share, "images", seed=seed)
 
 
 def _read_list(

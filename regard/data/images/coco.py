@@ -35,14 +35,12 @@ def read_coco(path: Path) -> Any:
     return coco
 
 
-def read_coco_boxes(
-    path: Path, bad_rows: BadRows
-) -> dict[str, tuple[str, list[tuple[str, Any, str]]]]:
-    """Return the images of a file, by name: location, and location, box and label of each box."""
+def read_coco_boxes(path: Path, bad_rows: BadRows) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Return the rows of each image file, as `read_rows_of_files`: `bbox` and `label`."""
     coco = read_coco(path)
-    images: dict[str, tuple[str, list[tuple[str, Any, str]]]] = {}
+    images: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for key, image in coco.imgs.items():
-        boxes = []
+        rows: list[tuple[str, dict[str, Any]]] = [(f"{path}, image {key}", {})]
         for annotation in coco.imgToAnns[key]:
             where = f"{path}, annotation {annotation['id']}"
             if annotation.get("iscrowd"):
@@ -52,8 +50,8 @@ def read_coco_boxes(
                 category = coco.cats.get(annotation.get("category_id"))
                 if category is None or "bbox" not in annotation:
                     raise UserError(f"{where}: expected bbox and the id of a category.")
-                boxes.append((where, annotation["bbox"], str(category["name"])))
-        images[image["file_name"]] = f"{path}, image {key}", boxes
+                rows.append((where, {"bbox": annotation["bbox"], "label": category["name"]}))
+        images[image["file_name"]] = rows
     return images
 
 

@@ -13,9 +13,11 @@ Handwritten Digits", UCI Machine Learning Repository, 1998, doi 10.24432/C50P49,
 part).
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +25,20 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.images.files import ENDINGS, read_image
-from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.tables import as_text, is_table, locate
 from regard.data.text.labels import normalize_label, read_labels
 from regard.errors import UserError
+from regard.system.files import read_unpacked
 
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
 Shape = tuple[int, int, int]
 """Channels, height and width."""
-Row = tuple[Path, str, str]
-"""File of an image, its label, and the location of the reference to it."""
+Row = tuple[Path | Image.Image, str, str]
+"""Image or its file, its label, and the location of the reference to it."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,47 @@ class ImageDataset:
         count, first = len(self.skipped), self.skipped[0]
         return *self.notices, f"{self.origin}: skipped {count:,} files; first: {first}"
 
-    def take(self, index: Sequence[int], origin: str) -> "ImageDataset":
-        """Return the data set of the given indices."""
+    @property
+    def shape(self) -> Shape:
+        """(channels, height, width) of an image."""
+        channels, height, width = self.pixels.shape[1:]
+        return channels, height, width
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[Row],
+        path: Path,
+        config: ImagesConfig,
+        bad_rows: BadRows,
+        shape: Shape | None = None,
+        *,
+        resizes: bool = False,
+    ) -> Self:
+        """Read the images of rows; `shape` and `resizes` as in `read_images`."""
+        arrays, labels, locations = [], [], []
+        for source, label, where in rows:
+            with bad_rows.catch(where):
+                if isinstance(source, Path):
+                    image, name = read_image(source), str(source)
+                else:
+                    image, name = source, where
+                array = to_image_array(image, config, shape, name, resizes=resizes)
+                channels, height, width = array.shape
+                shape = channels, height, width
+                arrays.append(array)
+                labels.append(label)
+                locations.append(where or name)
+        if not arrays:
+            raise UserError(f"{path}: contains no readable image. {bad_rows.skipped.describe()}")
+        pixels = np.stack(arrays)
+        return cls(pixels, tuple(labels), str(path), tuple(locations), bad_rows.skipped)
+
+    def take(self, index: Sequence[int]) -> Self:
+        """Return the images of these indices."""
         labels = tuple(self.labels[i] for i in index)
         locations = tuple(self.locations[i] for i in index)
-        return ImageDataset(self.pixels[list(index)], labels, origin, locations)
-
-
-def image_shape(images: ImageDataset) -> Shape:
-    """Return (channels, height, width) of the images."""
-    channels, height, width = images.pixels.shape[1:]
-    return channels, height, width
+        return replace(self, pixels=self.pixels[list(index)], labels=labels, locations=locations)
 
 
 def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDataset, ImageDataset]:
@@ -91,53 +123,30 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
         return load_digits("train"), load_digits("val")
     train = read_images(config.train, config)
     if config.val is not None:
-        return train, read_images(config.val, config, image_shape(train))
+        return train, read_images(config.val, config, train.shape)
     labels = [(label,) for label in train.labels] if config.target == "class" else None
-    return split_validation(train, config.val_share, seed=seed, labels=labels)
+    return split_data(train, config.val_share, "images", seed=seed, labels=labels)
 
 
 def read_images(
     path: str | Path, config: ImagesConfig, shape: Shape | None = None, *, resizes: bool = False
 ) -> ImageDataset:
-    """Read the images of a folder, a list or an IDX file.
+    """Read the images of a folder, a list or an IDX file. Raises UserError naming the file.
 
     shape:   required shape; None if the first image determines it.
     resizes: images of another size than `shape` are resized instead of refused.
-    Raises: UserError naming the file, what was expected and what was found.
     """
-    path = Path(path)
-    if not path.is_dir() and not is_table(path):
-        return _read_idx(path, config, shape, resizes=resizes)
-    bad_rows, notices = BadRows(config.on_bad, "images"), ()
+    path, bad_rows, notices = Path(path), BadRows(config.on_bad, "images"), ()
     if path.is_dir():
         rows, notices = _list_folder(path)
-    else:
+    elif is_table(path):
         rows = _read_list(path, config, bad_rows)
-    arrays, labels, locations = [], [], []
-    for file, label, where in rows:
-        with bad_rows.catch():
-            name = f"{where}: {file}" if where else str(file)
-            array = to_image_array(read_image(file, where), config, shape, name, resizes=resizes)
-            shape = _shape_of(array)
-            arrays.append(array)
-            locations.append(where or str(file))
-            labels.append(normalize_label(label) if config.target == "class" else label)
-    if not arrays:
-        raise UserError(f"{path}: contains no readable image. {bad_rows.skipped.describe()}")
-    return ImageDataset(
-        np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped, notices
-    )
-
-
-def read_image_array(
-    file: Path, config: ImagesConfig, shape: Shape | None, where: str
-) -> NDArray[np.uint8]:
-    """Read an image file as an array, which must have `shape` if it is given.
-
-    where:  location of the reference to the file, for messages.
-    Raises: UserError naming both.
-    """
-    return to_image_array(read_image(file, where), config, shape, f"{where}: {file}")
+    else:
+        rows = _list_idx(path)
+    images = ImageDataset.from_rows(rows, path, config, bad_rows, shape, resizes=resizes)
+    if config.target == "class":
+        images = replace(images, labels=tuple(map(normalize_label, images.labels)))
+    return replace(images, notices=notices)
 
 
 def to_image_array(
@@ -148,11 +157,7 @@ def to_image_array(
     *,
     resizes: bool = False,
 ) -> NDArray[np.uint8]:
-    """Return an image as an array, which must have `shape` if it is given.
-
-    resizes: an image of another size is resized.
-    Raises:  UserError naming the image.
-    """
+    """Return an image as an array; `shape` and `resizes` as in `read_images`."""
     if shape:
         is_gray = shape[0] == 1
     elif config.color == "auto":
@@ -166,29 +171,9 @@ def to_image_array(
         converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
     array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
     if shape and array.shape != shape:
-        raise UserError(
-            f"{name}: has {array.shape[2]} x {array.shape[1]} pixels, the images before it "
-            f"{shape[2]} x {shape[1]}: set --data.size to resize all images."
-        )
+        sizes = f"{array.shape[2]} x {array.shape[1]} pixels, expected {shape[2]} x {shape[1]}"
+        raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
     return array
-
-
-def split_validation(
-    images: ImageDataset,
-    share: float,
-    *,
-    seed: int,
-    labels: Sequence[Iterable[str]] | None = None,
-) -> tuple[ImageDataset, ImageDataset]:
-    """Hold out `share` of the images for validation; see `regard.data.held_out.hold_out`."""
-    parts = hold_out(
-        len(images), share, seed=seed, labels=labels, origin=images.origin, noun="images"
-    )
-    train = images.take(parts.train, images.origin)
-    val = images.take(parts.val, images.origin)
-    return replace(train, skipped=images.skipped, notices=images.notices), replace(
-        val, notices=(parts.notice,)
-    )
 
 
 def load_digits(split: str) -> ImageDataset:
@@ -218,9 +203,7 @@ def _list_folder(path: Path) -> tuple[list[Row], tuple[str, ...]]:
             else:
                 others.append(file)
     if not rows:
-        raise UserError(
-            f"{path}: expected a folder for each class, with images ({', '.join(ENDINGS)})."
-        )
+        raise UserError(f"{path}: expected a folder for each class, with {', '.join(ENDINGS)}.")
     if others:
         return rows, (f"{path}: skipped {len(others):,} other files; first: {others[0]}.",)
     return rows, ()
@@ -234,34 +217,25 @@ def _read_list(path: Path, config: ImagesConfig, bad_rows: BadRows) -> Iterator[
             yield path.parent / file, label, locate(path, number)
 
 
-def _shape_of(array: NDArray[np.uint8]) -> Shape:
-    channels, height, width = array.shape
-    return channels, height, width
-
-
-def _read_idx(
-    path: Path, config: ImagesConfig, shape: Shape | None, *, resizes: bool
-) -> ImageDataset:
-    pixels = read_idx(path, MAGIC_IMAGES, 3)
+def _list_idx(path: Path) -> Iterator[Row]:
+    pixels = _read_idx(path, magic=2051, axes=3)
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
-    labels = read_idx(beside, MAGIC_LABELS, 1)
+    labels = _read_idx(beside, magic=2049, axes=1)
     if len(labels) != len(pixels):
-        raise UserError(
-            f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels."
-        )
-    size = (config.size, config.size) if config.size is not None else pixels.shape[1:]
-    if shape and resizes:
-        size = shape[1:]
-    if size != pixels.shape[1:]:
-        resized = []
-        for image in pixels:
-            scaled = Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR)
-            resized.append(np.asarray(scaled, np.uint8))
-        pixels = np.stack(resized)
-    array = np.repeat(pixels[:, None], shape[0] if shape else 1, 1)
-    if shape and array.shape[1:] != shape:
-        sizes = f"{shape[2]} x {shape[1]}, got {array.shape[3]} x {array.shape[2]}"
-        raise UserError(f"{path}: images must be of {sizes}: set --data.size.")
-    names = tuple(str(label) for label in labels)
-    locations = tuple(f"{path}, image {number}" for number in range(1, len(names) + 1))
-    return ImageDataset(array, names, str(path), locations)
+        counts = f"{len(pixels):,} images, but {beside.name} has {len(labels):,} labels"
+        raise UserError(f"{path} has {counts}.")
+    for number, (image, label) in enumerate(zip(pixels, labels, strict=True), start=1):
+        yield Image.fromarray(image), str(label), f"{path}, image {number}"
+
+
+def _read_idx(path: Path, *, magic: int, axes: int) -> NDArray[np.uint8]:
+    """Read an IDX file of bytes, the format of MNIST: its magic number, sizes, and values."""
+    content = read_unpacked(path)
+    try:
+        found, *sizes = struct.unpack_from(f">{1 + axes}i", content)
+        if found != magic:
+            raise ValueError(f"expected magic number {magic}, got {found}")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(sizes)
+    except (struct.error, ValueError) as error:
+        problem = f"not an IDX file of {axes} axes, or truncated: {error}"
+        raise UserError(f"{path}: {problem}.") from error

@@ -37,49 +37,32 @@ class ImageFiles:
             with tarfile.open(path, "r:") as archive:
                 files = [member for member in archive if member.isreg()]
         except (OSError, tarfile.TarError) as error:
-            raise UserError(
-                f"{path}: expected a folder or an uncompressed tar: {error}."
-            ) from error
-        self._members = {
-            member.name.removeprefix("./"): (member.offset_data, member.size) for member in files
-        }
+            problem = f"expected a folder or an uncompressed tar: {error}"
+            raise UserError(f"{path}: {problem}.") from error
+        self._members = {}
+        for file in files:
+            self._members[file.name.removeprefix("./")] = file.offset_data, file.size
 
-    def read(self, name: str, where: str) -> Image.Image:
-        """Read the image of this name, as RGB.
-
-        where:  location of the reference to the file, for messages.
-        Raises: UserError naming both.
-        """
+    def read(self, name: str) -> Image.Image:
+        """Read the image of this name, as RGB. Raises UserError naming the file."""
         if self._members is None:
-            return read_image(self.path / name, where).convert("RGB")
+            return read_image(self.path / name).convert("RGB")
         if name not in self._members:
-            raise UserError(f"{where}: {self.path} has no file {name[:200]!r}.")
+            raise UserError(f"{self.path} has no file {name[:200]!r}.")
         start, size = self._members[name]
         with self.path.open("rb") as archive:
             archive.seek(start)
             content = archive.read(size)
-        return decode_image(content, f"{where}: {self.path}/{name}").convert("RGB")
+        return decode_image(content, f"{self.path}/{name}").convert("RGB")
 
 
-def read_image(path: Path, where: str = "") -> Image.Image:
-    """Read and prepare an image.
-
-    where:  location of the reference to the file, for messages.
-    Raises: UserError naming both if the file is missing or not an image.
-    """
-    try:
-        content = read_bytes(path)
-    except UserError as error:
-        raise UserError(f"{where}: {error}" if where else str(error)) from error
-    return decode_image(content, f"{where}: {path}" if where else str(path))
+def read_image(path: Path) -> Image.Image:
+    """Read and prepare an image. Raises UserError if the file is missing or not an image."""
+    return decode_image(read_bytes(path), str(path))
 
 
 def decode_image(content: bytes, name: str) -> Image.Image:
-    """Decode and prepare the content of an image file.
-
-    name:   of the file, for messages.
-    Raises: UserError as `read_image`.
-    """
+    """Decode and prepare the content of an image file of this name. Raises UserError naming it."""
     try:
         return prepare_image(Image.open(io.BytesIO(content), formats=FORMATS), name)
     except UserError:
@@ -93,8 +76,7 @@ def decode_image(content: bytes, name: str) -> Image.Image:
 def prepare_image(image: Image.Image, name: str) -> Image.Image:
     """Convert an image to upright orientation, 8 bits a channel and no transparency.
 
-    name:   of the image, for messages.
-    Raises: UserError if its pixels have no defined scale.
+    Raises: UserError naming the image, by `name`, if its pixels have no defined scale.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):  # Pillow would clip at 255

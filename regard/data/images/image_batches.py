@@ -1,6 +1,8 @@
 """Batches of images with their targets."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,26 +15,16 @@ ImageBatch = Batch[Tensor, Tensor]
 """Images (rows, channels, height, width) in [0, 1]; class indices, multi-hot rows or numbers."""
 
 
+@dataclass(eq=False)
 class ImageBatches(BatchesByCount):
     """Batches of images, shuffled and augmented differently in each epoch."""
 
-    def __init__(
-        self,
-        pixels: np.ndarray,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        size: int,
-        seed: int,
-        augment: str = "none",
-    ):
-        super().__init__(rows=size, seed=seed)
-        self.pixels, self.labels, self.augment = pixels, np.asarray(labels), augment
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.labels))
+    data: NDArray[np.uint8]
+    labels: NDArray[Any]
+    augment: str = field(default="none", kw_only=True)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
-        rows = self.pixels[list(indices)]
+        rows = self.data[list(indices)]
         if self.augment != "none":
             pairs = zip(rows, indices, strict=True)
             rows = np.stack([self._augment(row, epoch, i) for row, i in pairs])

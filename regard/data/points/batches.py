@@ -5,14 +5,14 @@ some of its points, differently in each epoch. Boxes stay parallel to the axes.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
 from regard.data.annotated import AnnotatedDataset
-from regard.data.batches import Batch, BatchesByCount, generator
+from regard.data.batches import Batch, BatchesByCount, generator, pad_arrays
 from regard.data.elements import LabeledRegions
 from regard.data.points.clouds import CloudScale, middle_of
 from regard.data.text.labels import Labels
@@ -26,26 +26,17 @@ CloudBatch = Batch[Padded, LabeledRegions]
 and size relative to the extent of the run."""
 
 
+@dataclass(eq=False)
 class CloudBatches(BatchesByCount):
-    """Batches of clouds, shuffled in each epoch, or in the order of the data set (is_fixed)."""
+    """Batches of clouds."""
 
-    def __init__(
-        self,
-        data: AnnotatedDataset[NDArray[np.float64]],
-        labels: Labels,
-        scale: CloudScale,
-        *,
-        rows: int,
-        seed: int,
-        is_fixed: bool = False,
-        augment: bool = False,
-    ):
-        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
-        self.data, self.scale, self.augment = data, scale, augment
-        self.classes = data.class_indices(labels, "clouds")
+    data: AnnotatedDataset[NDArray[np.float64]]
+    labels: Labels
+    scale: CloudScale
+    augment: bool = field(default=False, kw_only=True)
 
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.data))
+    def __post_init__(self) -> None:
+        self.classes = self.data.class_indices(self.labels, "clouds")
 
     def frame(self, i: int) -> NDArray[np.float64]:
         """Return the middle of cloud i."""
@@ -63,16 +54,7 @@ class CloudBatches(BatchesByCount):
             regions.append(to_regions(boxes, self.scale))
         classes = [self.classes[i] for i in indices]
         target = LabeledRegions.from_rows(classes, regions, 3)
-        return Batch(pad_clouds(clouds), target, tuple(indices))
-
-
-def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:
-    """Return clouds (points, 3 + features) as one padded tensor."""
-    lengths = torch.tensor([len(cloud) for cloud in clouds])
-    items = torch.zeros(len(clouds), int(lengths.max()), clouds[0].shape[1])
-    for row, cloud in enumerate(clouds):
-        items[row, : len(cloud)] = torch.from_numpy(cloud)
-    return Padded(items, lengths)
+        return Batch(pad_arrays(clouds), target, tuple(indices))
 
 
 def to_regions(boxes: NDArray[np.float64], scale: CloudScale) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ coordinates, so that the order in a file has no effect on any bit.
 Unusable data is reported before training: clouds that are missing or damaged, boxes without size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
-from regard.data.config import Header, PointsConfig
+from regard.data.config import PointsConfig
 from regard.data.points.files import parse_cloud
-from regard.data.tables import as_number, as_text, read_table
+from regard.data.tables import as_number, as_text, read_rows_of_files
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.files import read_bytes
 
 _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
-_COLUMNS = ("file", *_NUMBERS, "label")
 _LEAST_SIDE = 1e-3
 _MARGIN = 1.1
 """Factor of the largest training extent, for other clouds and scaled ones in training."""
@@ -107,12 +106,23 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
     """Read a table of boxes and all of its clouds, so that none fails later."""
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
     clouds, items = [], []
-    for item in _read_boxes(path, bad_rows, config.header):
-        with bad_rows.catch(item.where):
-            file = path.parent / item.file
-            points = parse_cloud(read_bytes(file), str(file), config.features)
+    columns = (*_NUMBERS, "label")
+    by_file = read_rows_of_files(path, columns, header=config.header, bad_rows=bad_rows)
+    for file, rows in by_file.items():
+        boxes, labels, first = [], [], rows[0][0]
+        for where, row in rows:
+            if not row:
+                continue
+            with bad_rows.catch(where):
+                box, label = _parse_box(row)
+                boxes.append(box)
+                labels.append(label)
+        with bad_rows.catch(first):
+            content = read_bytes(path.parent / file)
+            points = parse_cloud(content, str(path.parent / file), config.features)
             clouds.append(thin_cloud(points, config.points))
-            items.append(item)
+            array = np.array(boxes, np.float64).reshape(-1, 6)
+            items.append(Annotated(file, array, tuple(labels), first))
     if not items:
         raise UserError(f"{path}: names no usable cloud. {bad_rows.skipped.describe()}".strip())
     return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
@@ -126,37 +136,10 @@ def _cells(
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
 
 
-def _read_boxes(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated]:
-    boxes_of: dict[str, list[tuple[list[float], str]]] = {}
-    first_line: dict[str, str] = {}
-    if header == "no":
-        numbers = range(1, 1 + len(_COLUMNS))
-        table = read_table(path, numbers, header="no", bad_rows=bad_rows)
-    else:
-        table = read_table(
-            path, _COLUMNS[:1], optional=_COLUMNS[1:], header=header, bad_rows=bad_rows
-        )
-    for number, (file, *cells) in table:
-        where = table.where(number)
-        with bad_rows.catch(where):
-            if not file:
-                raise UserError("expected the name of a file of points, got none")
-            boxes = boxes_of.setdefault(file, [])
-            first_line.setdefault(file, where)
-            if any(cells):
-                boxes.append(_parse_box(cells))
-    items = []
-    for file, boxes in boxes_of.items():
-        sides = np.array([box for box, _ in boxes], np.float64).reshape(-1, 6)
-        items.append(Annotated(file, sides, tuple(label for _, label in boxes), first_line[file]))
-    return items
-
-
-def _parse_box(cells: Sequence[Any]) -> tuple[list[float], str]:
-    box, label = [as_number(cell) for cell in cells[:-1]], as_text(cells[-1]).strip()
+def _parse_box(row: Mapping[str, Any]) -> tuple[list[float], str]:
+    box = [as_number(row.get(name)) for name in _NUMBERS]
+    label = as_text(row.get("label")).strip()
     if min(box[3:]) < _LEAST_SIDE or not label:
-        raise UserError(
-            f"expected {', '.join(_NUMBERS)} with sizes of at least {_LEAST_SIDE:g} m and a label, "
-            f"got {', '.join(map(str, cells))}"
-        )
+        got = ", ".join(map(str, row.values()))
+        raise UserError(f"expected sizes of at least {_LEAST_SIDE:g} m and a label, got {got}")
     return box, normalize_label(label)

@@ -45,9 +45,8 @@ def check_points(points: NDArray[Any], where: str) -> NDArray[np.float64]:
         bad = np.flatnonzero(~(np.abs(points) <= _MAX_METERS).all(1))
     if len(bad):
         shown = ", ".join(f"{number:g}" for number in points[bad[0]])
-        raise UserError(
-            f"{where}: point {bad[0] + 1} must have numbers up to {_MAX_METERS:g}, got {shown}."
-        )
+        number = bad[0] + 1
+        raise UserError(f"{where}: point {number} needs numbers up to {_MAX_METERS:g}, got {shown}")
     return points
 
 
@@ -69,10 +68,8 @@ def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[n
     reader = csv.reader(decode_line(line, f"{name}, line {number}") for number, line in lines)
     header = [cell.strip() for cell in next(reader, [])]
     if not set(columns) <= set(header):
-        raise UserError(
-            f"{name}: expected a cloud of points (.npz, .ply, .pcd), or a CSV with a header of "
-            f"{','.join(columns)}, got {excerpt(','.join(header))}."
-        )
+        expected = f"a cloud (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"
+        raise UserError(f"{name}: expected {expected}, got {excerpt(','.join(header))}.")
     indices = [header.index(column) for column in columns]
     rows = []
     for cells in reader:

@@ -6,11 +6,11 @@ inside. In training, a segment is time-stretched and shifted, differently in eac
 overfitting on few recordings.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,16 +21,16 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
-from regard.data.held_out import describe_held_out, hold_out, last_part
+from regard.data.held_out import describe_held_out, last_part, split_data
 from regard.data.number_store import NumberStore
-from regard.data.sound.files import read_sound
+from regard.data.sound.files import decode_sound
 from regard.data.sound.recordings import Recordings, mix_scene
-from regard.data.tables import as_text, read_table
+from regard.data.tables import as_text, read_rows_of_files
 from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
-_COLUMNS = ("file", "onset", "duration", "label")
-_MORE_COLUMNS = ("filename", "offset", "event_label")
+_COLUMNS = ("onset", "duration", "label")
+_MORE_COLUMNS = ("offset", "event_label")
 """Names in tables of DCASE."""
 _MIN_INSIDE = 1 / 3
 _MIN_SECONDS = 1e-5
@@ -82,11 +82,11 @@ class SoundDataset:
     def take(self, index: Sequence[int]) -> "SoundDataset":
         """Return the segments of files at these indices."""
         segments = tuple(self.segments[i] for i in index)
-        return SoundDataset(
-            len(index),
-            lambda i: self.load(index[i]),
-            _labels_of(segments),
-            self.origin,
+        return replace(
+            self,
+            count=len(index),
+            load=lambda i: self.load(index[i]),
+            labels=_labels_of(segments),
             segments=segments,
         )
 
@@ -106,29 +106,15 @@ class SoundDataset:
         files = [segment.file for segment in self.segments]
         if len(set(files)) > 1:
             labels = [[event.label for event in segment.events] for segment in self.segments]
-            first, last, notice = hold_out(
-                len(self),
-                share,
-                seed=seed,
-                origin=self.origin,
-                noun="segments",
-                groups=files,
-                labels=labels,
-            )
-        else:
-            cut = last_part(len(self), share, origin=self.origin, noun="segments")
-            first, last = list(range(max(0, cut - 2))), list(range(cut, len(self)))
-            notice = describe_held_out(
-                len(last), len(self), share, origin=self.origin, noun="segments"
-            )
-        train = replace(self.take(first), skipped=self.skipped, notices=self.notices)
+            return split_data(self, share, "segments", seed=seed, groups=files, labels=labels)
+        cut = last_part(len(self), share, origin=self.origin, noun="segments")
+        train, val = self.take(range(max(0, cut - 2))), self.take(range(cut, len(self)))
         missing = sorted(set(self.labels) - set(train.labels))
         if missing:
-            raise UserError(
-                f"{self.origin}: label {missing[0]!r} occurs only in the part held out for "
-                "validation: give validation data with --data.val."
-            )
-        return train, replace(self.take(last), notices=(notice,))
+            problem = f"label {missing[0]!r} occurs only in the part held out for validation"
+            raise UserError(f"{self.origin}: {problem}: use --data.val.")
+        notice = describe_held_out(len(val), len(self), share, origin=self.origin, noun="segments")
+        return train, replace(val, skipped=(), notices=(notice,))
 
 
 def make_sound_scenes(
@@ -136,18 +122,17 @@ def make_sound_scenes(
 ) -> SoundDataset:
     """Return scenes 0 .. count - 1 of a split, mixed from recordings."""
     if recordings.sample_rate != config.sample_rate:
-        raise UserError(
-            f"{recordings.origin}: expected --data.sample-rate {recordings.sample_rate}, "
-            f"got {config.sample_rate}."
-        )
+        problem = f"expected --data.sample-rate {recordings.sample_rate}, got {config.sample_rate}"
+        raise UserError(f"{recordings.origin}: {problem}.")
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
 
     @lru_cache(maxsize=_CACHE_BYTES // (2 * length))
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
-        samples, events = mix_scene(recordings, split, i, length)
-        return samples, [
-            SoundEvent(first / rate, (last - first) / rate, label) for first, last, label in events
-        ]
+        samples, spans = mix_scene(recordings, split, i, length)
+        events = []
+        for first, last, label in spans:
+            events.append(SoundEvent(first / rate, (last - first) / rate, label))
+        return samples, events
 
     labels = tuple(sorted(set(recordings.labels)))
     return SoundDataset(
@@ -156,22 +141,28 @@ def make_sound_scenes(
 
 
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
-    """Read the sounds and events of a table, divided into segments.
-
-    Each file is read once, and its samples are stored.
-
-    Raises: UserError naming the file and the row.
-    """
+    """Read the sounds and events of a table, divided into segments. Each file is read once."""
     bad_rows = BadRows(config.on_bad, "events")
     store = NumberStore(np.int16)
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     segments: list[EventSegment] = []
     spans: list[tuple[int, int]] = []
-    for file, rows in _read_table(path, config, bad_rows).items():
+    by_file = read_rows_of_files(
+        path, _COLUMNS, _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
+    )
+    for file, rows in by_file.items():
+        found: list[tuple[str, SoundEvent]] = []
+        usable = []
+        for where, row in rows:
+            with bad_rows.catch(where):
+                if row:
+                    found.append((where, _parse_event(row, config)))
+                usable.append(where)
+        if not usable:
+            continue
         first, is_read = len(store), False
-        where, _ = rows[0]
-        with bad_rows.catch():
-            for block in read_sound(path.parent / file, rate, where):
+        with bad_rows.catch(usable[0]):
+            for block in decode_sound(path.parent / file, rate, str(path.parent / file)):
                 store.append(block)
             is_read = True
         if not is_read:  # what was stored of it belongs to no segment
@@ -179,9 +170,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         count = len(store) - first
         end = count / rate
         events: list[SoundEvent] = []
-        for where, event in rows:
-            if event is None:
-                continue
+        for where, event in found:
             if event.onset > end - _MIN_SECONDS:
                 bad_rows.add(f"{where}: begins at {event.onset:g} s, after the end of {file}.")
             else:
@@ -211,7 +200,9 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
 
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
     """Return the names of the sound files of a table, in their order."""
-    return list(_read_table(path, config, BadRows(config.on_bad, "events")))
+    bad_rows = BadRows(config.on_bad, "events")
+    columns = (_COLUMNS, _MORE_COLUMNS)
+    return list(read_rows_of_files(path, *columns, header=config.header, bad_rows=bad_rows))
 
 
 def segment_starts(samples: int, length: int) -> list[int]:
@@ -225,47 +216,35 @@ EventBatch = Batch[Tensor, LabeledRegions]
 """Sounds (rows, samples) in [-1, 1] and events: center and duration relative to the length."""
 
 
+@dataclass(eq=False)
 class EventBatches(BatchesByCount):
-    """Batches of sounds, shuffled in each epoch, or in the order of the data set (is_fixed).
+    """Batches of sounds. Raises UserError naming a label that is not in `labels`."""
 
-    Raises: UserError naming a label that is not in `labels`.
-    """
+    data: SoundDataset
+    labels: Labels
+    config: EventsConfig
+    augment: bool = field(default=False, kw_only=True)
 
-    def __init__(
-        self,
-        sounds: SoundDataset,
-        labels: Labels,
-        config: EventsConfig,
-        *,
-        rows: int,
-        seed: int,
-        is_fixed: bool = False,
-        augment: bool = False,
-    ):
-        unknown = sorted(set(sounds.labels) - set(labels.names))
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.data.labels) - set(self.labels.names))
         if unknown:
-            raise UserError(f"{sounds.origin}: label {unknown[0]!r} is not in the training data.")
-        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
-        self.sounds, self.config, self.augment = sounds, config, augment
-        self.numbers = {name: number for number, name in enumerate(labels.names)}
-
-    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
-        return np.arange(len(self.sounds))
+            raise UserError(f"{self.data.origin}: label {unknown[0]!r} is not in the training data")
 
     def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
         seconds = self.config.seconds
         sounds, classes, regions = [], [], []
         for i in indices:
-            samples, events = self.sounds.load(i)
+            samples, events = self.data.load(i)
             if self.augment:
                 draw = generator(self.seed, epoch, i)
                 samples, events = augment_sound(samples, events, draw, seconds=seconds)
             sounds.append(samples)
-            classes.append(np.array([self.numbers[event.label] for event in events], np.int64))
-            places = []
+            numbers, places = [], []
             for event in events:
+                numbers.append(self.labels.names.index(event.label))
                 center = (event.onset + event.duration / 2) / seconds
                 places.append((center, event.duration / seconds))
+            classes.append(np.array(numbers, np.int64))
             regions.append(np.array(places))
         source = torch.from_numpy(np.stack(sounds)).float() / 32768
         return Batch(source, LabeledRegions.from_rows(classes, regions, 1), tuple(indices))
@@ -300,49 +279,19 @@ def _labels_of(segments: Sequence[EventSegment]) -> tuple[str, ...]:
     return tuple(sorted({event.label for segment in segments for event in segment.events}))
 
 
-def _read_table(
-    path: Path, config: EventsConfig, bad_rows: BadRows
-) -> dict[str, list[tuple[str, SoundEvent | None]]]:
-    """Return the rows of each file: location, and event or None."""
-    by_file: dict[str, list[tuple[str, SoundEvent | None]]] = {}
-    if config.header == "no":
-        numbers = range(1, 1 + len(_COLUMNS))
-        table = read_table(path, [*numbers], header="no", bad_rows=bad_rows)
-    else:
-        names = (*_COLUMNS, *_MORE_COLUMNS)
-        table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
-    for number, cells in table:
-        where = table.where(number)
-        with bad_rows.catch(where):
-            file, onset, duration, label, *more = [as_text(cell).strip() for cell in cells]
-            filename, offset, event_label = more or ("", "", "")
-            file, label = file or filename, label or event_label
-            if not file:
-                raise UserError(f"{where}: expected the name of a sound file, got none.")
-            event = None
-            if onset or duration or offset or label:
-                event = _parse_event((onset, duration, offset), label, where, config)
-            by_file.setdefault(file, []).append((where, event))
-    return by_file
-
-
-def _parse_event(
-    times: tuple[str, str, str], label: str, where: str, config: EventsConfig
-) -> SoundEvent:
-    """Return the event with an onset, and a duration or, if that is empty, an offset."""
-    onset, duration, offset = times
+def _parse_event(row: Mapping[str, Any], config: EventsConfig) -> SoundEvent:
+    """Return the event with an onset, and a duration or, without one, an offset."""
+    label = as_text(row.get("label", row.get("event_label"))).strip()
     try:
-        start = float(onset)
-        length = float(duration) if duration else float(offset) - start
-    except ValueError as error:
-        raise UserError(f"{where}: onset and duration must be numbers ({error}).") from error
+        start = float(row["onset"])
+        length = float(row["duration"]) if "duration" in row else float(row["offset"]) - start
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"onset and duration must be numbers ({error})") from error
     if config.unit == "samples":
         start, length = start / config.sample_rate, length / config.sample_rate
     if not (start >= 0 and _MIN_SECONDS <= length < float("inf") and label):
-        raise UserError(
-            f"{where}: expected an onset of at least 0, a duration above 0 and a label, got onset "
-            f"{onset}, {f'duration {duration}' if duration else f'offset {offset}'}, {label!r}."
-        )
+        got = ", ".join(map(str, row.values()))
+        raise UserError(f"expected an onset >= 0, a duration > 0 and a label, got {got}")
     return SoundEvent(start, length, normalize_label(label))
 
 

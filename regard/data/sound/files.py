@@ -13,6 +13,7 @@ import soxr
 from numpy.typing import NDArray
 
 from regard.errors import UserError
+from regard.system.files import check_file
 
 ENDINGS = (
     *(".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
@@ -29,22 +30,16 @@ class _SequentialFile(soundfile.SoundFile):
         return False
 
 
-def read_sound(path: Path, sample_rate: int, where: str) -> Iterator[NDArray[np.int16]]:
-    """Yield the samples of a file block by block.
-
-    where:  location of the reference to the file, for messages.
-    Raises: UserError naming both if the file is missing, damaged, empty or not a sound.
-    """
-    name = f"{where}: {path}"
-    if not path.is_file():
-        raise UserError(f"{name}: no such file.")
-    yield from decode_sound(path, sample_rate, name)
-
-
 def decode_sound(
     file: Path | io.BytesIO, sample_rate: int, name: str
 ) -> Iterator[NDArray[np.int16]]:
-    """Yield the samples of a file or its content. Raises UserError as `read_sound`."""
+    """Yield the samples of a file or its content block by block.
+
+    name:   of the file, for messages.
+    Raises: UserError if the file is missing, damaged, empty or not a sound.
+    """
+    if isinstance(file, Path):
+        check_file(file)
     try:
         with _SequentialFile(file) as sound:
             resampler = None

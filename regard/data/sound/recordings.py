@@ -14,8 +14,6 @@ Source: Free Spoken Digit Dataset (splits by index).
 """
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.arrays import load_arrays
+from regard.data.batches import generator
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
 from regard.system.files import read_bytes
@@ -56,39 +56,23 @@ class Recordings:
 
 
 def read_recordings(path: Path, length: int) -> Recordings:
-    """Read the recordings of an npz file, each of at most `length` samples.
-
-    Raises: UserError naming the file.
-    """
-    content = io.BytesIO(read_bytes(path))
-    try:
-        with np.load(content, allow_pickle=False) as archive:
-            samples, offsets, label, index, rate = [archive[name] for name in _ARRAYS]
-            offsets, index = offsets.astype(np.int64), index.astype(np.int64)
-            labels = label.astype(str).tolist()
-            rate = int(rate)
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        expected = "a table of sound files and events (.csv, .tsv, .jsonl) or recordings (.npz)"
-        raise UserError(
-            f"{path}: expected {expected} with {', '.join(_ARRAYS)}: {error}"
-        ) from error
+    """Read the recordings of an npz file, each of at most `length` samples."""
+    arrays = load_arrays(read_bytes(path), str(path), _ARRAYS)
+    samples, offsets, label, index, rate = [arrays[name] for name in _ARRAYS]
     if samples.dtype != np.int16 or samples.ndim != 1:
         raise UserError(f"{path}: samples must be a row of int16, got {samples.dtype}.")
     lengths = np.diff(offsets)
     if not len(lengths) or lengths.min() < 1 or offsets[0] or offsets[-1] != len(samples):
         raise UserError(f"{path}: offsets must increase from 0 to the number of samples.")
-    if not len(lengths) == len(labels) == len(index):
-        raise UserError(
-            f"{path}: {len(lengths)} recordings, but {len(labels)} labels and {len(index)} entries "
-            "of index."
-        )
+    if not len(lengths) == len(label) == len(index):
+        counts = f"{len(label)} labels and {len(index)} entries of index"
+        raise UserError(f"{path}: {len(lengths)} recordings, but {counts}.")
     if lengths.max() > length:
-        raise UserError(
-            f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a "
-            "scene: raise --data.seconds."
-        )
-    labels = tuple(normalize_label(name) for name in labels)
-    recordings = Recordings(samples, offsets, labels, index, rate, str(path))
+        problem = f"a recording has {lengths.max():,} samples, more than the {length:,} of a scene"
+        raise UserError(f"{path}: {problem}: raise --data.seconds.")
+    names = tuple(normalize_label(name) for name in label.astype(str).tolist())
+    offsets, index = offsets.astype(np.int64), index.astype(np.int64)
+    recordings = Recordings(samples, offsets, names, index, int(rate), str(path))
     for split in ("train", "val", "test"):
         if not len(recordings.indices(split)):
             raise UserError(f"{path}: no recording has an index of the {split} split.")
@@ -97,7 +81,7 @@ def read_recordings(path: Path, length: int) -> Recordings:
 
 def make_sounds(sample_rate: int, seed: int) -> Recordings:
     """Generate tones, chirps and noises of a quarter of a second to one second, 40 of each."""
-    draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 41))))
+    draw = generator(seed, 41)
     parts, labels, index = [], [], []
     for number in range(40):
         for name in _NAMES:

@@ -69,8 +69,7 @@ class Corpus:
 def read_corpus(path: str | Path) -> Corpus:
     """Read a text file, plain or compressed, once, to count its characters.
 
-    Raises:  UserError naming the file if it is missing, damaged or empty, or a line that is not
-             UTF-8.
+    Raises: UserError naming the file, and the line that is not UTF-8.
     """
     origin, blocks = str(path), partial(read_blocks, Path(path))
     if Path(path).is_fifo():  # can be read only once

@@ -6,12 +6,11 @@ with the label in place of the target.
 """
 
 import json
-import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows, with_hint
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad, PairFormat, TargetKind
-from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt
+from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, numeric_order
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
@@ -38,16 +37,16 @@ class Labels(Artifact, frozen=True):
     names: tuple[str, ...]
 
     @classmethod
-    def from_names(cls, labels: Sequence[str], *, least: int = 2, origin: str = "") -> "Labels":
+    def from_names(cls, labels: Sequence[str], *, origin: str, least: int = 2) -> Self:
         """Collect the different labels: numbers by value, then other names in alphabetical order.
 
         Raises: UserError for fewer than `least` labels.
         """
-        names = sorted(set(labels), key=_sort_key)
+        names = sorted(set(labels), key=numeric_order)
         if len(names) < least:
             shown = ", ".join(map(excerpt, names)) or "none"
             problem = f"there must be at least {least} labels in the training data, got {shown}."
-            raise UserError(f"{origin}: {problem}" if origin else problem)
+            raise UserError(f"{origin}: {problem}")
         return cls(tuple(names))
 
     def __len__(self) -> int:
@@ -90,28 +89,21 @@ LabeledBatch = Batch[Any, Tensor]
 """Texts (token ids, padded with 0, or what `extend` returned) and their targets."""
 
 
+@dataclass(eq=False)
 class LabeledBatches:
-    """Batches of tokenized texts and numeric targets: labels (texts,) or (texts, ...).
+    """Batches of tokenized texts and numeric targets."""
 
-    word_dropout: share of the tokens replaced by UNK, others in each epoch.
-    extend: adds to the source of a batch what else the model reads of the texts of these indices.
-    """
-
-    def __init__(
-        self,
-        texts: Ragged,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        batch_tokens: int,
-        seed: int,
-        word_dropout: float = 0.0,
-        extend: Callable[[Padded, Sequence[int]], Any] | None = None,
-        origin: str = "",
-    ):
-        self.origin = origin
-        self.texts, self.labels = texts, np.asarray(labels)
-        self.batch_tokens, self.seed = batch_tokens, seed
-        self.word_dropout, self.extend = word_dropout, extend
+    texts: Ragged
+    labels: Any
+    """Sequence or array (texts,) or (texts, ...)."""
+    _: KW_ONLY
+    batch_tokens: int
+    seed: int
+    word_dropout: float = 0.0
+    """Share of the tokens replaced by UNK, others in each epoch."""
+    extend: Callable[[Padded, Sequence[int]], Any] | None = None
+    """Function that adds to the source of a batch what else the model reads of these texts."""
+    origin: str = "texts"
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
@@ -133,7 +125,7 @@ class LabeledBatches:
 
     def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
         """Return the targets of the given texts."""
-        return torch.from_numpy(self.labels[list(indices)])
+        return torch.from_numpy(np.asarray(self.labels)[list(indices)])
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
@@ -207,12 +199,3 @@ def split_list(text: str, separator: str) -> list[str | int | float]:
     if not all(type(part) in (str, int, float) for part in parts):
         raise ValueError("expected a list of strings or numbers")
     return parts
-
-
-def _sort_key(name: str) -> tuple[bool, float, str]:
-    """Return the key that sorts numbers by value before other names; nan cannot be sorted."""
-    try:
-        value = float(name)
-    except ValueError:
-        value = math.nan
-    return math.isnan(value), 0.0 if math.isnan(value) else value, name

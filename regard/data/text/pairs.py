@@ -163,9 +163,7 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
     for path in files:
         lines = list(read_lines(Path(path)))
         if len(lines) != len(pairs):
-            raise UserError(
-                f"{path}: has {len(lines)} lines, but {pairs.origin} has {len(pairs)} pairs."
-            )
+            raise UserError(f"{path}: {len(lines)} lines for {len(pairs)} pairs of {pairs.origin}")
         for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):
             where = f"{path}, line {number}"
             own.append(decode_line(line, where).strip())
@@ -189,9 +187,7 @@ def limit_length(
             f"--data.max-length {max_length}"
         )
     if not keep:
-        raise UserError(
-            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens."
-        )
+        raise UserError(f"{pairs.origin}: no pair has at most --data.max-length {max_length}")
     return keep, bad_rows.skipped
 
 

@@ -19,10 +19,10 @@ Source: columns tjong2003, section 2.2.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -58,6 +58,7 @@ class TaggedSentences:
     origin: str
     skipped: Sequence[str] = ()
     """Reason for each sentence that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -66,15 +67,11 @@ class TaggedSentences:
         """Return the location of a sentence, for messages."""
         return locate(self.origin, self.lines[index])
 
-    def take(self, index: Sequence[int], skipped: Sequence[str] = ()) -> "TaggedSentences":
-        """Return the sentences of the given indices; `skipped` has the reasons for the others."""
-        return TaggedSentences(
-            tuple(self.tokens[i] for i in index),
-            tuple(self.tags[i] for i in index),
-            tuple(self.lines[i] for i in index),
-            self.origin,
-            (*self.skipped, *skipped),
-        )
+    def take(self, index: Sequence[int]) -> Self:
+        """Return the sentences of these indices."""
+        tokens = tuple(self.tokens[i] for i in index)
+        tags, lines = tuple(self.tags[i] for i in index), tuple(self.lines[i] for i in index)
+        return replace(self, tokens=tokens, tags=tags, lines=lines)
 
 
 def locate_words(text: str) -> list[tuple[int, int]]:

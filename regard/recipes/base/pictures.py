@@ -14,7 +14,6 @@ from regard.data.artifact import Artifact
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import (
     ImageDataset,
-    image_shape,
     load_digits,
     read_images,
     read_training_images,
@@ -106,7 +105,7 @@ class ImageSplits:
         elif data.test is None:
             images = load_digits("test")
         else:
-            shape = self.shape or image_shape(self._training[0])
+            shape = self.shape or self._training[0].shape
             images = read_images(data.test, data, shape, resizes=True)
         count = len(images)
         # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).

@@ -23,14 +23,13 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.embedded.captioned_shapes import CaptionedShapes
-from regard.data.images.box_batches import resize_and_pad
+from regard.data.images.box_batches import resize_and_pad, stack_images
 from regard.data.images.captions import (
     CaptionBatches,
     CaptionedImages,
     DescribedImages,
     read_captions,
     read_training_captions,
-    stack_images,
 )
 from regard.data.images.files import ENDINGS
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from regard.data.artifact import Artifact
 from regard.data.batches import InputBatches
 from regard.data.embedded.scenes import CanvasDataset, SceneDataset
-from regard.data.images.dataset import image_shape
 from regard.data.images.image_batches import ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
@@ -128,7 +127,7 @@ def train_classifier(
     """Train the classifier on the images of the training split, unless that is done."""
     if (folder / f"{_CLASSIFIER}.json").exists():
         return
-    shape, classes = image_shape(train.images), len(train.names)
+    shape, classes = train.images.shape, len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
     model = ConvolutionalClassifier(shape, classes + 1, label_smoothing=0.1)
     sizes = f"images of {_format_shape(shape)} to {classes} classes, or empty"
@@ -139,8 +138,8 @@ def train_classifier(
     noise = draw.integers(0, _NOISE, (count, *shape), np.uint8)
     batches = ImageBatches(
         np.concatenate((train.images.pixels, noise)),
-        [*train.numbers, *[classes] * count],
-        size=_CLASSIFIER_BATCH,
+        np.array([*train.numbers, *[classes] * count]),
+        rows=_CLASSIFIER_BATCH,
         seed=derive_seed(run.seed, 4),
         augment="shift",
     )

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.images.dataset import ImageDataset, image_shape
+from regard.data.images.dataset import ImageDataset
 from regard.data.images.files import ENDINGS
 from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.look.sample import Sample
@@ -59,11 +59,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         return data.labels
 
     def take(self, data: ImageDataset, keep: Sequence[int]) -> ImageDataset:
-        return data.take(keep, data.origin)
+        return data.take(keep)
 
     def fit(self, train: Dataset[ImageDataset]) -> dict[str, Any]:
         target = self.kind.fit(self.raw_targets(train), self.config.data)
-        return {ImageShape.file: ImageShape(image_shape(train.data)), **target.artifacts()}
+        return {ImageShape.file: ImageShape(train.data.shape), **target.artifacts()}
 
     def open(self, folder: Path) -> None:
         self.set_target(self.kind.load(folder, self.config.data))
@@ -75,7 +75,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
             train.data.pixels,
             train.targets,
             augment=self.config.used_augment,
-            size=self.config.batch,
+            rows=self.config.batch,
             seed=self.run.seed,
         )
 
@@ -92,7 +92,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
 
     def evaluation_batches(self, dataset: Dataset[ImageDataset]) -> Iterator[ImageBatch]:
-        batches = ImageBatches(dataset.data.pixels, dataset.targets, size=self.batch_rows, seed=0)
+        batches = ImageBatches(dataset.data.pixels, dataset.targets, rows=self.batch_rows, seed=0)
         for rows in track(self.plan(dataset.targets), "images", len(dataset)):
             yield batches.collate(0, rows)
 

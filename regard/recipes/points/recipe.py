@@ -17,8 +17,9 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.annotated import AnnotatedDataset
+from regard.data.batches import pad_arrays
 from regard.data.embedded.rooms import make_rooms
-from regard.data.points.batches import CloudBatches, pad_clouds, to_boxes
+from regard.data.points.batches import CloudBatches, to_boxes
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import check_points, parse_cloud
 from regard.data.tables import read_lines
@@ -127,7 +128,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return scores | {"signature": f"{metric}, classes {', '.join(names)}"}
 
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
-        return pad_clouds(arrays)
+        return pad_arrays(arrays)
 
     def to_boxes(
         self, regions: Tensor, frames: Sequence[NDArray[np.float64]]
@@ -161,7 +162,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         for box in boxes:
             middle = (box[:2] - cloud.middle[:2]) / extent[:2] + 0.5
             places.append(place_on_top_view(middle, box[3:5] / extent[:2]))
-        source = pad_clouds([cloud.points]).to(device_of(inference.model))
+        source = pad_arrays([cloud.points]).to(device_of(inference.model))
         with torch.no_grad():
             placed = inference.model.reader(source)
         centers = placed.centers[0, : int(placed.lengths[0])].double().cpu().numpy()

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from regard.data.batches import InputBatches
 from regard.data.config import ImagesConfig, VectorsConfig
-from regard.data.images.dataset import image_shape
 from regard.data.images.files import ENDINGS
 from regard.data.vectors import parse_vector
 from regard.errors import UserError
@@ -102,7 +101,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         self._check_range(train.data.values, train.origin)
         if self._reads_vectors:
             return {VectorSize.file: VectorSize(train.data.values.shape[1])}
-        return {ImageShape.file: ImageShape(image_shape(train.data))}
+        return {ImageShape.file: ImageShape(train.data.shape)}
 
     def open(self, folder: Path) -> None:
         if isinstance(self._splits, VectorSplits):

@@ -1,12 +1,11 @@
 """Vectors of numbers as data: splits, and the size of a run's vectors."""
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from regard.data.artifact import Artifact
 from regard.data.config import VectorsConfig
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.vectors import VectorDataset, make_curve, read_vectors
 from regard.recipes.base.recipe import Dataset, View
 
@@ -29,7 +28,8 @@ class VectorSplits:
             vectors = _read(data.test, data, self.size or self._training[0].values.shape[1])
         values: Any = vectors.values
         names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
-        return Dataset(vectors, vectors.origin, values, names=names, notes=vectors.skipped)
+        notes = (*vectors.skipped, *vectors.notices)
+        return Dataset(vectors, vectors.origin, values, names=names, notes=notes)
 
     @cached_property
     def _training(self) -> tuple[VectorDataset, VectorDataset]:
@@ -39,11 +39,7 @@ class VectorSplits:
         train = _read(data.train, data)
         if data.val is not None:
             return train, _read(data.val, data, train.values.shape[1])
-        parts = hold_out(
-            len(train), data.val_share, seed=self.seed, origin=train.origin, noun="vectors"
-        )
-        val = VectorDataset(train.values[parts.val], train.origin, (parts.notice,))
-        return replace(train, values=train.values[parts.train]), val
+        return split_data(train, data.val_share, "vectors", seed=self.seed)
 
 
 def _read(path: str, data: VectorsConfig, size: int | None = None) -> VectorDataset:

@@ -8,7 +8,6 @@ by token accuracy.
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import (
     TaggedBatches,
@@ -79,35 +78,31 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def load(self, split: str) -> Dataset[TaggedSentences]:
-        data, notes = self.config.data, ()
+        data = self.config.data
         path = getattr(data, split)
         if path is None and data.train is None:
             sentences = make_sentences(split, self.run.seed)
         elif data.val is None and split != "test":
-            train, val, notice = self._held_out
-            sentences, notes = (train, ()) if split == "train" else (val, (notice,))
+            sentences = self._held_out[split == "val"]
         else:
             sentences = read_tagged(path, data)
         skipped = describe_skipped(sentences.origin, "sentences", sentences.skipped)
-        return _to_dataset(sentences, (*skipped, *notes))
+        return _to_dataset(sentences, (*skipped, *sentences.notices))
 
     @cached_property
-    def _held_out(self) -> tuple[TaggedSentences, TaggedSentences, str]:
+    def _held_out(self) -> tuple[TaggedSentences, TaggedSentences]:
         """Training and validation sentences from the training file."""
         data = self.config.data
         assert data.train is not None
         sentences = read_tagged(data.train, data)
-        parts = hold_out(
-            len(sentences),
+        return split_data(
+            sentences,
             data.val_share,
-            origin=sentences.origin,
-            noun="sentences",
+            "sentences",
             seed=self.run.seed,
             groups=sentences.tokens,
             labels=sentences.tags,
         )
-        val = dataclasses.replace(sentences.take(parts.val), skipped=())
-        return sentences.take(parts.train), val, parts.notice
 
     def encode(self, dataset: Dataset[TaggedSentences]) -> Dataset[TaggedSentences]:
         sentences, most = dataset.data, self.config.data.max_length
@@ -128,7 +123,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         if not keep:
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}")
         notes = describe_skipped(sentences.origin, "sentences that cannot be used", skipped)
-        return _to_dataset(sentences.take(keep, skipped), notes)
+        return _to_dataset(sentences.take(keep), notes)
 
     def fit(self, train: Dataset[TaggedSentences]) -> dict[str, Any]:
         sentences = train.data

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.track_files import format_number, parse_frames, sort_ids
+from regard.data.batches import pad_arrays
+from regard.data.tables import numeric_order
+from regard.data.track_files import format_number, parse_frames
 from regard.data.tracks import (
     SceneBatches,
     TrackBatches,
     TrackWindows,
     make_tracks,
-    pad_scenes,
     plan_scenes,
     read_training_windows,
     read_windows,
@@ -107,12 +108,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def load(self, split: str) -> Dataset[TrackWindows]:
         data = self.config.data
-        paths, notes = getattr(data, split), ()
+        paths = getattr(data, split)
         if not paths and not data.train:
             windows = make_tracks(split, self.run.seed, data)
         elif not data.val and split != "test":
-            train, val, notice = self._held_out
-            windows, notes = (train, ()) if split == "train" else (val, (notice,))
+            windows = self._held_out[split == "val"]
         else:
             windows = read_windows(paths, data)
 
@@ -122,10 +122,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
         inputs = View(len(windows.offsets) - 1, read_input)
         skipped = describe_skipped(windows.origin, "lines", windows.skipped)
-        return Dataset(windows, windows.origin, inputs, notes=(*skipped, *notes))
+        return Dataset(windows, windows.origin, inputs, notes=(*skipped, *windows.notices))
 
     @cached_property
-    def _held_out(self) -> tuple[TrackWindows, TrackWindows, str]:
+    def _held_out(self) -> tuple[TrackWindows, TrackWindows]:
         """Training and validation windows of the training recordings."""
         return read_training_windows(self.config.data)
 
@@ -210,7 +210,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the path (predicted, 2) of each person, or (people, predicted, 2) by scene."""
         model = inference.model
         if self.config.model.joint:
-            source = pad_scenes([scene.history for scene in rows])
+            source = pad_arrays([scene.history for scene in rows])
             paths = _predict_paths(model, source).double().numpy()
             pairs = zip(rows, paths, strict=True)
             return [scene.origin + path[: len(scene.history)] for scene, path in pairs]
@@ -286,7 +286,9 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         last = sorted(frames)[-data.observed :]
         ids = []
         if len(last) == data.observed:
-            ids = sort_ids(set.intersection(*(set(frames[frame]) for frame in last)))
+            ids = sorted(
+                set.intersection(*(set(frames[frame]) for frame in last)), key=numeric_order
+            )
         if not ids:
             problem = f"no person is present in all of the last {data.observed} frames"
             raise UserError(f"{where}: {file.name}: {problem}")

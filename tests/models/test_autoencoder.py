@@ -40,17 +40,13 @@ REGULARIZERS = [
 def make_autoencoder(shape: tuple[int, ...] = SHAPE, **settings: object) -> Autoencoder:
     torch.manual_seed(1)
     hidden = 7 if settings.get("kind", "dense") == "dense" and settings.get("layers") != 1 else None
-    return (
-        Autoencoder(AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings), shape)
-        .double()
-        .eval()
-    )
+    config = AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings)
+    return Autoencoder(config, shape).double().eval()
 
 
 def make_batch(rows: int = 4, shape: tuple[int, ...] = SHAPE) -> Batch:
-    images = torch.rand(
-        rows, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
-    )
+    draw = torch.Generator().manual_seed(2)
+    images = torch.rand(rows, *shape, dtype=torch.float64, generator=draw)
     return Batch(images, torch.zeros(rows), tuple(range(rows)))
 
 
@@ -74,23 +70,11 @@ def test_reconstructions_have_the_shape_of_the_images(kind):
     assert without_gradient(model) == set()
 
 
-def test_loss_is_the_squared_error_plus_the_sparsity_term():
-    plain, sparse = make_autoencoder(), make_autoencoder(regularizer=L1Config(weight=0.3))
-    images = make_batch().source
-    error = (plain(images) - images).square().sum()
-    close(plain.loss(make_batch()).total, error)
-    close(sparse.loss(make_batch()).total, error + 0.3 * sparse.encode(images).abs().sum())
-    close(sparse.loss(make_batch()).nll, error)
-    assert plain.count(make_batch()) == plain.loss(make_batch()).count == 4
-
-
 @pytest.mark.parametrize("f", FUNCTIONS)
 @pytest.mark.parametrize("g", FUNCTIONS)
 def test_one_layer_is_the_formula_of_the_lectures(f, g):
-    model, y = (
-        make_autoencoder((11,), layers=1, code_activation=f, output_activation=g),
-        make_batch(3, (11,)).source,
-    )
+    model = make_autoencoder((11,), layers=1, code_activation=f, output_activation=g)
+    y = make_batch(3, (11,)).source
     into, back = model.encoder[1], model.decoder[0]
     h = FUNCTIONS[f](y @ into.weight.T + into.bias)
     close(model.encode(y), h)
@@ -99,10 +83,8 @@ def test_one_layer_is_the_formula_of_the_lectures(f, g):
 
 
 def test_one_layer_of_images_is_the_formula_of_their_pixels():
-    model, y = (
-        make_autoencoder((1, 3, 5), layers=1, code_activation="tanh"),
-        make_batch(2, (1, 3, 5)).source,
-    )
+    model = make_autoencoder((1, 3, 5), layers=1, code_activation="tanh")
+    y = make_batch(2, (1, 3, 5)).source
     into, back = model.encoder[1], model.decoder[0]
     h = torch.tanh(y.reshape(2, 15) @ into.weight.T + into.bias)
     close(model(y).reshape(2, 15), h @ back.weight.T + back.bias)
@@ -123,11 +105,12 @@ def test_energy_is_the_cost_plus_the_regularizer_of_each_input(cost, layers, reg
     if regularizer.name == "l2":
         expected = expected + 0.7 * (h * h).sum(1)
     if regularizer.name == "contractive":
-        expected = expected + 0.2 * torch.stack(
-            [jacobian.pow(2).sum() for jacobian in jacobians(model, y)]
-        )
+        norms = [jacobian.pow(2).sum() for jacobian in jacobians(model, y)]
+        expected = expected + 0.2 * torch.stack(norms)
     close(model.energy(y), expected)
     close(model.energy(y).sum(), model.loss(batch).total)
+    close(model.loss(batch).nll, COSTS[cost](y, model(y)).sum())
+    assert model.loss(batch).count == 3
     close(model.train().energy(y), expected)
 
 
@@ -141,13 +124,11 @@ def test_contraction_and_its_gradient_are_those_of_autograd(f, layers):
     expected = torch.stack([jacobian.pow(2).sum() for jacobian in jacobians(model, images)])
     close(loss.total - loss.nll, expected.sum())
     weights = [layer.weight for layer in model.encoder if hasattr(layer, "weight")]
-    ours = torch.autograd.grad(
-        (model.energy(images) - (model(images) - images).square().flatten(1).sum(1)).sum(), weights
-    )
-    for gradient, by_autograd in zip(
-        ours, torch.autograd.grad(expected.sum(), weights), strict=True
-    ):
-        close(gradient, by_autograd)
+    cost = (model(images) - images).square().sum()
+    ours = torch.autograd.grad(model.energy(images).sum() - cost, weights)
+    by_autograd = torch.autograd.grad(expected.sum(), weights)
+    for gradient, other in zip(ours, by_autograd, strict=True):
+        close(gradient, other)
 
 
 def test_contraction_of_one_layer_by_hand():
@@ -166,10 +147,8 @@ def test_contraction_of_one_layer_by_hand():
 
 def test_kl_compares_the_mean_activations_of_the_batch_with_the_target():
     config = KLConfig(weight=0.4, target=0.2)
-    model, batch = (
-        make_autoencoder((11,), code_activation="sigmoid", regularizer=config),
-        make_batch(6, (11,)),
-    )
+    model = make_autoencoder((11,), code_activation="sigmoid", regularizer=config)
+    batch = make_batch(6, (11,))
     mean = model.encode(batch.source).mean(0)
     divergence = 0.2 * (0.2 / mean).log() + 0.8 * (0.8 / (1 - mean)).log()
     error = (model(batch.source) - batch.source).square().sum()
@@ -178,10 +157,8 @@ def test_kl_compares_the_mean_activations_of_the_batch_with_the_target():
     close(loss.nll, error)
     loss.total.backward()
     assert without_gradient(model) == set()
-    close(
-        mean_activation_divergence(torch.full((3, 1), 0.0).double(), 0.5),
-        torch.zeros(1, dtype=torch.float64),
-    )
+    zeros = torch.zeros(3, 1, dtype=torch.float64)
+    close(mean_activation_divergence(zeros, 0.5), zeros[0])
     with pytest.raises(ValueError, match="regularizer kl, a mean over a batch, has no energy"):
         model.energy(batch.source)
 
@@ -192,12 +169,9 @@ def test_losses_and_gradients_are_finite_where_functions_saturate(size):
     y = batch.source.float()
     y[0] = 0.0
     y[1] = 1.0
+    settings = {"code_activation": "sigmoid", "output_activation": "sigmoid"}
+    settings["cost"] = "cross-entropy"
     for regularizer in (*REGULARIZERS, KLConfig()):
-        settings = {
-            "code_activation": "sigmoid",
-            "output_activation": "sigmoid",
-            "cost": "cross-entropy",
-        }
         model = make_autoencoder((11,), regularizer=regularizer, **settings).float().train()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -237,42 +211,21 @@ def test_the_default_has_one_hidden_layer_of_gelu_and_reads_pixels_around_zero()
 def test_invalid_settings_raise():
     with pytest.raises(ValueError, match="multiples of 4 with convolutions, got 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
-    with pytest.raises(
-        ValueError, match="kind must be dense for vectors of numbers, got convolutional"
-    ):
+    with pytest.raises(ValueError, match="kind must be dense for vectors of numbers"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (8,))
-    with pytest.raises(
-        ValueError, match=r"code_activation must be sigmoid with regularizer=kl, .*, got tanh"
-    ):
-        AutoencoderConfig(regularizer=KLConfig(), code_activation="tanh")
+    kl, contractive = KLConfig(), ContractiveConfig()
+    convolutional, quantized = {"kind": "convolutional"}, {"kind": "quantized"}
     for settings, message in (
-        ({"code_dim": 0}, "code_dim must be from 1 to 65,536, got 0"),
         ({"noise": -0.1}, "noise must be from 0 to 1,000"),
-        (
-            {"layers": 1, "hidden": 64},
-            "hidden must be left out with layers=1, got 64",
-        ),
-        (
-            {"kind": "convolutional", "hidden": 64},
-            "hidden must be left out with kind=convolutional",
-        ),
-        (
-            {"kind": "quantized", "code_activation": "tanh"},
-            "code_activation must be identity with kind=quantized",
-        ),
-        ({"kind": "convolutional", "layers": 1}, "layers must be 2 with kind=convolutional"),
-        (
-            {"cost": "cross-entropy"},
-            "output_activation must be sigmoid with cost=cross-entropy, .*, got identity",
-        ),
-        (
-            {"cost": "cross-entropy", "output_activation": "tanh"},
-            "output_activation must be sigmoid .* got tanh",
-        ),
-        (
-            {"kind": "convolutional", "regularizer": ContractiveConfig()},
-            "regularizer must be none, l1, l2 or kl with kind=convolutional, got contractive",
-        ),
+        ({"regularizer": kl, "code_activation": "tanh"}, "must be sigmoid with regularizer=kl"),
+        ({"layers": 1, "hidden": 64}, "hidden must be left out with layers=1, got 64"),
+        (convolutional | {"hidden": 64}, "hidden must be left out with kind=convolutional"),
+        (convolutional | {"layers": 1}, "layers must be 2 with kind=convolutional"),
+        (convolutional | {"regularizer": contractive}, "with kind=convolutional, got contractive"),
+        (quantized | {"code_activation": "tanh"}, "code_activation must be identity"),
+        (quantized | {"cost": "absolute"}, "cost must be squared with kind=quantized"),
+        (quantized | {"regularizer": L1Config()}, "regularizer must be none with kind=quantized"),
+        ({"cost": "cross-entropy"}, "output_activation must be sigmoid .* got identity"),
     ):
         with pytest.raises(ValueError, match=message):
             AutoencoderConfig(**settings)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.attention.choices import Hard, Soft, Sparse, TopK
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import pad
 from regard.layers.norms import RMSNorm
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling, PooledTerms
@@ -74,26 +74,14 @@ def test_contributions_sum_to_the_scores(pool: str, writer: str):
         assert not found.terms[row, ..., count:].any()
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_rows_are_independent_of_their_batch(pool: str):
-    classifier, weights = model(pool), torch.eye(3, dtype=torch.float64)
-    together = classifier.writer.explain(classifier.core, classifier.encoder(pad(TEXTS)), weights)
-    for row, ids in enumerate(TEXTS):
-        alone = classifier.writer.explain(classifier.core, classifier.encoder(pad([ids])), weights)
-        close(together.terms[row, ..., : alone.terms.shape[-1]], alone.terms[0])
-        close(together.bias[row], alone.bias[0])
-
-
 @pytest.mark.parametrize("pool", ["four heads", "mean", "last of two directions", "class token"])
 def test_a_contribution_is_what_a_change_of_its_term_changes(pool: str):
     """At fixed statistics of the norm, the derivative in a term's factor is its contribution."""
     classifier = model(pool)
     writer, core = classifier.writer, classifier.core
     items = Padded(torch.randn(1, 5, writer.dim, dtype=torch.float64), torch.tensor([5]))
-    found, pooled = (
-        writer.explain(core, items, torch.eye(3, dtype=torch.float64)),
-        writer.pool.decompose(items),
-    )
+    found = writer.explain(core, items, torch.eye(3, dtype=torch.float64))
+    pooled = writer.pool.decompose(items)
     vector = writer.pool(items)
     deviation = (vector.var(unbiased=False) + writer.norm.eps).sqrt()
 
@@ -146,9 +134,7 @@ class Cooled(ClassWriter):
 
 
 def explain(writer: VectorWriter) -> None:
-    writer.eval().explain(
-        CORE, Padded(torch.randn(1, 3, writer.dim), torch.tensor([3])), torch.eye(2)
-    )
+    writer.eval().explain(CORE, Unpadded.of(torch.randn(1, 3, writer.dim)), torch.eye(2))
 
 
 def test_other_modules_are_refused():

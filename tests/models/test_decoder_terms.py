@@ -24,11 +24,9 @@ def make(*, reads_source: bool = True, embedding: int = DIM, **fields: object) -
         core=TransformerConfig(width=DIM), embedding_dim=None if embedding == DIM else embedding
     )
     reader = build_token_reader(config, VOCAB)
-    model = (
-        Model(reader=reader if reads_source else None, core=core, writer=TokenWriter(reader))
-        .double()
-        .eval()
-    )
+    writer = TokenWriter(reader)
+    model = Model(reader=reader if reads_source else None, core=core, writer=writer)
+    model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases are not trivial
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -68,11 +66,8 @@ def test_parts_sum_to_the_logits(order: str, norm: str, reads_source: bool, embe
 
 def normalized(x: torch.Tensor, norm: nn.Module, at: torch.Tensor) -> torch.Tensor:
     """Return LayerNorm of x with the deviation of `at`, without its shift."""
-    return (
-        (x - x.mean(-1, keepdim=True))
-        / (at.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
-        * norm.weight
-    )
+    deviation = (at.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation * norm.weight
 
 
 def test_last_parts_by_hand() -> None:

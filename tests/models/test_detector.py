@@ -16,30 +16,25 @@ from regard.models.readers.reader import Reader
 from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close, without_gradient
 
+TRANSFORMER = {"width": 12, "heads": 3, "feedforward": 17}
+RECURRENT = {"width": 12, "hidden": 14, "attention_hidden": 9}
 CORES = {
-    "transformer": TransformerConfig(
-        layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()
-    ),
-    "alibi": TransformerConfig(
-        layers=1, width=12, heads=3, feedforward=17, positions=AlibiConfig()
-    ),
-    "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
-    "self-attentive": SelfAttentiveConfig(
-        width=12, hidden=14, attention_hidden=9, self_attention_hidden=5
-    ),
-    "without attention": RecurrentConfig(
-        width=12, hidden=14, attention="none", cell="lstm", layers=2
-    ),
+    "transformer": TransformerConfig(**TRANSFORMER, layers=2, positions=NoPositionsConfig()),
+    "alibi": TransformerConfig(**TRANSFORMER, layers=1, positions=AlibiConfig()),
+    "recurrent": RecurrentConfig(**RECURRENT),
+    "self-attentive": SelfAttentiveConfig(**RECURRENT, self_attention_hidden=5),
+    "without attention": RecurrentConfig(**RECURRENT, attention="none", cell="lstm", layers=2),
 }
 
 FIRST_STEP = {
     "recurrent": {"core.cells.0.context_weight", "core.cells.0.state_weight"},
     "self-attentive": {
-        *(f"core.cells.0.cell.{name}" for name in ("context_weight", "state_weight")),
-        *(
-            f"core.cells.0.{name}"
-            for name in ("feedback_weight", "key_weight", "query_weight", "read.score.v")
-        ),
+        "core.cells.0.cell.context_weight",
+        "core.cells.0.cell.state_weight",
+        "core.cells.0.feedback_weight",
+        "core.cells.0.key_weight",
+        "core.cells.0.query_weight",
+        "core.cells.0.read.score.v",
     },
     "without attention": {"core.cells.0.state_weight", "core.cells.1.state_weight"},
 }
@@ -51,9 +46,8 @@ class LineReader(Reader):
 
     def __init__(self, length: int, dim: int):
         super().__init__()
-        self.register_buffer(
-            "centers", (torch.arange(length)[:, None] + 0.5) / length, persistent=False
-        )
+        centers = (torch.arange(length)[:, None] + 0.5) / length
+        self.register_buffer("centers", centers, persistent=False)
         self.map = nn.Linear(3, dim)
 
     def forward(self, source: Tensor) -> Padded:
@@ -107,9 +101,8 @@ def test_transformer_queries_attend_to_one_another():
     queries, encoded = torch.randn(1, 3, 12).double(), Unpadded.of(torch.randn(1, 6, 12).double())
     changed = queries.clone()
     changed[:, 2] = torch.randn(12)
-    assert (
-        core.decode_set(changed, encoded)[-1][:, 0] - core.decode_set(queries, encoded)[-1][:, 0]
-    ).abs().max() > 1e-4
+    first, other = core.decode_set(queries, encoded)[-1], core.decode_set(changed, encoded)[-1]
+    assert (other[:, 0] - first[:, 0]).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("core", ["transformer", "recurrent"])
@@ -167,27 +160,19 @@ def test_every_parameter_has_a_gradient(core, queries):
         never &= without_gradient(model)
         optimizer.step()
     expected = FIRST_STEP.get(core, set())
-    if core in (
-        "transformer",
-        "alibi",
-    ):  # softmax ignores what all keys add to all scores of a query
-        expected = {name for name, _ in model.named_parameters() if name.endswith(".key.bias")}
+    names = [name for name, _ in model.named_parameters()]
+    if core in ("transformer", "alibi"):  # softmax ignores what all keys add to a query's scores
+        expected = {name for name in names if name.endswith(".key.bias")}
     elif core == "without attention" and queries == "learned":  # nothing is read of the source
-        expected = expected | {
-            name
-            for name, _ in model.named_parameters()
-            if name.startswith(("reader.", "core.encoder."))
-        }
+        parts = ("reader.", "core.encoder.")
+        expected = expected | {name for name in names if name.startswith(parts)}
     assert never == expected
 
 
 def test_loss_of_empty_rows_and_batches_without_elements():
     model = detector("transformer")
-    batch = Batch(
-        torch.zeros(2, 8, 3),
-        LabeledRegions(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 0, 2)),
-    )
-    loss = model.loss(batch)
+    target = LabeledRegions(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 0, 2))
+    loss = model.loss(Batch(torch.zeros(2, 8, 3), target))
     assert loss.count == 2
     loss.total.backward()
     assert loss.total.isfinite()
@@ -208,14 +193,10 @@ def test_training_finds_the_elements(core):
     for row in range(16):
         is_real = batch.target.real[row]
         count = int(is_real.sum())
-        labels = sorted(label[row, :count].tolist()) == sorted(
-            batch.target.labels[row][is_real].tolist()
-        )
-        middles = sorted(region[row, :count, 0].tolist())
-        near = middles == pytest.approx(
-            sorted(batch.target.regions[row][is_real][:, 0].tolist()), abs=0.05
-        )
-        num_correct += labels and near
+        labels = sorted(batch.target.labels[row][is_real].tolist())
+        middles = sorted(batch.target.regions[row][is_real][:, 0].tolist())
+        near = sorted(region[row, :count, 0].tolist()) == pytest.approx(middles, abs=0.05)
+        num_correct += near and sorted(label[row, :count].tolist()) == labels
         more += int((score[row, count:] > 0.5).sum())
     # By chance one row in five is right: the empty ones. The final accuracy depends on rounding.
     assert num_correct >= 12
@@ -225,9 +206,8 @@ def test_training_finds_the_elements(core):
 def test_padding_is_not_proposed():
     torch.manual_seed(7)
     model = detector("transformer")
-    proposed = model.writer.propose(
-        Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reader.centers
-    )
+    items = Padded(torch.randn(1, 8, 12), torch.tensor([5]))
+    proposed = model.writer.propose(items, model.reader.centers)
     _, start = model.writer.select_queries(torch.randn(1, 8, 12), proposed)
     assert (proposed.logits[0, 5:] < -50).all()
     assert start.regions.shape == (1, 4, 2)
@@ -247,25 +227,19 @@ def test_untrained_decoder_returns_the_distinct_proposals():
 
 def test_suppressed_proposals_give_queries_without_a_class():
     torch.manual_seed(9)
-    writer = SetWriter(
-        12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1), nms_threshold=0.5
-    )
+    writer = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1))
     logits = torch.full((1, 5, 3), -9.0)
     logits[0, :, 1] = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.2])
     middles = torch.tensor([0.3, 0.31, 0.8, 0.32, 0.81])
-    proposals = SetPredictions(
-        logits, torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None]
-    )
-    _, start = writer.select_queries(torch.randn(1, 5, 12), proposals)
+    regions = torch.stack((middles, torch.full_like(middles, 0.2)), -1)[None]
+    _, start = writer.select_queries(torch.randn(1, 5, 12), SetPredictions(logits, regions))
     assert start.regions[0, :, 0].tolist() == pytest.approx([0.3, 0.8, 0.31, 0.32])
     assert start.logits[0, :2, 1].tolist() == [3.0, 1.0]
     assert (start.logits[0, 2:].sigmoid() <= 0.011).all()
 
 
 def test_sampled_keys_get_a_gradient_from_the_loss_of_their_row():
-    core = TransformerConfig(
-        layers=1, width=12, heads=2, feedforward=16, choice="hard", hard="reinforce"
-    )
+    core = TransformerConfig(**TRANSFORMER, layers=1, choice="hard", hard="reinforce")
     config = DetectorConfig(core=core, num_queries=4, dropout=0.0, queries="learned")
     batch = make_batch(3)
     model = build_detector(config, LineReader(8, 12), num_classes=3, axes=1).train()

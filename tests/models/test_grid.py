@@ -71,14 +71,16 @@ def tags(lengths: tuple[int, ...]) -> Tensor:
     return results
 
 
-def table() -> nn.Embedding:
-    return embedding_table(VOCAB, WIDTH)
-
-
 WIDTH = 12
+
+
+def token_reader(width: int = WIDTH) -> TokenReader:
+    return TokenReader(embedding_table(VOCAB, width))
+
+
 READERS = {
     "tokens": Reads(
-        lambda width: TokenReader(embedding_table(VOCAB, width)),
+        token_reader,
         lambda: Padded(torch.randint(4, VOCAB, (ROWS, 7)), torch.tensor([7, 1, 4])),
         (7, 1, 4),
     ),
@@ -130,13 +132,11 @@ def write_tracks(reader: Reader, core: Core) -> TrackWriter:
 
 WRITERS = {
     "tokens": Writes(
-        lambda reader, core: TokenWriter(TokenReader(table()), table()),
+        lambda reader, core: TokenWriter(token_reader(), embedding_table(VOCAB, WIDTH)),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 5, 2])),
     ),
     "grid": Writes(
-        lambda reader, core: TokenWriter(
-            TokenReader(table()), positions=GridPositions((2, 2), WIDTH)
-        ),
+        lambda reader, core: TokenWriter(token_reader(), positions=GridPositions((2, 2), WIDTH)),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 6, 6])),
     ),
     "classes": Writes(
@@ -196,20 +196,25 @@ class Example:
 
 def make_model(reader: str, core: str, writer: str) -> Model:
     torch.manual_seed(1)
-    write = WRITERS[writer]
     part = "decoder" if writer in ("tokens", "grid") else "set" if writer == "sets" else "encoder"
-    reader, built_core = (
-        READERS[reader].make(WIDTH),
-        build_core(CORES[core], **PARTS_OF_A_CORE[part]),
-    )
-    writer = write.make(reader, built_core)
-    assert writer.part == part
-    return Model(reader=reader, core=built_core, writer=writer)
+    made = READERS[reader].make(WIDTH)
+    built_core = build_core(CORES[core], **PARTS_OF_A_CORE[part])
+    head = WRITERS[writer].make(made, built_core)
+    assert head.part == part
+    return Model(reader=made, core=built_core, writer=head)
 
 
 def make_example(reader: str, writer: str) -> Example:
     torch.manual_seed(2)
     return Example(READERS[reader].source(), WRITERS[writer].target(READERS[reader].lengths))
+
+
+def to_double(source: Padded | Tensor) -> Padded | Tensor:
+    """Return a source in float64; token ids are unchanged."""
+    if isinstance(source, Tensor):
+        return source.double()
+    items = source.items
+    return source._replace(items=items.double() if items.is_floating_point() else items)
 
 
 def predict(model: Model, example: Example) -> Tensor:
@@ -274,28 +279,16 @@ def test_loaded_weights_give_the_same_predictions(reader, core, writer, tmp_path
 @pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
 def test_rows_are_independent_of_their_batch(reader, core, writer):
     model, example = make_model(reader, core, writer).double().eval(), make_example(reader, writer)
-    source, row, length = example.source, 1, READERS[reader].lengths[1]
+    source, target, length = to_double(example.source), example.target, READERS[reader].lengths[1]
     if isinstance(source, Padded):
-        source = source._replace(
-            items=source.items.double() if source.items.is_floating_point() else source.items
-        )
-        alone: Any = Padded(
-            source.items[row : row + 1, : int(source.lengths[row])], source.lengths[row : row + 1]
-        )
+        items = source.items[1:2, : int(source.lengths[1])]
+        alone: Any = Padded(items, source.lengths[1:2])
     else:
-        source, alone = source.double(), source.double()[row : row + 1]
-    target = example.target
+        alone = source[1:2]
+    batched = predict(model, Example(source, target))[1]
     if isinstance(target, Padded):
-        alone_target = Padded(target.items[row : row + 1], target.lengths[row : row + 1])
-        close(
-            predict(model, Example(source, target))[row],
-            predict(model, Example(alone, alone_target))[0],
-        )
-        return
-    batched, single = (
-        predict(model, Example(source, target))[row],
-        predict(model, Example(alone, target))[0],
-    )
+        target = Padded(target.items[1:2], target.lengths[1:2])
+    single = predict(model, Example(alone, target))[0]
     if writer == "tags":
         batched, single = batched[:length], single[:length]
     close(batched, single)
@@ -312,17 +305,10 @@ def test_encoder_predictor_and_decoder_compose_the_model(reader, core, writer):
     target = example.target if model.writer.part == "decoder" else None
     composed = model.decoder(model.predictor(target, encoded, source=example.source))
     expected = model(example.source, target)
-    for part, other in (
-        [(composed, expected)]
-        if isinstance(composed, Tensor)
-        else zip(composed, expected, strict=True)
-    ):
+    if isinstance(composed, Tensor):
+        composed, expected = [composed], [expected]
+    for part, other in zip(composed, expected, strict=True):
         assert torch.equal(part, other)
-    assert {name.split(".")[0] for name, _ in model.named_parameters()} <= {
-        "reader",
-        "core",
-        "writer",
-    }
 
 
 @every_model
@@ -330,7 +316,8 @@ def test_encoder_predictor_and_decoder_compose_the_model(reader, core, writer):
 def test_attention_weights_are_recorded_and_sum_to_one(reader, core, writer):
     model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     if not any(isinstance(module, Read) for module in model.modules()):
-        assert (core, writer) in {("recurrent", "tags")} | {("recurrent", "tracks")}
+        assert core == "recurrent"
+        assert writer in ("tags", "tracks")
         return
     plain = predict(model, example)
     with record_weights(model) as recording:
@@ -352,13 +339,7 @@ def test_steps_equal_all_positions(reader, core, writer):
         ):
             model.writer.embed(torch.zeros(1, 1, dtype=torch.int64))
         return
-    source = example.source
-    if isinstance(source, Padded):
-        source = source._replace(
-            items=source.items.double() if source.items.is_floating_point() else source.items
-        )
-    else:
-        source = source.double()
+    source = to_double(example.source)
     close(predict(model, Example(source, example.target)), model(source, example.target))
 
 
@@ -372,7 +353,7 @@ def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
 
 
 def test_parts_that_do_not_fit_are_refused():
-    tokens, classes = {"writer": TokenWriter(TokenReader(table()))}, {"writer": ClassWriter(14, 4)}
+    tokens, classes = {"writer": TokenWriter(token_reader())}, {"writer": ClassWriter(14, 4)}
     queries = {"writer": SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1)}
     refused("`core` must have decodes=True: a TokenWriter", tokens, decodes=False)
     refused("`core` must have in_order=True for a TokenWriter", tokens, in_order=False)
@@ -380,9 +361,6 @@ def test_parts_that_do_not_fit_are_refused():
     refused("`core` must have encodes=True", tokens, encodes=False)
     refused("`core` must have encodes=False for reader=None", tokens | {"reader": None})
     refused("a ClassWriter needs a source", classes | {"reader": None}, encodes=False)
-    wide, narrow = embedding_table(9, 14), READERS["tokens"].make(5)
-    refused(
-        "`reader` must give items of the core's width, 12, got dim=5", tokens | {"reader": narrow}
-    )
+    refused("items of the core's width, 12, got dim=5", tokens | {"reader": token_reader(5)})
     refused("the core's memory_dim, 14, got dim=12", {"writer": ClassWriter(12, 4)})
-    refused("the core's width, 12, got dim=14", {"writer": TokenWriter(TokenReader(wide))})
+    refused("the core's width, 12, got dim=14", {"writer": TokenWriter(token_reader(14))})

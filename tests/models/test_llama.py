@@ -181,10 +181,8 @@ def empty_ring(block: DecoderBlock) -> RingMemory:
 @pytest.mark.parametrize("name", PASTS)
 def test_steps_equal_the_forward_pass_with_every_memory(name):
     positions, rope = SCALINGS["llama3"]
-    core, items = (
-        our_core(positions, their_model(rope)).double(),
-        torch.randn(2, TIME, WIDTH).double(),
-    )
+    core = our_core(positions, their_model(rope)).double()
+    items = torch.randn(2, TIME, WIDTH).double()
     with torch.no_grad():
         for block in core.decoder:
             expected, past = block(items, None), None
@@ -196,10 +194,9 @@ def test_steps_equal_the_forward_pass_with_every_memory(name):
                     out = block._cross_and_feedforward(item + block.attention(normed, past), None)
                 else:
                     out, past = block.step(item, past, None)
+                reference = expected[:, time : time + 1]
                 if name == "quantized":
-                    torch.testing.assert_close(
-                        out, expected[:, time : time + 1], rtol=0.1, atol=0.1
-                    )
+                    torch.testing.assert_close(out, reference, rtol=0.1, atol=0.1)
                 else:
-                    close(out, expected[:, time : time + 1])
+                    close(out, reference)
             assert int(past.length) == TIME

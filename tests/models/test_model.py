@@ -97,9 +97,9 @@ def test_own_reader_and_writer_make_a_model_with_every_core(core: str) -> None:
     close(loss.total.detach(), (model(points) - target).square().sum().detach())
     assert loss.count == model.count(Batch()) == 3
     loss.total.backward()
-    assert all(
-        weight.grad is not None and weight.grad.any() for weight in model.reader.parameters()
-    )
+    for weight in model.reader.parameters():
+        assert weight.grad is not None
+        assert weight.grad.any()
 
 
 def test_own_score_decodes_as_it_reads_all_positions() -> None:
@@ -121,25 +121,20 @@ def test_own_score_decodes_as_it_reads_all_positions() -> None:
 def test_source_of_a_track_writer_must_be_tracks() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decodes=False)
     model = regard.Model(reader=PointReader(12), core=core, writer=regard.TrackWriter(12, 2))
-    with (
-        without_checks(),
-        pytest.raises(ValueError, match=r"`source` must be tracks .*, or from_velocity=False"),
-    ):
+    message = r"`source` must be tracks .*, or from_velocity=False"
+    with without_checks(), pytest.raises(ValueError, match=message):
         model(torch.randn(3, 4, 3))
-
-
-def test_target_is_needed_for_all_positions() -> None:
-    core = regard.Recurrent(width=12, hidden=8, encodes=False)
-    writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
-    model = regard.Model(reader=None, core=core, writer=writer)
-    with pytest.raises(TypeError, match=r"`target` must be token ids .* use `start` and `step`"):
-        model()
 
 
 def language_model() -> regard.Model:
     core = regard.Transformer(width=12, heads=3, layers=2, encodes=False)
     writer = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
     return regard.Model(reader=None, core=core, writer=writer).eval()
+
+
+def test_target_is_needed_for_all_positions() -> None:
+    with pytest.raises(TypeError, match=r"`target` must be token ids .* use `start` and `step`"):
+        language_model()()
 
 
 def test_token_ids_without_lengths_are_refused() -> None:
@@ -168,12 +163,9 @@ def test_source_is_refused_by_a_model_without_a_reader() -> None:
 
 def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
     core = regard.Transformer(width=12, heads=3, layers=1, decoder_layers=2, in_order=False)
+    writer = regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1)
     with pytest.raises(ValueError, match=r"`writer` must have blocks=2, .* got 1"):
-        regard.Model(
-            reader=PointReader(12),
-            core=core,
-            writer=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1),
-        )
+        regard.Model(reader=PointReader(12), core=core, writer=writer)
 
 
 def test_hooks_on_the_attention_of_a_block_are_called_in_decoding() -> None:
@@ -199,13 +191,9 @@ def test_embeddings_are_the_first_parameters() -> None:
 
 def test_pool_comes_before_the_output_and_grid_positions_last() -> None:
     pooled = [name for name, _ in regard.ClassWriter(12, 3).named_parameters()]
-    assert [name.partition(".")[0] for name in pooled] == ["pool"] * 9 + ["norm"] * 2 + [
-        "output"
-    ] * 2
+    parts = ["pool"] * 9 + ["norm"] * 2 + ["output"] * 2
+    assert [name.partition(".")[0] for name in pooled] == parts
     inputs = regard.TokenReader(regard.embedding_table(9, 12))
     writer = regard.TokenWriter(inputs, positions=regard.GridPositions((2, 3), 12))
-    assert [name for name, _ in writer.named_parameters()][-3:] == [
-        "positions.rows",
-        "positions.columns",
-        "positions.end",
-    ]
+    names = [name for name, _ in writer.named_parameters()]
+    assert names[-3:] == ["positions.rows", "positions.columns", "positions.end"]

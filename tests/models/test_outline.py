@@ -74,11 +74,8 @@ def test_shapes_are_those_of_the_tensors(reader, core, writer):
         assert predicting[0].shape[1:] == model.writer.queries.shape
         answer = torch.cat(answer, -1)
     else:
-        fits(
-            next((s.shape for s in predicting if s.symbol == "h^Dec"), encoding[-1].shape),
-            items_of(hidden),
-            named,
-        )
+        shapes = [stage.shape for stage in predicting if stage.symbol == "h^Dec"]
+        fits((shapes or [encoding[-1].shape])[0], items_of(hidden), named)
     fits(predicting[-1].shape, answer, named)
 
 
@@ -106,22 +103,16 @@ def test_a_language_model_has_no_encoder():
     assert encoding == ()
     assert [stage.part for stage in predicting] == ["input", "predictor", "predictor", "decoder"]
     assert predicting[2].detail.startswith("3 layers, ")
-    assert predicting[3] == (
-        "decoder",
-        "TokenWriter",
-        "its table is that of the embedding",
-        "y~",
-        ("batch", "target", 23),
-    )
+    last = predicting[3]
+    assert (last.name, last.shape) == ("TokenWriter", ("batch", "target", 23))
+    assert last.detail == "its table is that of the embedding"
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "quantized"])
 @torch.no_grad()
 def test_autoencoders_have_an_encoder_and_a_decoder(kind):
-    shape, config = (
-        (1, 8, 12),
-        AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7),
-    )
+    shape = (1, 8, 12)
+    config = AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7)
     model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(config, shape).train()
     images = torch.rand(2, *shape)
     model.loss(Batch(images, images, (0, 1)))
@@ -142,11 +133,7 @@ def test_another_module_is_refused():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
-    config = parse(
-        BASE[recipe],
-        TrainOptions(),
-        RECIPES[recipe].config(),
-    ).config
+    config = parse(BASE[recipe], TrainOptions(), RECIPES[recipe].config()).config
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
     artifacts = tmp_path / "artifacts"
     artifacts.mkdir()
@@ -166,12 +153,7 @@ def test_a_picture_names_every_stage_and_shape(tmp_path):
     stages = outline(make_model("images", "transformer", "sets"))
     plot_outline(stages, tmp_path / "model.svg", title="a model")
     text = (tmp_path / "model.svg").read_text(encoding="utf-8")
-    for words in (
-        "ImageReader",
-        "Transformer",
-        "learned queries",
-        "SetWriter",
-        "(batch, 2, 9, 6)",
-        "(batch, 4, 3 + 2)",
-    ):
-        assert f">{words}<" in text or words in text
+    for words in ("ImageReader", "Transformer", "learned queries", "SetWriter"):
+        assert words in text
+    for shape in ("(batch, 2, 9, 6)", "(batch, 4, 3 + 2)"):
+        assert shape in text

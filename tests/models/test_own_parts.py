@@ -13,7 +13,6 @@ from regard.engines.registry import unsupported_reason
 from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
-from regard.layers.positions.config import RotaryConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
@@ -107,11 +106,8 @@ KNOWN = {
 def make_model(parts: dict) -> Model:
     torch.manual_seed(2)
     table = embedding_table(9, 12)
-    return Model(
-        reader=TokenReader(table),
-        core=Transformer(CONFIG, **parts),
-        writer=TokenWriter(TokenReader(table)),
-    )
+    core, writer = Transformer(CONFIG, **parts), TokenWriter(TokenReader(table))
+    return Model(reader=TokenReader(table), core=core, writer=writer)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -143,80 +139,33 @@ def test_engines_run_parts_of_this_package_however_they_are_given(name):
     assert unsupported_reason("compiled", make_model(KNOWN[name]).eval()) is None
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_weights_are_saved_and_loaded(name):
-    first, second = make_model(OWN[name]), make_model(OWN[name])
-    with torch.no_grad():
-        for parameter in first.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    second.load_state_dict(first.state_dict())
-    assert all(
-        torch.equal(*pair) for pair in zip(first.parameters(), second.parameters(), strict=True)
-    )
-
-
-def test_parts_that_do_not_fit_are_refused():
-    config = TransformerConfig(layers=1, width=12, heads=3, inducing_points=2)
-    with pytest.raises(
-        ValueError, match="inducing_points need positions that are added, got Rotary"
-    ):
-        Transformer(config, positions=Rotary(4))
-    with pytest.raises(
-        ValueError,
-        match="score must not be additive with rotary positions",
-    ):
-        TransformerConfig(score="additive", positions=RotaryConfig())
-    with pytest.raises(ValueError, match=r"head_dim must be even with rotary positions, got 5"):
-        TransformerConfig(width=15, heads=3, positions=RotaryConfig())
-    with pytest.raises(
-        ValueError,
-        match=r"head_dim must be at least positions.dim=6 with rotary positions, got 4",
-    ):
-        TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
-
-
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("parts", "message"),
     [
+        ({"score": NegativeDistance()}, "score must be a function .*, got a NegativeDistance"),
+        ({"norm": RMSNorm(12)}, "norm must be a function that creates a part, got a RMSNorm"),
+        ({"feedforward": FeedForward(12, 8)}, "feedforward must be a function .* FeedForward"),
+        ({"positions": Sinusoidal(8)}, "positions must have dim=12, got Sinusoidal with 8"),
+        ({"positions": Learned(9, 1)}, "positions must have dim=12, got Learned with 1"),
+        ({"positions": AlibiPositions(1)}, "must have num_heads=3, got AlibiPositions with 1"),
+        ({"encodes": False, "decodes": False}, "must have an encoder or a decoder"),
+        ({"config": 4}, "give a TransformerConfig or its fields, got 4"),
         (
-            lambda: Transformer(CONFIG, score=NegativeDistance()),
-            "score must be a function that creates a part, got a NegativeDistance",
+            {"config": replace(CONFIG, inducing_points=2), "positions": Rotary(4)},
+            "inducing_points need positions that are added, got Rotary",
         ),
         (
-            lambda: Transformer(CONFIG, norm=RMSNorm(12)),
-            "norm must be a function that creates a part, got a RMSNorm",
-        ),
-        (
-            lambda: Transformer(CONFIG, feedforward=FeedForward(12, 8)),
-            "feedforward must be a function .* FeedForward",
-        ),
-        (
-            lambda: Transformer(CONFIG, positions=Sinusoidal(8)),
-            "positions must have dim=12, got Sinusoidal with 8",
-        ),
-        (
-            lambda: Transformer(CONFIG, positions=Learned(9, 1)),
-            "positions must have dim=12, got Learned with 1",
-        ),
-        (
-            lambda: Transformer(CONFIG, positions=AlibiPositions(1)),
-            "must have num_heads=3, got AlibiPositions with 1",
-        ),
-        (lambda: Transformer(4), "give a TransformerConfig or its fields, got 4"),
-        (
-            lambda: Transformer(CONFIG, encodes=False, decodes=False),
-            "must have an encoder or a decoder",
-        ),
-        (
-            lambda: Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none"),
-            "None with attention='none'",
+            {"config": replace(CONFIG, beta=2.0), "choice": Soft},
+            r"`choice` must be None with .*, beta=2.0",
         ),
     ],
 )
-def test_wrong_parts_are_named(make, message):
+def test_wrong_parts_are_named(parts, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        make()
+        Transformer(**{"config": CONFIG} | parts)
+    with pytest.raises(ValueError, match="None with attention='none'"):
+        Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none")
 
 
 class Doubled(Choice):
@@ -236,21 +185,11 @@ def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice
     assert len({id(read.choice) for read in reader}) == 6
     source = Padded(torch.randn(2, 5, 12).double(), torch.tensor([5, 3]))
     targets = torch.randn(2, 4, 12).double()
-    close(
-        own(targets, own.start(own.encode(source))),
-        named(targets, named.start(named.encode(source))),
-    )
+    close(own(targets, own.start(source)), named(targets, named.start(source)))
 
 
 def test_positions_are_given_by_name():
     core = Transformer(width=12, heads=3, positions="rotary")
     assert type(core.positions) is Rotary
-    with pytest.raises(
-        ValueError, match=r"positions must be one of sinusoidal, learned, .* got 'rotery'"
-    ):
+    with pytest.raises(ValueError, match=r"positions must be one of .* got 'rotery'"):
         Transformer(positions="rotery")
-
-
-def test_options_of_a_choice_are_refused_beside_one_of_the_users_own():
-    with pytest.raises(ValueError, match=r"`choice` must be None with .*, beta=2.0"):
-        Transformer(beta=2.0, choice=Doubled)

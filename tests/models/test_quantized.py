@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.data.images.image_batches import ImageBatch
-from regard.models.autoencoders.config import AutoencoderConfig, L1Config
+from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
 from regard.training.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
@@ -23,25 +23,22 @@ def make_codebook(entries: list[list[float]], uses: float = 2.0) -> Codebook:
 
 def model(**settings: object) -> QuantizedAutoencoder:
     torch.manual_seed(1)
-    config = AutoencoderConfig(
-        kind="quantized", code_dim=3, codebook_size=5, channels=4, **settings
-    )
+    sizes = {"code_dim": 3, "codebook_size": 5, "channels": 4}
+    config = AutoencoderConfig(kind="quantized", **sizes, **settings)
     return QuantizedAutoencoder(config, SHAPE).double()
 
 
 def make_batch(rows: int = 4) -> ImageBatch:
-    images = torch.rand(
-        rows, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
-    )
+    draw = torch.Generator().manual_seed(2)
+    images = torch.rand(rows, *SHAPE, dtype=torch.float64, generator=draw)
     return ImageBatch(images, torch.zeros(rows), tuple(range(rows)))
 
 
 def test_nearest_entry_is_selected_and_the_lowest_index_on_ties():
     vectors = torch.tensor([[0.9, 0.2], [-3.0, 0.1], [0.0, 0.4], [0.5, 0.0]], dtype=torch.float64)
     assert make_codebook([[1, 0], [-1, 0], [0, 1]]).eval().nearest(vectors).tolist() == [0, 1, 2, 0]
-    assert make_codebook([[0, 0], [1, 0]]).nearest(
-        torch.tensor([[0.5, 7.0]]).double()
-    ).tolist() == [0]
+    middle = torch.tensor([[0.5, 7.0]], dtype=torch.float64)
+    assert make_codebook([[0, 0], [1, 0]]).nearest(middle).tolist() == [0]
 
 
 def test_gradient_of_the_vectors_is_that_of_the_entries_and_the_distance_is_by_hand():
@@ -66,14 +63,10 @@ def test_commitment_moves_vectors_to_their_entries():
 def test_moving_averages_by_hand():
     entries = make_codebook([[1, 0], [-1, 0]], uses=2.0).train()
     entries(torch.tensor([[0.8, 0.2], [1.4, 0.0], [-1.0, 0.6]], dtype=torch.float64))
-    close(
-        entries.cluster_sizes,
-        torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64),
-    )
-    close(
-        entries.cluster_sums[0],
-        torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64),
-    )
+    sizes = torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64)
+    close(entries.cluster_sizes, sizes)
+    first = torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64)
+    close(entries.cluster_sums[0], first)
     close(entries.entries[1], torch.tensor([-1.0, 0.03 * 0.6 / 1.97], dtype=torch.float64))
 
 
@@ -128,10 +121,8 @@ def test_loss_is_the_error_plus_the_commitment_term():
     autoencoder.train().loss(make_batch())
     autoencoder.eval()
     images = make_batch().source
-    vectors, entries = (
-        autoencoder.vectors(images),
-        autoencoder.codebook.entries[autoencoder.encode(images)],
-    )
+    vectors = autoencoder.vectors(images)
+    entries = autoencoder.codebook.entries[autoencoder.encode(images)]
     error = (autoencoder(images) - images).square().sum()
     loss = autoencoder.loss(make_batch())
     close(loss.total, error + 0.7 * (vectors - entries).square().sum())
@@ -163,23 +154,6 @@ def test_usage_by_hand():
         math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
     )
     assert usage(torch.arange(8), 8) == (8, pytest.approx(8.0))
-
-
-def test_invalid_settings_raise():
-    with pytest.raises(ValueError, match=r"codebook_size must be from 2 to .*, got 1"):
-        AutoencoderConfig(kind="quantized", codebook_size=1)
-    with pytest.raises(ValueError, match="downsampling_layers must be from 1 to 16, got 0"):
-        AutoencoderConfig(kind="quantized", downsampling_layers=0)
-    with pytest.raises(ValueError, match="regularizer must be none with kind=quantized"):
-        AutoencoderConfig(kind="quantized", regularizer=L1Config())
-    with pytest.raises(ValueError, match="cost must be squared with kind=quantized, got absolute"):
-        AutoencoderConfig(kind="quantized", cost="absolute")
-    with pytest.raises(
-        ValueError, match="code_activation must be identity with kind=quantized, got tanh"
-    ):
-        AutoencoderConfig(kind="quantized", code_activation="tanh")
-    with pytest.raises(ValueError, match="commitment must be from 0 to"):
-        AutoencoderConfig(commitment=-1.0)
 
 
 def test_half_precision_selects_the_same_entries():

@@ -20,13 +20,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
 
 
 def make_core(**config) -> Recurrent:
-    sizes = {
-        "width": WIDTH,
-        "hidden": HIDDEN,
-        "attention_hidden": 11,
-        "cell": "gru",
-        "attention": "additive",
-    }
+    sizes = {"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11}
     core = Recurrent(RecurrentConfig(**sizes | config))
     for parameter in core.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter, std=0.4)
@@ -39,6 +33,13 @@ def make_source() -> Padded:
 
 def make_targets() -> Tensor:
     return torch.randn(len(LENGTHS), STEPS, WIDTH)
+
+
+def check_steps(core: Recurrent, source: Padded, targets: Tensor) -> None:
+    outputs, state = core(targets, core.start(source)), core.start(source)
+    for j in range(STEPS):
+        hidden, state = core.step(targets[:, j], state)
+        torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
 
 
 @pytest.fixture
@@ -62,12 +63,9 @@ def runs(monkeypatch) -> list[int]:
     "sizes", [{}, {"value_map": 6}, {"encoder_hidden": 14}, {"value_map": 6, "encoder_hidden": 4}]
 )
 def test_compiled_run_equals_steps(directions, learns, sizes, runs):
-    core, source, targets = make_core(directions=directions, **sizes), make_source(), make_targets()
+    core = make_core(directions=directions, **sizes)
     with torch.set_grad_enabled(learns):
-        outputs, state = core(targets, core.start(source)), core.start(source)
-        for j in range(STEPS):
-            hidden, state = core.step(targets[:, j], state)
-            torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
+        check_steps(core, make_source(), make_targets())
     assert len(runs) == 1
 
 
@@ -140,10 +138,7 @@ def _with_another_choice(core: Recurrent) -> None:
 
 def _with_another_forward(core: Recurrent) -> None:
     cell = core.cells[0]
-    forward = cell.forward
-    cell.forward = lambda projected, state, context=None: (
-        forward(projected, state, context=context)[0] / 2,
-    )
+    cell.forward = lambda *inputs, **context: Halving.forward(cell, *inputs, **context)
 
 
 def _with_another_kernel(core: Recurrent) -> None:
@@ -165,12 +160,9 @@ EXCHANGES = (
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_custom_modules_are_used(exchange, runs):
-    core, source, targets = make_core(), make_source(), make_targets()
+    core = make_core()
     exchange(core)
-    outputs, state = core(targets, core.start(source)), core.start(source)
-    for j in range(STEPS):
-        hidden, state = core.step(targets[:, j], state)
-        torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
+    check_steps(core, make_source(), make_targets())
     assert not runs
 
 
@@ -191,12 +183,9 @@ def test_other_cores_run_step_by_step(config, runs):
 
 
 def test_large_keys_are_read_step_by_step():
-    core, source, targets = make_core(), make_source(), make_targets()
+    core = make_core()
     nn.init.normal_(core.read.score.key_weight, std=2 * MAX_EXP_INPUT)
-    outputs, state = core(targets, core.start(source)), core.start(source)
-    for j in range(STEPS):
-        hidden, state = core.step(targets[:, j], state)
-        torch.testing.assert_close(hidden, outputs[:, j], **TOLERANCE)
+    check_steps(core, make_source(), make_targets())
 
 
 def test_vmap_runs_step_by_step(runs):

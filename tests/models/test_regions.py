@@ -141,22 +141,16 @@ def test_margin_assigns_centers_just_outside_a_target():
     centers = torch.tensor([[0.1, 0.5], [0.25, 0.5], [0.5, 0.85], [0.5, 0.95]])
     regions = torch.cat((centers, torch.full_like(centers, 0.5)), -1)[None]
     targets = torch.tensor([[[0.5, 0.5, 0.4, 0.6]]])  # from (0.3, 0.2) to (0.7, 0.8)
-    arguments = (
-        torch.full((1, 4, 1), 0.5),
-        regions,
-        centers,
-        targets,
-        torch.ones(1, 1, dtype=torch.bool),
-    )
+    real = torch.ones(1, 1, dtype=torch.bool)
+    arguments = (torch.full((1, 4, 1), 0.5), regions, centers, targets, real)
     assert task_aligned_assignment(*arguments)[0].tolist() == [[-1, 0, -1, -1]]  # only the nearest
     for margin, expected in (
         ((0.1, 0.1), [-1, 0, 0, -1]),
         ((0.01, 0.2), [-1, 0, 0, 0]),
         ((0.21, 0.0), [0, 0, -1, -1]),
     ):
-        assert task_aligned_assignment(*arguments, margin=torch.tensor(margin))[0].tolist() == [
-            expected
-        ]
+        assigned, _ = task_aligned_assignment(*arguments, margin=torch.tensor(margin))
+        assert assigned.tolist() == [expected]
 
 
 def test_proposal_of_two_targets_is_assigned_to_the_one_of_larger_iou(proposals):

@@ -7,7 +7,7 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.look.hooks import record_weights
 from regard.models.build import build_core
-from regard.models.cores.config import CORES, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import SelfAttentiveConfig
 from regard.models.cores.self_attentive import SelfAttentive
 from tests.helpers import close
 
@@ -29,17 +29,12 @@ def make_source() -> Padded:
 
 @every_cell
 def test_language_model_is_stacked_layers_and_a_readout(cell):
-    core, targets = (
-        make_core(cell=cell, layers=3, encodes=False),
-        torch.randn(2, 6, 3, dtype=torch.float64),
-    )
-    items = targets
+    core = make_core(cell=cell, layers=3, encodes=False)
+    targets = items = torch.randn(2, 6, 3, dtype=torch.float64)
     for layer in core.cells:
         items = layer.run(items)[0]
-    close(
-        core(targets, core.start(None, rows=2)),
-        torch.tanh(core.readout(torch.cat((items, targets), -1))),
-    )
+    expected = torch.tanh(core.readout(torch.cat((items, targets), -1)))
+    close(core(targets, core.start(None, rows=2)), expected)
 
 
 @every_cell
@@ -62,22 +57,10 @@ def test_decoder_reads_its_past_and_the_source(cell):
         core(torch.randn(3, 5, 3, dtype=torch.float64), state)
     assert set(maps.names) == {"read", "cells.0.read"}
     assert [call.shape[-1] for call in maps["read"]] == [7] * 5
-    first = (
-        1 if cell == "lstm" else 2
-    )  # the new state of an rnn or gru is in the memory when it reads
+    first = 1 if cell == "lstm" else 2  # an rnn or gru reads its new state, too
     assert [call.shape[-1] for call in maps["cells.0.read"]] == list(range(first, first + 5))
     close(maps.steps("cells.0.read").sum(-1), torch.ones(3, 5))
     assert maps.steps("read")[0, :, 4:].eq(0).all()
-
-
-def test_state_is_immutable():
-    core = make_core(encodes=False)
-    _, state = core.step(torch.randn(2, 3, dtype=torch.float64), core.start(None, rows=2))
-    target = torch.randn(2, 3, dtype=torch.float64)
-    first, longer = core.step(target, state)
-    second, _ = core.step(target, state)
-    assert torch.equal(first, second)
-    assert (state.cells[0].memory.size, longer.cells[0].memory.size) == (1, 2)
 
 
 @pytest.mark.parametrize("recency", ["none", "learned"])
@@ -107,21 +90,8 @@ def test_past_is_read_by_any_kernel_that_supports_it(recency):
             {"self_attention": "dot", "self_attention_hidden": 7},
             "self_attention_hidden must not be given with self_attention=dot",
         ),
-        *(
-            ({name: 0}, f"{name} must be from 1 to")
-            for name in ("layers", "self_attention_hidden", "width")
-        ),
     ],
 )
 def test_invalid_settings_raise(change, message):
     with pytest.raises(ValueError, match=message):
         SelfAttentiveConfig(**change)
-
-
-def test_every_core_is_built_by_its_name():
-    small = {
-        name: config(width=12, **({"heads": 3} if config is TransformerConfig else {}))
-        for name, config in CORES.items()
-    }
-    assert set(small) == {"transformer", "recurrent", "self-attentive"}
-    assert len({type(build_core(config)) for config in small.values()}) == 3

@@ -20,15 +20,6 @@ def test_windows_by_hand():
     close(out.items[1, 1], cut + sinusoids(1, 1, 6)[0])
 
 
-def test_padding_has_no_effect():
-    reader, series = SeriesReader(2, 6, window=3), torch.randn(1, 9, 2)
-    other = series.clone()
-    other[:, 5:] = 7.0
-    first, second = (reader(Padded(items, torch.tensor([5]))) for items in (series, other))
-    close(first.items[:, :2], second.items[:, :2])
-    close(reader(Padded(series[:, :5], torch.tensor([5]))).items, first.items[:, :2])
-
-
 def test_window_below_one_raises():
     with pytest.raises(ValueError, match="window must be at least 1, got 0"):
         SeriesReader(1, 4, window=0)

@@ -33,10 +33,8 @@ def test_a_tone_is_in_its_band_and_at_its_time(pitch):
     step = 2595 * math.log10(1 + 4000 / 700) / 31
     assert abs(int(bands[:, 65].argmax()) - (mel / step - 1)) < 1
     loud = bands.max(0).values > bands.max() - 3
-    assert (loud.nonzero().min(), loud.nonzero().max()) == (
-        pytest.approx(50, abs=2),
-        pytest.approx(80, abs=2),
-    )
+    assert abs(int(loud.nonzero().min()) - 50) <= 2
+    assert abs(int(loud.nonzero().max()) - 80) <= 2
 
 
 def test_spectrogram_does_not_depend_on_loudness():
@@ -56,14 +54,8 @@ def test_items_are_centered_on_their_frames():
 
 def test_stem_halves_the_sides_the_given_number_of_times():
     for downsampling_layers, side in ((1, 15), (2, 8), (3, 4), (4, 2)):
-        assert Stem(3, 32, downsampling_layers=downsampling_layers)(
-            torch.randn(2, 3, 30, 30)
-        ).shape == (
-            2,
-            32,
-            side,
-            side,
-        )
+        stem = Stem(3, 32, downsampling_layers=downsampling_layers)
+        assert stem(torch.randn(2, 3, 30, 30)).shape == (2, 32, side, side)
     with pytest.raises(ValueError, match="downsampling_layers must be at least 1, got 0"):
         Stem(3, 32, downsampling_layers=0)
 
@@ -71,13 +63,6 @@ def test_stem_halves_the_sides_the_given_number_of_times():
 def test_untrained_residual_block_is_the_activation():
     x = torch.randn(2, 8, 5, 5)
     close(Refine(8)(x), torch.nn.functional.gelu(x))
-
-
-def test_stem_does_not_depend_on_the_batch_size():
-    torch.manual_seed(1)
-    stem = Stem(1, 16, downsampling_layers=2).double()
-    x = torch.randn(3, 1, 12, 12).double()
-    close(stem(x)[1:2], stem(x[1:2]))
 
 
 def test_adjacent_bands_are_masked_in_training_only():

@@ -259,10 +259,6 @@ def test_deep_stacks_keep_the_items_apart(norm_order):
         ({"score": "dot", "score_hidden": 3}, "score_hidden must not be given with score=dot"),
         ({"score": "concat", "key_heads": 2}, "key_heads must be heads with score=concat"),
         (
-            {"score": "general", "positions": RotaryConfig()},
-            "score must not be general with rotary positions",
-        ),
-        (
             {"output_projection": False, "head_value_dim": 3},
             "output_projection must be true unless .* width=128, got 4",
         ),
@@ -270,6 +266,15 @@ def test_deep_stacks_keep_the_items_apart(norm_order):
         (
             {"positions": AlibiConfig(), "inducing_points": 4},
             "positions must not be alibi with inducing_points",
+        ),
+        ({"score": "additive", "positions": RotaryConfig()}, "with rotary positions"),
+        (
+            {"width": 15, "heads": 3, "positions": RotaryConfig()},
+            "head_dim must be even with rotary positions, got 5",
+        ),
+        (
+            {"width": 12, "heads": 3, "positions": RotaryConfig(dim=6)},
+            "head_dim must be at least positions.dim=6 with rotary positions, got 4",
         ),
         ({"key_heads": 3}, "key_heads must divide heads=4, got 3"),
         ({"soft_cap": float("inf")}, "soft_cap must be .*, got inf"),

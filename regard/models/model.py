@@ -18,8 +18,9 @@ state)` takes one more token per row; the results equal those of `forward`.
 Source: lectures, D.13 (GPT), E.11 (encoder-predictor-decoder view); radford2018, section 3.1.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -31,19 +32,6 @@ from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
 from regard.models.sampled import step_wise_choices, surrogate
 from regard.models.writers.writer import Writer
-
-
-@runtime_checkable
-class SourceTargetBatch(Protocol):
-    """Training batch of a model."""
-
-    @property
-    def source(self) -> Any:
-        """Input of the reader; None for a model without a reader."""
-
-    @property
-    def target(self) -> Any:
-        """Target of the writer, such as token ids."""
 
 
 class BatchLoss(NamedTuple):
@@ -128,24 +116,25 @@ class Model(nn.Module):
         queries = self.writer.embed_target(target)
         return self._read(self.encoder(source), queries, source)
 
-    def loss(self, batch: SourceTargetBatch) -> BatchLoss:
+    def loss(self, batch: Any) -> BatchLoss:
         """Return the loss of a batch, summed over its predictions.
 
+        batch: `source`, the input of the reader (None without a reader), and `target`, that of the
+               writer, such as token ids.
         In training with keys sampled by `Hard("reinforce")`, its gradient includes theirs
         (regard.models.sampled).
         """
-        if not (self.has_samples and self.training and torch.is_grad_enabled()):
-            total, nll = self.writer.loss(self.hidden(batch.source, batch.target), batch.target)
-            return BatchLoss(total, nll, self.count(batch))
-        with reinforce(self) as samples:
+        samples_keys = self.has_samples and self.training and torch.is_grad_enabled()
+        with reinforce(self) if samples_keys else nullcontext() as samples:
             hidden = self.hidden(batch.source, batch.target)
         total, nll = self.writer.loss(hidden, batch.target)
-        with torch.no_grad():
-            costs = self.writer.costs(hidden, batch.target)
-        total = total + surrogate(samples, costs, step_wise_choices(self))  # whose value is zero
+        if samples is not None:
+            with torch.no_grad():
+                costs = self.writer.costs(hidden, batch.target)
+            total = total + surrogate(samples, costs, step_wise_choices(self))  # of value zero
         return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: SourceTargetBatch) -> int:
+    def count(self, batch: Any) -> int:
         """Return the number of predictions of a batch, such as target tokens."""
         return self.writer.count(batch.target)
 
@@ -201,8 +190,9 @@ class Model(nn.Module):
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
         source = None if self.reader is None else form_of(self.reader, TableForm)
-        core, writer = form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
-        return TextForm(source, core, writer)
+        return TextForm(
+            source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
+        )
 
 
 def _check_no_source(source: Any) -> None:

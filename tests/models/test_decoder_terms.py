@@ -117,7 +117,7 @@ def test_what_is_no_sum_is_refused() -> None:
         explain_decoder(make(norm=Scaled), source, target)
     model = make()
     handle = model.core.decoder[0].register_forward_hook(lambda *call: 2 * call[2])
-    with pytest.raises(NoTermsError, match="do not sum to the logits"):
+    with pytest.raises(NoTermsError, match="do not sum to the scores"):
         explain_decoder(model, source, target)
     handle.remove()
     explain_decoder(model, source, target)

@@ -12,7 +12,7 @@ from regard.attention.scores import Additive, Cosine, Dot, General, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.read import Read
 from regard.models.cores.config import STATE_SCORES, RecurrentConfig
-from regard.models.cores.core import create_score
+from regard.models.cores.core import load_class
 from regard.models.cores.recurrent import Recurrent
 from tests.helpers import close
 
@@ -303,14 +303,6 @@ def test_source_without_items_is_an_empty_memory():
     assert all(weights[1].eq(0).all() for weights in recorded)
 
 
-@pytest.mark.parametrize("field", ["attention", "cell"])
-def test_unknown_name_raises(field):
-    config = RecurrentConfig()
-    object.__setattr__(config, field, "hard")  # bypasses the type checks of the tests
-    with pytest.raises(ValueError, match=rf"{field} must be one of [\w-]+, .*got 'hard'"):
-        Recurrent(config)
-
-
 def test_concat_attention_is_additive_with_one_matrix():
     concat, additive = make_core(attention="concat"), make_core(attention="additive")
     weights = concat.state_dict()
@@ -342,7 +334,7 @@ def test_location_attention_rejects_longer_sources():
 
 @pytest.mark.parametrize("name", STATE_SCORES)
 def test_scores_of_the_table_are_created(name):
-    score = create_score("attention", name, STATE_SCORES, ScoreSizes(6, 6, 5, max_keys=9))
+    score = load_class(STATE_SCORES[name]).create(ScoreSizes(6, 6, 5, max_keys=9))
     assert type(score).__name__ == STATE_SCORES[name].rpartition(":")[2]
     assert score(torch.randn(2, 3, 6), torch.randn(2, 4, 6)).shape == (2, 3, 4)
 

@@ -52,9 +52,7 @@ def reconstruction_cost(
             return (outputs - target).square()
         case "absolute":
             return (outputs - target).abs()
-        case "cross-entropy":
-            return nn.functional.binary_cross_entropy_with_logits(outputs, target, reduction="none")
-    raise ValueError(f"cost must be squared, absolute or cross-entropy, got {name!r}")
+    return nn.functional.binary_cross_entropy_with_logits(outputs, target, reduction="none")
 
 
 def contraction(

@@ -67,9 +67,8 @@ class Codebook(nn.Module):
     def nearest(self, vectors: Float[Tensor, "*batch dim"]) -> Int[Tensor, "*batch"]:
         """Return the index of the nearest entry of each vector; the lowest index on ties."""
         entries = self.entries
-        with torch.autocast(
-            vectors.device.type, enabled=False
-        ):  # half precision would select other entries
+        # Half precision would select other entries.
+        with torch.autocast(vectors.device.type, enabled=False):
             distance = entries.square().sum(-1) - 2 * widen(vectors) @ entries.T
         return distance.argmin(-1)
 
@@ -100,15 +99,18 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _update_averages(self, vectors: Tensor, codes: Tensor) -> None:
-        uses = torch.zeros_like(self.cluster_sizes).index_add_(
-            0, codes, torch.ones_like(vectors[:, 0])
-        )
+        ones = torch.ones_like(vectors[:, 0])
+        uses = torch.zeros_like(self.cluster_sizes).index_add_(0, codes, ones)
         sums = torch.zeros_like(self.cluster_sums).index_add_(0, codes, vectors)
         if _world_size() > 1:
             dist.all_reduce(uses)
             dist.all_reduce(sums)
         self.cluster_sizes.lerp_(uses, 1 - _DECAY)
         self.cluster_sums.lerp_(sums, 1 - _DECAY)
+
+
+Images = Float[Tensor, "batch channels height width"]
+Codes = Int[Tensor, "batch row column"]
 
 
 class QuantizedAutoencoder(AutoencoderBase):
@@ -152,25 +154,17 @@ class QuantizedAutoencoder(AutoencoderBase):
         """Number of codes of an image."""
         return self.grid[0] * self.grid[1]
 
-    def vectors(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch row column dim"]:
+    def vectors(self, images: Images) -> Float[Tensor, "batch row column dim"]:
         """Return z, one vector for each cell of the grid."""
         return self.encoder(images).movedim(1, -1)
 
-    def encode(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Int[Tensor, "batch row column"]:
+    def encode(self, images: Images) -> Codes:
         return self.codebook.nearest(self.vectors(images))
 
-    def decode(
-        self, codes: Int[Tensor, "batch row column"]
-    ) -> Float[Tensor, "batch channels height width"]:
+    def decode(self, codes: Codes) -> Images:
         return self._decode_entries(self.codebook.entries[codes])
 
-    def energy(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, " batch"]:
+    def energy(self, images: Images) -> Float[Tensor, " batch"]:
         """Return F(y) of each image, without noise; in evaluation their sum is the loss."""
         vectors = widen(self.vectors(images))
         entries = self.codebook.entries[self.codebook.nearest(vectors.detach())]
@@ -201,12 +195,9 @@ class _ResidualBlock(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.GELU(),
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.GELU(),
-            nn.Conv2d(channels, channels, 1),
-        )
+        wide = nn.Conv2d(channels, channels, 3, padding=1)
+        narrow = nn.Conv2d(channels, channels, 1)
+        self.layers = nn.Sequential(nn.GELU(), wide, nn.GELU(), narrow)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.layers(x)

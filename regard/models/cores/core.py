@@ -16,7 +16,6 @@ The functions below create the parts of a core that its config names (regard.mod
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
@@ -25,10 +24,16 @@ from torch import Tensor, nn
 
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
-from regard.attention.scores.base import Score, ScoreSizes
+from regard.attention.scores.base import Score
 from regard.models.cores.config import ChoiceConfig
 
 ConfigT = TypeVar("ConfigT")
+Targets = Float[Tensor, "batch target model"]
+"""Items, or hidden states, of all targets."""
+Target = Float[Tensor, "rows model"]
+"""Items, or hidden states, of one target per row."""
+Queries = Float[Tensor, "batch query model"]
+"""Queries, or hidden states, of a set."""
 
 
 @runtime_checkable
@@ -92,9 +97,7 @@ class Core(nn.Module, ABC):
         """Encode the source items: (batch, source, memory_dim), lengths unchanged."""
 
     @abstractmethod
-    def decode_set(
-        self, queries: Float[Tensor, "batch query model"], encoded: Padded
-    ) -> list[Float[Tensor, "batch query model"]]:
+    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
         """Return hidden states of a set of queries after each decoder block.
 
         Raises: ValueError if the core was constructed for targets in order.
@@ -108,15 +111,11 @@ class Core(nn.Module, ABC):
         """
 
     @abstractmethod
-    def forward(
-        self, targets: Float[Tensor, "batch target model"], state: CoreState
-    ) -> Float[Tensor, "batch target model"]:
+    def forward(self, targets: Targets, state: CoreState) -> Targets:
         """Return hidden states of all targets; each depends on itself and those before it."""
 
     @abstractmethod
-    def step(
-        self, target: Float[Tensor, "rows model"], state: CoreState
-    ) -> tuple[Float[Tensor, "rows model"], CoreState]:
+    def step(self, target: Target, state: CoreState) -> tuple[Target, CoreState]:
         """Return hidden states of one more target per row, and the next state."""
 
 
@@ -130,17 +129,6 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
     if not isinstance(config, kind) or fields:
         raise TypeError(f"give a {kind.__name__} or its fields, got {config!r} and {list(fields)}")
     return config
-
-
-def create_score(field: str, name: str, table: Mapping[str, str], sizes: ScoreSizes) -> Score:
-    """Create the score that a field of a config names, for vectors of these sizes.
-
-    table:  `SCORES` or `STATE_SCORES`: "module:Class" by name.
-    Raises: ValueError naming the field if the name is not in the table.
-    """
-    if name not in table:
-        raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}")
-    return load_class(table[name]).create(sizes)
 
 
 def load_class(place: str) -> Any:
@@ -167,9 +155,7 @@ def create_choice(
         case "hard":
             return Hard(config.hard or "straight-through", temperature=1 / number)
         case "sparse":
-            return Sparse(1.5 if config.alpha is None else config.alpha, beta=beta, learn=learn)
+            return Sparse(config.alpha or 1.5, beta=beta, learn=learn)
         case "topk":
-            return TopK(8 if config.top_k is None else config.top_k, beta=beta, learn=learn)
-        case "soft":
-            return Soft(beta, learn=learn) if learn or number != 1 else None
-    raise ValueError(f"choice must be soft, hard, sparse or topk, got {config.choice!r}")
+            return TopK(config.top_k or 8, beta=beta, learn=learn)
+    return Soft(beta, learn=learn) if learn or number != 1 else None

@@ -50,7 +50,15 @@ from regard.models.cores.config import (
     SelfAttentiveConfig,
     check_reads,
 )
-from regard.models.cores.core import Core, config_of, create_choice, create_score
+from regard.models.cores.core import (
+    Core,
+    Queries,
+    Target,
+    Targets,
+    config_of,
+    create_choice,
+    load_class,
+)
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell
@@ -140,10 +148,9 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             Bridge(source, hidden, parts=parts) for _ in range(num_bridges)
         )
         if score is None and config.attention != "none" and decodes and encodes:
-            sizes = ScoreSizes(
-                hidden, source, config.attention_hidden, max_keys=config.max_positions
-            )
-            score = create_score("attention", config.attention, STATE_SCORES, sizes)
+            rank = config.attention_hidden
+            sizes = ScoreSizes(hidden, source, rank, max_keys=config.max_positions)
+            score = load_class(STATE_SCORES[config.attention]).create(sizes)
         self.read, self.value_map, self.context_dim = None, None, 0
         if score is not None:
             role = Role("recurrent", queries="output" if in_order else "queries")
@@ -178,9 +185,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
     def encode(self, source: Padded) -> Padded:
         return source._replace(items=self.dropout(self.encoder(source).states))
 
-    def decode_set(
-        self, queries: Float[Tensor, "batch query model"], encoded: Padded
-    ) -> list[Float[Tensor, "batch query model"]]:
+    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
         # A step from zeros in every layer, then attention to the source.
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
@@ -210,9 +215,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         memory = self._memory(self.read, self.dropout(encoded.states), source.mask)
         return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
 
-    def forward(
-        self, targets: Float[Tensor, "batch target model"], state: RecurrentDecoderState
-    ) -> Float[Tensor, "batch target model"]:
+    def forward(self, targets: Targets, state: RecurrentDecoderState) -> Targets:
         # The input and output projections are one product each, outside the loop.
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major
@@ -224,8 +227,8 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return self._read_out((torch.stack(outputs, 1),), targets)
 
     def step(
-        self, target: Float[Tensor, "rows model"], state: RecurrentDecoderState
-    ) -> tuple[Float[Tensor, "rows model"], RecurrentDecoderState]:
+        self, target: Target, state: RecurrentDecoderState
+    ) -> tuple[Target, RecurrentDecoderState]:
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal, Self, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.attention.biases import Bias
@@ -45,7 +45,15 @@ from regard.layers.positions.config import PositionsConfig, positions_config
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
-from regard.models.cores.core import Core, config_of, create_choice, create_score, load_class
+from regard.models.cores.core import (
+    Core,
+    Queries,
+    Target,
+    Targets,
+    config_of,
+    create_choice,
+    load_class,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +148,8 @@ class Transformer(Core):
             raise ValueError(f"window must be None for sets, got {config.window}")
         num_encoder = config.layers if encodes else 0
         num_decoder = (config.decoder_layers or config.layers) if decodes else 0
-        super().__init__(
-            config.width,
-            encodes=encodes,
-            decodes=decodes,
-            in_order=in_order,
-            set_outputs=num_decoder,
-        )
+        super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)
+        self.set_outputs = num_decoder
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
         self.unsupported_slide_reason = None
@@ -192,9 +195,7 @@ class Transformer(Core):
             sources.append(block.cross.memory(encoded.items, source.mask))
         return TransformerState(tuple(sources), pasts)
 
-    def decode_set(
-        self, queries: Float[Tensor, "batch query model"], encoded: Padded
-    ) -> list[Float[Tensor, "batch query model"]]:
+    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
         items, hidden = queries, []
@@ -204,17 +205,13 @@ class Transformer(Core):
             hidden.append(self.decoder_norm(items))
         return hidden
 
-    def forward(
-        self, targets: Float[Tensor, "batch target model"], state: TransformerState
-    ) -> Float[Tensor, "batch target model"]:
+    def forward(self, targets: Targets, state: TransformerState) -> Targets:
         items = self.positions.add(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
         return self.decoder_norm(items)
 
-    def step(
-        self, target: Float[Tensor, "rows model"], state: TransformerState
-    ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
+    def step(self, target: Target, state: TransformerState) -> tuple[Target, TransformerState]:
         item = self.positions.add(target.unsqueeze(1), state.position)
         pasts = []
         for layer, block in enumerate(self._decoder_blocks):
@@ -227,14 +224,12 @@ class Transformer(Core):
         return len(self.encoder if stack == "encoder" else self.decoder)
 
     def form(self) -> TransformerForm:
-        """Return the form of this module (regard.layers.forms), for targets in order.
-
-        Raises: NoFormError if the core decodes sets.
-        """
+        """Return the form of this module, for targets in order. Raises: NoFormError for sets."""
         if not self.in_order:
             raise NoFormError(self, "decodes sets, which have no order")
+        positions = self.positions.form()
         return TransformerForm(
-            positions=_added_form(self.positions),
+            positions=positions if isinstance(positions, SinusoidsForm | LearnedForm) else None,
             encoder=blocks_of(self.encoder),
             encoder_norm=_norm_form(self.encoder_norm),
             decoder=blocks_of(self.decoder),
@@ -244,11 +239,6 @@ class Transformer(Core):
     @property
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return cast("list[DecoderBlock]", list(self.decoder.children()))
-
-
-def _added_form(positions: PositionalEncoding) -> SinusoidsForm | LearnedForm | None:
-    form = positions.form()
-    return form if isinstance(form, SinusoidsForm | LearnedForm) else None
 
 
 def _norm_form(norm: nn.Module) -> NormForm | None:
@@ -349,7 +339,7 @@ def _score(config: TransformerConfig) -> Score:
         num_heads=config.heads,
         key_heads=config.key_heads,
     )
-    score = create_score("score", config.score, SCORES, sizes)
+    score = load_class(SCORES[config.score]).create(sizes)
     return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
 
 

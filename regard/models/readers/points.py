@@ -61,12 +61,8 @@ class PointReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        for name, value in (
-            ("groups", groups),
-            ("neighbors", neighbors),
-            ("radius", radius),
-            ("extent", min(extent)),
-        ):
+        sizes = {"groups": groups, "neighbors": neighbors, "radius": radius, "extent": min(extent)}
+        for name, value in sizes.items():
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
         if len(extent) != 3:
@@ -80,9 +76,8 @@ class PointReader(Reader):
         self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
-        self.register_buffer(
-            "_extent", torch.tensor([float(side) for side in extent]), persistent=False
-        )
+        sides = torch.tensor([float(side) for side in extent])
+        self.register_buffer("_extent", sides, persistent=False)
         self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
 
     def shapes(self) -> tuple[Shape, Shape]:
@@ -90,18 +85,16 @@ class PointReader(Reader):
 
     def forward(self, source: Padded) -> Placed:
         points, lengths = sort_points(source.items, source.lengths), source.lengths
-        index = farthest_points(points[..., :3], lengths, self.groups)
-        centers = points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))[..., :3]
-        near, inside = nearest_points(
-            points[..., :3], lengths, centers, self.neighbors, self.radius
-        )
+        places = points[..., :3]
+        index = farthest_points(places, lengths, self.groups)
+        centers = places.gather(1, index[..., None].expand(-1, -1, 3))
+        near, inside = nearest_points(places, lengths, centers, self.neighbors, self.radius)
         rows = torch.arange(points.shape[0], device=points.device)[:, None, None]
         group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
         offsets = (group[..., :3] - centers[:, :, None]) / self.radius
         local = self.local(torch.cat((offsets, group[..., 3:]), -1))
         local = local.masked_fill(~inside[..., None], -torch.inf).amax(2)
-        places = centers / self._extent + 0.5
-        distances = self._distances(centers, points[..., :3], lengths)
+        distances = self._distances(centers, places, lengths)
         angle = widen(distances[..., None] * self._rates).flatten(-2)
         place = self.place(torch.cat((distances, angle.sin(), angle.cos()), -1).to(local.dtype))
         items = self.dropout(self.combine(torch.cat((local, place), -1)))
@@ -110,7 +103,7 @@ class PointReader(Reader):
         return Placed.of(
             items.masked_fill(is_padding[..., None], 0.0),
             counts,
-            places.masked_fill(is_padding[..., None], _FAR),
+            (centers / self._extent + 0.5).masked_fill(is_padding[..., None], _FAR),
         )
 
     @property
@@ -125,9 +118,8 @@ class PointReader(Reader):
         self, centers: Tensor, points: Tensor, lengths: Tensor
     ) -> Float[Tensor, "batch groups 6"]:
         """Return the relative distances of centers from the bounds of their cloud."""
-        is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[
-            ..., None
-        ]
+        is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
+        is_padding = is_padding[..., None]
         least = points.masked_fill(is_padding, torch.inf).amin(1, keepdim=True)
         most = points.masked_fill(is_padding, -torch.inf).amax(1, keepdim=True)
         return torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
@@ -142,9 +134,8 @@ def sort_points(
     order = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
     for column in reversed(range(points.shape[-1])):
         order = order.gather(1, keys[..., column].gather(1, order).argsort(dim=1, stable=True))
-    return points.masked_fill(is_padding[..., None], 0.0).gather(
-        1, order[..., None].expand_as(points)
-    )
+    points = points.masked_fill(is_padding[..., None], 0.0)
+    return points.gather(1, order[..., None].expand_as(points))
 
 
 @torch.no_grad()

@@ -49,9 +49,8 @@ class LogMel(nn.Module):
         self.hop, length = round(hop * sample_rate), round(_WINDOW * sample_rate)
         self.size = 1 << (length - 1).bit_length()
         self.register_buffer("_window", torch.hann_window(length), persistent=False)
-        self.register_buffer(
-            "_filters", mel_filters(bands, self.size // 2 + 1, sample_rate), persistent=False
-        )
+        filters = mel_filters(bands, self.size // 2 + 1, sample_rate)
+        self.register_buffer("_filters", filters, persistent=False)
 
     def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
         """Return the spectrogram, normalized over each sound."""
@@ -77,9 +76,8 @@ def hide_bands(
     band = torch.arange(bands.shape[1], device=bands.device)
     for _ in range(2):
         width = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
-        first = (
-            torch.rand(len(bands), 1, device=bands.device) * (bands.shape[1] - width + 1)
-        ).long()
+        share = torch.rand(len(bands), 1, device=bands.device)
+        first = (share * (bands.shape[1] - width + 1)).long()
         bands = bands.masked_fill(((band >= first) & (band < first + width))[..., None], 0.0)
     return bands
 
@@ -114,9 +112,8 @@ class FrameReader(Reader):
         self.project = Linear(channels * -(-bands // 2**downsampling_layers), dim)
         # The first frame is centered on the first sample, and an item on its frames.
         middle = (torch.arange(num_items) + 0.5) * 2**downsampling_layers - 0.5
-        self.register_buffer(
-            "centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False
-        )
+        centers = (middle * self.spectrum.hop / samples)[:, None]
+        self.register_buffer("centers", centers, persistent=False)
         self.register_buffer("_positions", sinusoids(0, num_items, dim), persistent=False)
         self.dropout = Dropout(dropout)
 

@@ -21,8 +21,6 @@ from regard.layers.forms import NoFormError, TableForm
 from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader
 
-_SCALES = "root", "one"
-
 
 def embedding_table(vocab: int, dim: int, *, std: float | None = None) -> nn.Embedding:
     """Return an embedding table (vocab, dim), normal with this or dim^(-1/2) deviation."""
@@ -56,8 +54,8 @@ class TokenReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if scale not in _SCALES:
-            raise ValueError(f"scale must be {' or '.join(_SCALES)}, got {scale!r}")
+        if scale not in ("root", "one"):
+            raise ValueError(f"scale must be root or one, got {scale!r}")
         check_projection("projection", projection, table)
         self.dim = table.embedding_dim if projection is None else projection.out_features
         self.scale = math.sqrt(table.embedding_dim) if scale == "root" else 1.0
@@ -75,19 +73,12 @@ class TokenReader(Reader):
         return Padded(self.embed(source.items), source.lengths)
 
     def form(self) -> TableForm:
-        """Return the form of this module in evaluation (regard.layers.forms).
-
-        Raises: NoFormError if the table has max_norm, which changes entries when they are looked
-                up.
-        """
-        form = table_form(self.table, self.projection, self.scale)
+        """Return the form of this module in evaluation. Raises: NoFormError with max_norm."""
         if self.table.max_norm is not None:
             raise NoFormError(
-                self.table,
-                f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked "
-                f"up",
+                self.table, f"renormalizes its entries to max_norm={self.table.max_norm}"
             )
-        return form
+        return table_form(self.table, self.projection, self.scale)
 
 
 def check_padded(name: str, ids: Any) -> None:

@@ -38,12 +38,13 @@ class ClassWriter(VectorWriter):
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] = (),
     ):
-        super().__init__(dim, num_classes, pool=pool, dropout=dropout)
+        super().__init__(
+            dim, num_classes, pool=pool, dropout=dropout, label_smoothing=label_smoothing
+        )
         if len(class_weights) not in (0, num_classes):
             raise ValueError(
                 f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}"
             )
-        self.label_smoothing = label_smoothing
         weights = torch.tensor(class_weights) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)  # only training uses them
 

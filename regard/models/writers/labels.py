@@ -8,7 +8,7 @@ Source: lectures, E.1 (sequence to vector); sigmoid and cross-entropy per label 
 """
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.axes import widen
@@ -18,18 +18,6 @@ from regard.ops.token_loss import TokenLoss
 
 class LabelWriter(VectorWriter):
     """Multi-label head for vectors (batch, dim)."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_labels: int,
-        *,
-        pool: nn.Module | None = None,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.0,
-    ):
-        super().__init__(dim, num_labels, pool=pool, dropout=dropout)
-        self.label_smoothing = label_smoothing
 
     def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch labels"]:
         return widen(self.scores(hidden)).sigmoid()

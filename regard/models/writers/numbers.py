@@ -66,7 +66,6 @@ class NumberWriter(VectorWriter):
         self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]
     ) -> TokenLoss:
         difference = widen(self.scores(hidden)) - (target - self.mean) / self.deviation
-        total = (
-            (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
-        )
+        error = difference.square() if self.error == "squared" else difference.abs()
+        total = error.mean(-1).sum()
         return TokenLoss(total, total.detach())

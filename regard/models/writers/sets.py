@@ -21,10 +21,10 @@ Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposal
 4.2, with class-wise NMS zhang2023; varifocal zhang2021.
 """
 
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
@@ -45,23 +45,6 @@ _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
 _NEGATIVE, _FOCUS = 0.75, 2.0
 _RARE = -4.6  # the logit of 0.01: initially no class is likely (lin2017, section 3.3)
 _SIDE = 0.1
-
-
-@runtime_checkable
-class SetTargets(Protocol):
-    """Target elements of each row, as an unordered set."""
-
-    @property
-    def labels(self) -> Int[Tensor, "rows elements"]:
-        """Class of each element; -1 for padding."""
-
-    @property
-    def regions(self) -> Float[Tensor, "rows elements sides"]:
-        """Region of each element."""
-
-    @property
-    def real(self) -> Bool[Tensor, "rows elements"]:
-        """True for elements, False for padding."""
 
 
 class SetPredictions(NamedTuple):
@@ -94,6 +77,9 @@ class SetHidden(NamedTuple):
 
 class SetWriter(Writer):
     """Set prediction head for `num_queries` queries and regions of `axes` axes.
+
+    Targets have `labels` (rows, elements), -1 for padding; `regions` (rows, elements, sides); and
+    `real` (rows, elements), True for elements and False for padding.
 
     blocks:        number of decoder blocks (`Core.set_outputs`).
     centers:       positions of the encoded items in the source, (item, axis) in [0, 1], if queries
@@ -184,7 +170,7 @@ class SetWriter(Writer):
     def answer(self, hidden: SetHidden) -> SetPredictions:
         return hidden.predictions[-1]
 
-    def count(self, target: SetTargets) -> int:
+    def count(self, target: Any) -> int:
         return int(target.real.sum()) + len(target.labels)
 
     def propose(
@@ -245,7 +231,7 @@ class SetWriter(Writer):
         logits, regions = predictions
         return (logits.detach(), regions.detach()) if self.training else (logits, regions)
 
-    def loss(self, hidden: SetHidden, target: SetTargets) -> TokenLoss:
+    def loss(self, hidden: SetHidden, target: Any) -> TokenLoss:
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
         if hidden.proposed is not None:
@@ -253,7 +239,7 @@ class SetWriter(Writer):
             total = total + self.proposal_loss(hidden.proposed, hidden.centers, target)
         return TokenLoss(total, losses[-1].detach())
 
-    def matched_loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:
+    def matched_loss(self, predictions: SetPredictions, target: Any) -> Float[Tensor, ""]:
         """Return the loss summed over the rows, with one query per target (Hungarian matching)."""
         rows, queries, elements = hungarian_matching(_cost(predictions, target), target.real)
         target_scores = torch.zeros_like(predictions.logits)
@@ -265,7 +251,7 @@ class SetWriter(Writer):
         return class_loss + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
 
     def proposal_loss(
-        self, predictions: SetPredictions, centers: Tensor, target: SetTargets
+        self, predictions: SetPredictions, centers: Tensor, target: Any
     ) -> Float[Tensor, ""]:
         """Return the loss of the proposals, several per target, summed over the rows."""
         if target.labels.shape[1] == 0:
@@ -288,16 +274,14 @@ class SetWriter(Writer):
         return _varifocal(predictions.logits, target_scores) + (weight * error).sum()
 
 
-def _target_probability(predictions: SetPredictions, target: SetTargets) -> Tensor:
+def _target_probability(predictions: SetPredictions, target: Any) -> Tensor:
     """Return the probability of the class of each target, (rows, queries, elements)."""
     labels = target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
     return predictions.logits.sigmoid().gather(2, labels)
 
 
 @torch.no_grad()
-def _cost(
-    predictions: SetPredictions, target: SetTargets
-) -> Float[Tensor, "rows queries elements"]:
+def _cost(predictions: SetPredictions, target: Any) -> Float[Tensor, "rows queries elements"]:
     probability = _target_probability(predictions, target)
     # Focal cost of a positive minus that of a negative (zhu2021).
     positive = 0.25 * (1 - probability) ** 2 * -(probability + 1e-8).log()

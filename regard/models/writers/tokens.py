@@ -14,11 +14,12 @@ Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of an
 
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
-from regard.attention.masks import Padded, padding
+from regard.attention.masks import Padded
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
@@ -86,11 +87,8 @@ class TokenWriter(Writer):
         return core(queries, encoded)
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
-        return ("batch", "target", self._width), (
-            "batch",
-            "target",
-            self.output_table.num_embeddings,
-        )
+        vocab = self.output_table.num_embeddings
+        return ("batch", "target", self._width), ("batch", "target", vocab)
 
     def predictor_modules(self) -> list[nn.Module]:
         return [self.inputs] if self.positions is None else [self.inputs, self.positions]
@@ -99,30 +97,21 @@ class TokenWriter(Writer):
         return linear(self._to_table(hidden), self.output_table.weight)
 
     def form(self) -> WriterForm:
-        """Return the form of this module in decoding (regard.layers.forms).
-
-        Raises: NoFormError if it has positions, or tables of another class.
-        """
+        """Return the form of this module in decoding. Raises: NoFormError if it has positions."""
         if self.positions is not None:
             raise NoFormError(
                 self.positions, "adds positions to the decoder inputs, which only torch runs"
             )
-        return WriterForm(
-            form_of(self.inputs, TableForm),
-            table_form(self.output_table, self.output_projection, 1.0),
-        )
+        table = table_form(self.output_table, self.output_projection, 1.0)
+        return WriterForm(form_of(self.inputs, TableForm), table)
 
     def count(self, target: Padded) -> int:
         return int((target.lengths - 1).sum())
 
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
         smoothing = self.label_smoothing if self.training else 0.0
-        steps = (
-            padding(target.lengths)
-            .tensor(1, target.items.shape[1], device=hidden.device)
-            .squeeze(1)[:, 1:]
-        )
-        real = steps.flatten().nonzero().squeeze(1)
+        steps = torch.arange(1, target.items.shape[1], device=hidden.device)
+        real = (steps < target.lengths[:, None]).flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
         hidden = self._to_table(hidden)

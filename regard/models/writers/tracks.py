@@ -84,12 +84,7 @@ class TrackWriter(VectorWriter):
         vector = super().read(core, encoded, source=source, queries=queries)
         if not self.from_velocity:
             return TrackHidden(vector, None)
-        tracks = getattr(source, "items", source)
-        if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
-            raise ValueError(
-                "`source` must be tracks (batch, agents, observed, 2), or from_velocity=False"
-            )
-        return TrackHidden(vector, constant_velocity(tracks[:, 0], self.predicted))
+        return TrackHidden(vector, constant_velocity(_tracks_of(source)[:, 0], self.predicted))
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         return ("batch", self._width), ("batch", self.predicted, 2)
@@ -105,6 +100,15 @@ class TrackWriter(VectorWriter):
 
     def _changes(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch predicted 2"]:
         return widen(self.scores(vector)).unflatten(-1, (-1, 2))
+
+
+def _tracks_of(source: Any) -> Tensor:
+    tracks = getattr(source, "items", source)
+    if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
+        raise ValueError(
+            "`source` must be tracks (batch, agents, observed, 2), or from_velocity=False"
+        )
+    return tracks
 
 
 class SceneTrackHidden(NamedTuple):
@@ -139,18 +143,15 @@ class SceneTrackWriter(Writer):
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> SceneTrackHidden:
         """Return the encoded items of all agents. Raises: ValueError for other sources."""
-        tracks = getattr(source, "items", source)
-        if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
-            raise ValueError("`source` must be tracks (batch, agents, observed, 2)")
+        tracks = _tracks_of(source)
         frames = AgentFrames.of(tracks)
         own = frames.enter(tracks).flatten(0, 1)
         baseline = constant_velocity(own, self.predicted).unflatten(0, tracks.shape[:2])
         return SceneTrackHidden(self.dropout(encoded.items), encoded.lengths, baseline, frames)
 
     def answer(self, hidden: SceneTrackHidden) -> Float[Tensor, "rows agents predicted 2"]:
-        paths = hidden.frames.leave(
-            hidden.baseline + self._changes(hidden.items).to(hidden.baseline.dtype)
-        )
+        change = self._changes(hidden.items).to(hidden.baseline.dtype)
+        paths = hidden.frames.leave(hidden.baseline + change)
         return paths * self._real(hidden)[..., None, None]
 
     def loss(self, hidden: SceneTrackHidden, target: Padded) -> TokenLoss:

@@ -57,13 +57,22 @@ class VectorWriter(Writer):
 
     pool: module from the encoded items (Padded) to one vector per row; by default a learned query
           that attends to them. A ClassToken is put before the items that the core encodes.
+    label_smoothing: of heads that predict labels, in training.
     """
 
     part = "encoder"
 
-    def __init__(self, dim: int, size: int, *, pool: nn.Module | None = None, dropout: float = 0.0):
+    def __init__(
+        self,
+        dim: int,
+        size: int,
+        *,
+        pool: nn.Module | None = None,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+    ):
         super().__init__()
-        self.dim = dim
+        self.dim, self.label_smoothing = dim, label_smoothing
         self.pool = AttentionPooling(dim, num_heads=1) if pool is None else pool
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
@@ -104,7 +113,8 @@ class VectorWriter(Writer):
                 or the terms do not sum to the scores.
         """
         found = self.terms(encoded, weights, source)
-        _check_sum(found, self.scores(self.read(core, encoded, source=source)) @ weights.T)
+        scores = self.scores(self.read(core, encoded, source=source)) @ weights.T
+        check_sum(found.total, found.terms.abs().sum((-2, -1)) + found.bias.abs(), scores)
         return found
 
     def terms(
@@ -120,9 +130,8 @@ class VectorWriter(Writer):
         variance, _ = torch.var_mean(vector, -1, unbiased=False)
         direction = weights @ self.output.weight
         slope = direction if self.norm.weight is None else direction * self.norm.weight
-        slope = (slope - slope.mean(-1, keepdim=True)) / (variance + self.norm.eps).sqrt()[
-            :, None, None
-        ]
+        deviation = (variance + self.norm.eps).sqrt()[:, None, None]
+        slope = (slope - slope.mean(-1, keepdim=True)) / deviation
         terms = torch.einsum("bcd,bptd->bcpt", slope, pooled.terms)
         bias = slope @ pooled.bias
         if self.norm.bias is not None:
@@ -132,8 +141,7 @@ class VectorWriter(Writer):
         return Contributions(pooled.parts, terms, bias)
 
 
-def _check_sum(contributions: Contributions, expected: Tensor) -> None:
-    """Raise NoTermsError if contributions do not sum to the scores, as with a hook."""
-    size = contributions.terms.abs().sum((-2, -1)) + contributions.bias.abs() + 1
-    if not ((contributions.total - expected).abs() <= 1e-3 * size).all():
+def check_sum(total: Tensor, size: Tensor, expected: Tensor) -> None:
+    """Raise NoTermsError if terms, of absolute values `size`, do not sum to the scores."""
+    if not ((total - expected).abs() <= 1e-3 * (size + 1)).all():
         raise NoTermsError("the terms do not sum to the scores of the model")

@@ -7,6 +7,8 @@ The last class is that of an empty cell.
 Source: lecun1998, section II (convolutions and sub-sampling in turn); batch norm ioffe2015.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.embedded.scenes import NOTHING, SceneDataset, split_cells
-from regard.models.model import BatchLoss, SourceTargetBatch
+from regard.models.model import BatchLoss
 from regard.models.writers.classes import ClassWriter
 from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -57,12 +59,11 @@ class ConvolutionalClassifier(nn.Module):
         """Return the probabilities of the classes."""
         return self.writer.answer(self.stages(source - 0.5))
 
-    def loss(self, batch: SourceTargetBatch) -> BatchLoss:
-        assert isinstance(batch.source, Tensor)
+    def loss(self, batch: Any) -> BatchLoss:
         total, nll = self.writer.loss(self.stages(batch.source - 0.5), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: SourceTargetBatch) -> int:
+    def count(self, batch: Any) -> int:
         return len(batch.target)
 
     @torch.no_grad()

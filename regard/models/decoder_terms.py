@@ -88,15 +88,15 @@ class _DecoderItems:
     @contextmanager
     def follow(self, core: Transformer) -> Iterator[None]:
         """Add the outputs of the decoder's parts to the terms while the model runs."""
-        handles = []
-        for layer, block in enumerate(core.decoder.children(), start=1):
-            for name, part in _NAMES.items():
-                residual = getattr(block, name, None)
-                if not isinstance(residual, Residual | None):
-                    raise NoTermsError(f"{name} of layer {layer} is no Residual")
-                if residual is not None:
-                    handles += self._hook(residual, f"layer {layer}: {part}")
+        handles: list[Any] = []
         try:
+            for layer, block in enumerate(core.decoder.children(), start=1):
+                for name, part in _NAMES.items():
+                    residual = getattr(block, name, None)
+                    if not isinstance(residual, Residual | None):
+                        raise NoTermsError(f"{name} of layer {layer} is no Residual")
+                    if residual is not None:
+                        handles += self._hook(residual, f"layer {layer}: {part}")
             yield
         finally:
             for handle in handles:
@@ -129,7 +129,6 @@ class _DecoderItems:
         return [residual.register_forward_pre_hook(before), residual.register_forward_hook(after)]
 
     def normalize(self, norm: nn.Module) -> None:
-        """Apply a norm, at its statistics of the items, to each term."""
         if isinstance(norm, nn.Identity):
             return
         items = torch.stack([term for _, term in self.terms]).sum(0) + self.bias

@@ -62,10 +62,6 @@ class ModelState:
 class Model(nn.Module):
     """Reader, core and writer; y~ = decoder(predictor(y, encoder(x))).
 
-    encoder:   the reader and the encoder of the core.
-    predictor: the queries of the writer, and the decoder of the core or a pool, which read h^Enc.
-    decoder:   the output layer of the writer.
-
     reader: None for a language model, whose core has no encoder.
     Raises: ValueError, naming the part, if the parts do not fit together.
     """
@@ -111,7 +107,7 @@ class Model(nn.Module):
         return self.writer.answer(hidden)
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
-        """Return h^Dec, the hidden vectors that the writer reads from the core."""
+        """Return h^Dec of a source and a target."""
         # The target comes first: dropout draws its seeds in this order.
         queries = self.writer.embed_target(target)
         return self._read(self.encoder(source), queries, source)
@@ -135,11 +131,9 @@ class Model(nn.Module):
         return BatchLoss(total, nll, self.count(batch))
 
     def count(self, batch: Any) -> int:
-        """Return the number of predictions of a batch, such as target tokens."""
         return self.writer.count(batch.target)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()
 
     def start(self, source: Any = None, *, rows: int = 1) -> ModelState:
@@ -165,10 +159,7 @@ class Model(nn.Module):
         return self.writer.answer(hidden), ModelState(core, state.position + 1)
 
     def slide(self, state: ModelState, window: int) -> ModelState:
-        """Return the state with the keys and values of the last `window` targets only.
-
-        Raises: ValueError if the core cannot drop keys and values.
-        """
+        """Return the state with the last `window` keys and values (Core.slide)."""
         return replace(state, core=self.core.slide(state.core, window))
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:

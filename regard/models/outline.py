@@ -51,7 +51,6 @@ class Outline(NamedTuple):
         return max((i for i, part in enumerate(parts) if part == "predictor"), default=0)
 
     def lines(self) -> list[str]:
-        """Return the stages as a table of text."""
         rows = []
         for stage in (*self.encoding, *self.predicting):
             shape = format_shape(stage.shape)

@@ -168,7 +168,7 @@ def test_map_of_values_that_nothing_reads_is_refused():
     with pytest.raises(ValueError, match=r"value_map must not be given with attention=none"):
         RecurrentConfig(attention="none", value_map=4)
     for part in ("encodes", "decodes"):
-        with pytest.raises(ValueError, match=r"`value_map` must be None for a core without"):
+        with pytest.raises(ValueError, match=r"`value_map` must be None without an encoder"):
             Recurrent(RecurrentConfig(value_map=4), **{part: False})
 
 
@@ -344,5 +344,5 @@ def test_own_score_takes_the_place_of_that_of_the_config():
     core = Recurrent(config, score=SoftCap(Cosine(), 3.0))
     assert isinstance(core.read.score, SoftCap)
     assert core.read.choice.log_beta is not None  # cosines learn a factor, capped or not
-    with pytest.raises(ValueError, match="`score` must be None for a core without"):
+    with pytest.raises(ValueError, match="`score` must be None without an encoder"):
         Recurrent(config, decodes=False, score=Dot())

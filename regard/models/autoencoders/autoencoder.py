@@ -14,7 +14,6 @@ Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -56,13 +55,12 @@ class AutoencoderPart(nn.Sequential):
         return super().forward(x + self.input_shift if self.input_shift else x)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the codes, or the reconstructions."""
         output = ACTIVATIONS[self.activation](self.preactivation(input))
         return output + self.output_shift if self.output_shift else output
 
 
-class AutoencoderBase(nn.Module, ABC):
-    """Base class of autoencoders; encoder and decoder are modules.
+class AutoencoderBase(nn.Module):
+    """Base class of autoencoders.
 
     shape: of one image, (channels, height, width), or vector, (size,).
     """
@@ -76,24 +74,21 @@ class AutoencoderBase(nn.Module, ABC):
             raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
         self.noise, self.shape = config.noise, shape
 
-    @abstractmethod
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
         """Return the code of each image or vector."""
+        return self.encoder(images)
 
-    @abstractmethod
-    def decode(self, codes: Any) -> Float[Tensor, "batch *shape"]:
+    def decode(self, codes: Tensor) -> Float[Tensor, "batch *shape"]:
         """Return the reconstruction y~ of each code."""
+        return self.decoder(codes)
 
     def forward(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
-        """Return the reconstructions of images or vectors."""
         return self.decode(self.encode(images))
 
     def count(self, batch: Any) -> int:
-        """Return the number of images or vectors of a batch."""
         return len(batch.source)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
         return [self.encoder, self.decoder]
 
     def add_noise(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
@@ -122,22 +117,13 @@ class Autoencoder(AutoencoderBase):
         is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
         center = 0.5 if is_centered else 0.0
         self.encoder = AutoencoderPart(*into, activation=config.f, input_shift=-center)
-        self.decoder = AutoencoderPart(
-            *back, activation=config.output_activation, output_shift=center
-        )
-
-    def encode(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch code"]:
-        return self.encoder(images)
-
-    def decode(self, codes: Float[Tensor, "batch code"]) -> Float[Tensor, "batch *shape"]:
-        return self.decoder(codes)
+        g = config.output_activation
+        self.decoder = AutoencoderPart(*back, activation=g, output_shift=center)
 
     def energy(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, " batch"]:
-        """Return F(y) = C(y, y~) + R(h) of each image or vector, without noise.
+        """Return F(y) of each input, without noise; in evaluation their sum is the loss.
 
-        In evaluation, their sum is the loss of a batch.
-        Raises: ValueError with regularizer kl, which compares means over a batch: it is no function
-                of one y.
+        Raises: ValueError with regularizer kl, which compares means over a batch.
         """
         if self.regularizer.name == "kl":
             raise ValueError("regularizer kl, a mean over a batch, has no energy of one input")
@@ -173,7 +159,6 @@ class Autoencoder(AutoencoderBase):
         return super().blocks()
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
-        """Return the terms of C(y, y~)."""
         needs_logits = self.cost == "cross-entropy"
         outputs = self.decoder.preactivation(codes) if needs_logits else self.decode(codes)
         return reconstruction_cost(self.cost, images, widen(outputs))
@@ -196,9 +181,7 @@ class Autoencoder(AutoencoderBase):
 def _dense(
     config: AutoencoderConfig, shape: tuple[int, ...]
 ) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Return the layers of the encoder and of the decoder, with GELU between them."""
-    size = math.prod(shape)
-    sizes = [size, *[config.hidden_size] * (config.layers - 1), config.code_dim]
+    sizes = [math.prod(shape), *[config.hidden or 512] * (config.layers - 1), config.code_dim]
     return [nn.Flatten(), *_linears(sizes)], [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
 
 
@@ -212,7 +195,6 @@ def _linears(sizes: Sequence[int]) -> list[nn.Module]:
 def _convolutions(
     config: AutoencoderConfig, shape: tuple[int, ...]
 ) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Return the layers of the encoder and of the decoder."""
     channels, height, width = shape
     if height % 4 or width % 4:
         raise ValueError(f"sides must be multiples of 4 with convolutions, got {height} x {width}")

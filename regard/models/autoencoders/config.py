@@ -116,11 +116,6 @@ class AutoencoderConfig:
             raise ValueError(f"regularizer must be none, l1, l2 or kl with {kind}, got contractive")
 
     @property
-    def hidden_size(self) -> int:
-        """Size of the hidden layers."""
-        return self.hidden or 512
-
-    @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
         """Nonlinearity of the code."""
         return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")

@@ -61,7 +61,6 @@ class Codebook(nn.Module):
 
     @property
     def entries(self) -> Float[Tensor, "codes dim"]:
-        """All entries e_k."""
         return self.cluster_sums / self.cluster_sizes.clamp(min=_TINY)[:, None]
 
     def nearest(self, vectors: Float[Tensor, "*batch dim"]) -> Int[Tensor, "*batch"]:
@@ -87,7 +86,6 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _reset_unused(self, vectors: Tensor) -> None:
-        """Reset entries that are rarely used to random vectors of this batch."""
         share = len(vectors) * _world_size() / len(self.cluster_sizes)
         index = torch.randint(len(vectors), (len(self.cluster_sizes),), device=vectors.device)
         fresh = vectors[index] * share

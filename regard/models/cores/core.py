@@ -98,10 +98,7 @@ class Core(nn.Module, ABC):
 
     @abstractmethod
     def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
-        """Return hidden states of a set of queries after each decoder block.
-
-        Raises: ValueError if the core was constructed for targets in order.
-        """
+        """Return hidden states of a set after each block. Raises: ValueError if in_order."""
 
     @abstractmethod
     def start(self, source: Padded | None, *, rows: int = 1) -> CoreState:

@@ -126,13 +126,10 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         width, hidden, source = config.width, config.hidden, config.encoder_size
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none'")
-        if not (encodes and decodes):
-            sizes = {"value_map": config.value_map, "encoder_hidden": config.encoder_hidden}
-            for name, value in {"score": score, **sizes}.items():
-                if value is not None:
-                    raise ValueError(
-                        f"`{name}` must be None for a core without an encoder or a decoder"
-                    )
+        options = {"score": score, "value_map": config.value_map}
+        for name, value in {**options, "encoder_hidden": config.encoder_hidden}.items():
+            if value is not None and not (encodes and decodes):
+                raise ValueError(f"`{name}` must be None without an encoder or a decoder")
         check_reads(config, encodes=encodes, decodes=decodes)
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order
@@ -272,7 +269,6 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return Memory(states, values, mask).map_keys_with(read.score)
 
     def _initial_states(self, encoded: EncodedSource) -> tuple[CellState | Past, ...]:
-        """Return s_0 of every decoder layer."""
         states = []
         for layer, cell in enumerate(self._decoder):
             final = encoded.finals[max(0, layer + len(encoded.finals) - len(self.cells))]

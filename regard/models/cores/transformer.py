@@ -83,9 +83,7 @@ class TransformerState:
 
 
 class Transformer(Core):
-    """Transformer encoder-decoder, built from a `TransformerConfig` or its fields.
-
-    For example `Transformer(layers=2, width=96)`.
+    """Transformer encoder-decoder, of a config or its fields: `Transformer(layers=2, width=96)`.
 
     encodes:  False for the decoder alone (decoder-only, radford2018).
     decodes:  False for the encoder alone.
@@ -152,11 +150,8 @@ class Transformer(Core):
         self.set_outputs = num_decoder
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
-        self.unsupported_slide_reason = None
-        if self.positions.adds:
-            self.unsupported_slide_reason = (
-                "its positions are added to the items, and would run beyond the context"
-            )
+        beyond = "its positions are added to the items, and would run beyond the context"
+        self.unsupported_slide_reason = beyond if self.positions.adds else None
         bias = self.positions.bias(two_sided=True)
         self.encoder = nn.ModuleList(
             blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder)

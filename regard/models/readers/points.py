@@ -117,7 +117,6 @@ class PointReader(Reader):
     def _distances(
         self, centers: Tensor, points: Tensor, lengths: Tensor
     ) -> Float[Tensor, "batch groups 6"]:
-        """Return the relative distances of centers from the bounds of their cloud."""
         is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
         is_padding = is_padding[..., None]
         least = points.masked_fill(is_padding, torch.inf).amin(1, keepdim=True)

@@ -53,7 +53,6 @@ class LogMel(nn.Module):
         self.register_buffer("_filters", filters, persistent=False)
 
     def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
-        """Return the spectrogram, normalized over each sound."""
         with torch.autocast(sound.device.type, enabled=False):
             spectrum = torch.stft(
                 widen(sound),

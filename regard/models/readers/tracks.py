@@ -26,6 +26,7 @@ from regard.attention.masks import Padded
 from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader, Shape
 
+Tracks = Float[Tensor, "batch agents time 2"]
 _STEP_SCALE = 3.0
 _SLOW = 1e-6
 
@@ -37,7 +38,7 @@ class AgentFrames(NamedTuple):
     rotations: Float[Tensor, "batch agents 2 2"]
 
     @classmethod
-    def of(cls, tracks: Float[Tensor, "batch agents observed 2"]) -> "AgentFrames":
+    def of(cls, tracks: Tracks) -> "AgentFrames":
         """Return the frames at the last positions, along the motion from first to last."""
         motion = tracks[:, :, -1] - tracks[:, :, 0]
         distance = motion.norm(dim=-1, keepdim=True)
@@ -46,15 +47,11 @@ class AgentFrames(NamedTuple):
         left = torch.stack((-heading[..., 1], heading[..., 0]), -1)
         return cls(tracks[:, :, -1], torch.stack((heading, left), -2))
 
-    def enter(
-        self, tracks: Float[Tensor, "batch agents time 2"]
-    ) -> Float[Tensor, "batch agents time 2"]:
+    def enter(self, tracks: Tracks) -> Tracks:
         """Return positions in the scene in the frame of each agent."""
         return (tracks - self.origins[:, :, None]) @ self.rotations.mT
 
-    def leave(
-        self, paths: Float[Tensor, "batch agents time 2"]
-    ) -> Float[Tensor, "batch agents time 2"]:
+    def leave(self, paths: Tracks) -> Tracks:
         """Return positions in the frame of each agent in the scene."""
         return self.origins[:, :, None] + paths @ self.rotations
 

@@ -16,28 +16,23 @@ from torch import Tensor, nn
 
 from regard.layers.linear import Linear
 
+Regions = Float[Tensor, "*batch sides"]
 _TINY = 1e-9
 _EDGE = 1e-4
 
 
-def corners(
-    regions: Float[Tensor, "*batch sides"],
-) -> tuple[Float[Tensor, "*batch axes"], Float[Tensor, "*batch axes"]]:
+def corners(regions: Regions) -> tuple[Float[Tensor, "*batch axes"], Float[Tensor, "*batch axes"]]:
     """Return the first and the last point of each region on every axis."""
     center, size = regions.chunk(2, -1)
     return center - size / 2, center + size / 2
 
 
-def region_iou(
-    a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]
-) -> Float[Tensor, "..."]:
+def region_iou(a: Regions, b: Float[Tensor, "*other sides"]) -> Float[Tensor, "..."]:
     """Return the IoU of two sets of regions, which broadcast."""
     return _iou(corners(a), corners(b))[0]
 
 
-def overlaps(
-    a: Float[Tensor, "*batch sides"], b: Float[Tensor, "*other sides"]
-) -> tuple[Tensor, Tensor]:
+def overlaps(a: Regions, b: Float[Tensor, "*other sides"]) -> tuple[Tensor, Tensor]:
     """Return IoU and GIoU of two sets of regions, which broadcast."""
     (a_first, a_last), (b_first, b_last) = ends = corners(a), corners(b)
     iou, either = _iou(*ends)
@@ -63,9 +58,7 @@ def _volume(first: Tensor, last: Tensor) -> Tensor:
     return functools.reduce(torch.mul, sides)
 
 
-def refine_regions(
-    regions: Float[Tensor, "*batch sides"], change: Float[Tensor, "*batch sides"]
-) -> Float[Tensor, "*batch sides"]:
+def refine_regions(regions: Regions, change: Regions) -> Regions:
     """Return sigmoid(logit(region) + change): regions moved and resized within [0, 1]."""
     return torch.sigmoid(torch.logit(regions, _EDGE) + change)
 
@@ -79,6 +72,5 @@ class RegionEmbedding(nn.Module):
         self.layers = nn.Sequential(Linear(4 * axes * rates, dim), nn.GELU(), Linear(dim, dim))
 
     def forward(self, regions: Float[Tensor, "*batch sides"]) -> Float[Tensor, "*batch dim"]:
-        """Map regions (..., 2 axes) to vectors (..., dim)."""
         angle = (regions[..., None] * self._rates).flatten(-2)
         return self.layers(torch.cat((angle.sin(), angle.cos()), -1))

@@ -176,7 +176,6 @@ class SetWriter(Writer):
     def propose(
         self, encoded: Padded, centers: Float[Tensor, "*rows items axes"]
     ) -> SetPredictions:
-        """Return the proposal of every item of the memory."""
         items, mask = encoded.items, encoded.mask
         normed = self.proposal_norm(items)
         references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
@@ -198,8 +197,8 @@ class SetWriter(Writer):
             queries = self.queries + self.region_embedding(references)
             return queries, SetPredictions(logits, references)
         logits, regions = self._detach(proposed)  # the proposals have a loss of their own
-        best = logits.max(-1)
-        order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.nms_threshold)
+        score, label = logits.max(-1)
+        order, keep = class_wise_nms(score, label, regions, overlap=self.nms_threshold)
         index = order[:, : self.num_queries, None]
         logits, regions, items = (
             part.gather(1, index.expand(-1, -1, part.shape[-1]))
@@ -275,7 +274,6 @@ class SetWriter(Writer):
 
 
 def _target_probability(predictions: SetPredictions, target: Any) -> Tensor:
-    """Return the probability of the class of each target, (rows, queries, elements)."""
     labels = target.labels.clamp(min=0)[:, None].expand(-1, predictions.logits.shape[1], -1)
     return predictions.logits.sigmoid().gather(2, labels)
 

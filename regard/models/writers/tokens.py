@@ -68,10 +68,7 @@ class TokenWriter(Writer):
         return items if self.positions is None else self.positions.add(items, start)
 
     def embed_target(self, target: Padded | None) -> Float[Tensor, "batch steps dim"]:
-        """Return the decoder inputs of all positions: the target without its last token.
-
-        Raises: TypeError without a target, or for one that is not Padded.
-        """
+        """Return the decoder inputs of the target without its last token. Raises: TypeError."""
         if target is None:
             raise TypeError(
                 "`target` must be token ids (Padded), got None; to decode without a target, use "

@@ -18,7 +18,7 @@ constant velocity scholler2020.
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
@@ -28,7 +28,7 @@ from regard.layers.linear import Linear
 from regard.layers.pool import FirstItem
 from regard.models.cores.core import Core
 from regard.models.readers.reader import Shape
-from regard.models.readers.tracks import AgentFrames
+from regard.models.readers.tracks import AgentFrames, Tracks
 from regard.models.writers.vector import VectorWriter
 from regard.models.writers.writer import Writer
 from regard.ops.token_loss import TokenLoss
@@ -77,10 +77,7 @@ class TrackWriter(VectorWriter):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> TrackHidden:
-        """Return the pooled vector of each row, and the ego agent's path at constant velocity.
-
-        Raises: ValueError if the source is not tracks, with from_velocity.
-        """
+        """Return the vector and the baseline. Raises: ValueError for another source."""
         vector = super().read(core, encoded, source=source, queries=queries)
         if not self.from_velocity:
             return TrackHidden(vector, None)
@@ -116,7 +113,7 @@ class SceneTrackHidden(NamedTuple):
 
     items: Float[Tensor, "rows agents dim"]
     lengths: Tensor
-    baseline: Float[Tensor, "rows agents predicted 2"]
+    baseline: Tracks
     """In the frame of each agent."""
     frames: AgentFrames
 
@@ -149,7 +146,7 @@ class SceneTrackWriter(Writer):
         baseline = constant_velocity(own, self.predicted).unflatten(0, tracks.shape[:2])
         return SceneTrackHidden(self.dropout(encoded.items), encoded.lengths, baseline, frames)
 
-    def answer(self, hidden: SceneTrackHidden) -> Float[Tensor, "rows agents predicted 2"]:
+    def answer(self, hidden: SceneTrackHidden) -> Tracks:
         change = self._changes(hidden.items).to(hidden.baseline.dtype)
         paths = hidden.frames.leave(hidden.baseline + change)
         return paths * self._real(hidden)[..., None, None]
@@ -163,13 +160,10 @@ class SceneTrackWriter(Writer):
     def count(self, target: Padded) -> int:
         return int(target.lengths.sum())
 
-    def _changes(
-        self, items: Float[Tensor, "rows agents dim"]
-    ) -> Float[Tensor, "rows agents predicted 2"]:
+    def _changes(self, items: Float[Tensor, "rows agents dim"]) -> Tracks:
         return widen(self.output(items)).unflatten(-1, (-1, 2))
 
     @staticmethod
-    def _real(hidden: SceneTrackHidden) -> Tensor:
-        """Return True for agents, False for padding (rows, agents)."""
+    def _real(hidden: SceneTrackHidden) -> Bool[Tensor, "rows agents"]:
         position = torch.arange(hidden.items.shape[1], device=hidden.items.device)
         return position < hidden.lengths[:, None]

@@ -44,7 +44,6 @@ class Contributions(NamedTuple):
 
     @property
     def total(self) -> Float[Tensor, "batch combination"]:
-        """Return the combinations of the scores."""
         return self.terms.sum((-2, -1)) + self.bias
 
 
@@ -93,7 +92,6 @@ class VectorWriter(Writer):
         return [self.pool]
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
-        """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
 
     def label_axes(self) -> dict[str, int]:

@@ -120,7 +120,6 @@ def _row(part: Any, row: int) -> Any:
 
 
 def _count_rows(part: Any) -> int:
-    """Return the number of rows of the first tensor."""
     if isinstance(part, Tensor):
         return len(part)
     inner = [getattr(part, entry.name) for entry in fields(part)] if is_dataclass(part) else part

@@ -299,27 +299,6 @@ def test_own_score_compares_heads_of_unequal_sizes():
         Transformer(layers=1, width=12, heads=3, norm_order="none", norm=nn.LayerNorm)
 
 
-def test_stack_without_add_and_norm_is_attention_and_dense_layers_in_turn():
-    core = Transformer(
-        layers=2, width=12, heads=1, norm_order="none", positions=NoPositionsConfig(), decodes=False
-    )
-    core = core.double().eval()
-    assert not any(isinstance(module, nn.LayerNorm) for module in core.modules())
-    items = torch.randn(2, 5, 12).double()
-    expected = items
-    for block in core.encoder:
-        heads = block.attention
-        query, key, value = (
-            expected @ p.weight.t() + p.bias for p in (heads.query, heads.key, heads.value)
-        )
-        weights = (query @ key.transpose(1, 2) / 12**0.5).softmax(-1)
-        read = weights @ value @ heads.output.weight.t() + heads.output.bias
-        dense = block.feedforward
-        hidden = torch.relu(read @ dense.expand.weight.t() + dense.expand.bias)
-        expected = hidden @ dense.contract.weight.t() + dense.contract.bias
-    close(core.encode(Padded(items, torch.tensor([5, 5]))).items, expected)
-
-
 def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
     core = Transformer(
         layers=2,

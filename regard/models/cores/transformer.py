@@ -284,7 +284,7 @@ class _Blocks:
     ) -> DecoderBlock:
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
-        own = self.attention(role, bias, self.rotary) if in_order else self.attention(role)
+        own = self.attention(role, bias, self.rotary if in_order else None)
         cross = None
         if reads_source:
             cross = self.attention(Role("cross", layer, queries=queries, keys="source"))
@@ -297,10 +297,8 @@ class _Blocks:
     ) -> MultiHead:
         config = self.config
         score = self.score()
-        if self.choice is None:
-            choice = create_choice(config, score, config.heads)
-        else:
-            choice = self.choice()
+        own = self.choice
+        choice = create_choice(config, score, config.heads) if own is None else own()
         return MultiHead(
             config.width,
             num_heads=config.heads,

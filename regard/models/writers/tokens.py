@@ -108,7 +108,7 @@ class TokenWriter(Writer):
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
         smoothing = self.label_smoothing if self.training else 0.0
         steps = torch.arange(1, target.items.shape[1], device=hidden.device)
-        real = (steps < target.lengths[:, None]).flatten().nonzero().squeeze(1)
+        real = (steps < target.lengths.to(hidden.device)[:, None]).flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
         hidden = self._to_table(hidden)

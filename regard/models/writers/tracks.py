@@ -102,9 +102,7 @@ class TrackWriter(VectorWriter):
 def _tracks_of(source: Any) -> Tensor:
     tracks = getattr(source, "items", source)
     if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
-        raise ValueError(
-            "`source` must be tracks (batch, agents, observed, 2), or from_velocity=False"
-        )
+        raise ValueError("`source` must be tracks (batch, agents, observed, 2)")
     return tracks
 
 

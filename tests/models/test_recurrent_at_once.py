@@ -138,7 +138,8 @@ def _with_another_choice(core: Recurrent) -> None:
 
 def _with_another_forward(core: Recurrent) -> None:
     cell = core.cells[0]
-    cell.forward = lambda *inputs, **context: Halving.forward(cell, *inputs, **context)
+    forward = cell.forward
+    cell.forward = lambda *inputs, **context: (forward(*inputs, **context)[0] / 2,)
 
 
 def _with_another_kernel(core: Recurrent) -> None:

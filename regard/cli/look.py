@@ -38,24 +38,10 @@ ABOUT = (
     ".svg or .pdf a figure instead; with FILE.safetensors the weights themselves, which "
     "`regard look FILE.safetensors` shows without the model."
 )
-View = Literal[
-    "alignment",
-    "chain",
-    "heat",
-    "boxes",
-    "events",
-    "tracks",
-    "links",
-    "walk",
-    "multihead",
-    "contributions",
-    "positions",
-    "manifold",
-]
+_WeightView = Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links"]
+View = Literal[_WeightView, "walk", "multihead", "contributions", "positions", "manifold"]
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"]
 _CAPTURE = ".safetensors"
-_WALKS = ("walk", "multihead")
-"""Views of the vectors of a read."""
 _OF_MODEL = ("positions", "manifold")
 """Views of the model itself."""
 _MAX_WORDS = 100
@@ -110,8 +96,16 @@ class LookOptions(UseOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, record the attention weights and write the page or the figure."""
     if argv and argv[0].endswith(_CAPTURE):
-        parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1)
-        return _show_capture(Path(argv[0]), parsed.own)
+        options = parse(argv, LookOptions(), NoSettings(), max_positionals=1).own
+        if options.test or options.gradients or options.walk or options.model:
+            raise UserError(
+                "--test, --gradients, --walk and --model need a RUN, not a saved capture"
+            )
+        _check_out(options)
+        path = Path(argv[0])
+        paths = [path] if options.compare is None else [path, options.compare]
+        _write([_open_capture(one) for one in paths], options, path.parent, path.stem)
+        return DONE
     command = read_command(
         argv,
         LookOptions(),
@@ -132,7 +126,7 @@ def run(argv: list[str]) -> int:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     trained = load_trained(folder, options, record)
     inputs, names = _inputs(words, trained, options)
-    if _is_picture(options.out) and hasattr(trained.recipe, "plot_answer"):
+    if _is_figure(options.out) and hasattr(trained.recipe, "plot_answer"):
         for number, path in _figure_paths(options, [name or "input" for name in names]):
             trained.plot_answer(inputs[number], path, overwrite=options.force)
             print(path)
@@ -148,16 +142,6 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _show_capture(path: Path, options: LookOptions) -> int:
-    """Write the page or the figure of a saved capture, or of two."""
-    if options.test or options.gradients or options.walk or options.model:
-        raise UserError("--test, --gradients, --walk and --model need a RUN, not a saved capture")
-    _check_out(options)
-    paths = [path] if options.compare is None else [path, options.compare]
-    _write([_open_capture(one) for one in paths], options, path.parent, path.stem)
-    return DONE
-
-
 def _check_out(options: LookOptions) -> None:
     out = options.out
     if out is not None and out.suffix:
@@ -168,10 +152,22 @@ def _check_out(options: LookOptions) -> None:
 
 def _write(captures: Sequence[Any], options: LookOptions, folder: Path, name: str) -> None:
     """Write the page, the capture or the figures; a page is named by default after the input."""
-    for maps in captures[0]:
-        print(maps.sample.title)
-    if _is_picture(options.out):
-        _plot(captures[0], options)
+    titles = [maps.sample.title for maps in captures[0]]
+    print("\n".join(titles))
+    if _is_figure(options.out):
+        for sample, path in _figure_paths(options, [one.partition(" -> ")[0] for one in titles]):
+            captures[0].plot(
+                path,
+                sample=sample,
+                view=options.view,
+                kind=options.kind,
+                layer=options.layer,
+                head=options.head,
+                query=options.query,
+                width=options.width,
+                overwrite=options.force,
+            )
+            print(path)
         return
     out = options.out or _new_page_path(folder, _stem(name))
     compared = captures[1] if len(captures) > 1 else None
@@ -222,32 +218,13 @@ def _inputs(
 
 
 def _record(trained: Any, inputs: Sequence[Any], names: Sequence[str], options: LookOptions) -> Any:
-    """Return the capture of a model on the inputs."""
-    vectors = options.walk or (_is_picture(options.out) and options.view in _WALKS)
+    vectors = options.walk or (_is_figure(options.out) and options.view in ("walk", "multihead"))
     with say_if_slow("recording the attention"):
         return trained.look(inputs, gradients=options.gradients, vectors=vectors, names=names)
 
 
 def _open_capture(path: Path) -> Any:
     return importlib.import_module("regard.look.capture").Capture.open(path)
-
-
-def _plot(capture: Any, options: LookOptions) -> None:
-    """Write the figures, and print the names of the files."""
-    titles = [maps.sample.title.partition(" -> ")[0] for maps in capture]
-    for sample, path in _figure_paths(options, titles):
-        capture.plot(
-            path,
-            sample=sample,
-            view=options.view,
-            kind=options.kind,
-            layer=options.layer,
-            head=options.head,
-            query=options.query,
-            width=options.width,
-            overwrite=options.force,
-        )
-        print(path)
 
 
 def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int, Path]]:
@@ -270,13 +247,12 @@ def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int
     return paths
 
 
-def _is_picture(out: Path | None) -> bool:
+def _is_figure(out: Path | None) -> bool:
     """Return True for a figure, or a folder of figures."""
     return out is not None and out.suffix.lower() in ("", *SUFFIXES)
 
 
 def _new_page_path(folder: Path, name: str) -> Path:
-    """Return the path of a new page in a folder, which is made."""
     folder.mkdir(exist_ok=True)
     number, path = 1, folder / f"{name}.html"
     while path.exists():
@@ -291,7 +267,6 @@ def _stem(name: str) -> str:
 
 
 def _has_screen() -> bool:
-    """Return True if the terminal is interactive and a browser can be shown."""
     if not sys.stdout.isatty() or sys.platform in ("darwin", "win32"):
         return sys.stdout.isatty()
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -30,6 +30,7 @@ from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.look.sample import Axis
 from regard.system.terminal import format_count
+from regard.system.writing import write_atomically
 from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640
@@ -149,9 +150,7 @@ class Capture(Sequence[SampleMaps]):
         match path.suffix.lower():
             case ".html":
                 captures = [self] if compare is None else [self, compare]
-                page.write(
-                    path, [page.PageSamples(one.title, one.model, one.samples) for one in captures]
-                )
+                write_atomically(path, page.text([one._page_samples() for one in captures]))
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
@@ -211,11 +210,14 @@ class Capture(Sequence[SampleMaps]):
         """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
-        text = page.text([page.PageSamples(self.title, self.model, self.samples)])
+        text = page.text([self._page_samples()])
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         rights = 'sandbox="allow-scripts allow-downloads" allow="fullscreen"'
         source = html.escape(text, quote=True)
         return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'
+
+    def _page_samples(self) -> page.PageSamples:
+        return page.PageSamples(self.title, self.model, self.samples)
 
     def _is_empty(self) -> bool:
         """Return True if the recorded model has not run."""

@@ -26,7 +26,7 @@ from regard.errors import UserError
 from regard.look.arrays import numbers_of
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Image, Sample
-from regard.look.vectors import VECTORS, ReadFormula, ReadVectors
+from regard.look.vectors import ReadFormula, ReadVectors
 from regard.system.files import check_file
 from regard.system.writing import write_atomically
 
@@ -129,9 +129,8 @@ def _vectors_to_json(
     if own.vectors is None:
         return None
     vectors = own.vectors()
-    for part in VECTORS:
-        if getattr(vectors, part) is not None:
-            tensors[f"{folder}/{part}"] = _to_tensor(getattr(vectors, part), dtype)
+    for part, tensor in vectors.tensors().items():
+        tensors[f"{folder}/{part}"] = _to_tensor(tensor, dtype)
     for part, projection in vectors.projections.items():
         tensors[f"projections/{own.name}/{part}"] = _to_tensor(projection, dtype)
     return {"folder": folder, "formula": asdict(vectors.formula)}

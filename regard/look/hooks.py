@@ -11,8 +11,9 @@ kernel ran, and the output is unchanged.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,9 @@ def record_weights(
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in
                  `only`, and at a call inside torch.func.vmap.
     """
-    reads = _select(_reads_of(model), only)
+    reads = _reads_of(model, only)
     recording = Recording({name: read.role for name, read in reads.items()}, dtype=dtype)
+    trace = Trace() if trace is None else trace
     handles = []
     try:
         if vectors:
@@ -85,40 +87,35 @@ def record_weights(
             handle.remove()
 
 
+@dataclass(eq=False)
 class _ReadHooks:
-    """Forward hooks of one read."""
-
-    def __init__(
-        self,
-        name: str,
-        recording: Recording,
-        graph_calls: list[GradientCall] | None,
-        trace: Trace | None,
-    ):
-        self._name, self._recording = name, recording
-        self._graph_calls, self._trace = graph_calls, trace
-        self._states: dict[torch.device, Tensor] = {}
+    name: str
+    recording: Recording
+    graph_calls: list[GradientCall] | None
+    trace: Trace
+    states: list[tuple[torch.Generator, Tensor]] = field(default_factory=list)
+    """Random number generators before the call, and their states."""
 
     def pre_hook(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
         """Save the states of the random number generators, if the read draws."""
-        self._states = {}
         if read.choice.is_random:
             query = kwargs["query"] if "query" in kwargs else args[0]
-            for device in {torch.device("cpu"), query.device}:
-                self._states[device] = _generator_state(device)
+            generators = [torch.default_generator]
+            if query.device.type != "cpu":
+                module = torch.get_device_module(query.device)
+                generators.append(module.default_generators[query.device.index])
+            self.states = [(generator, generator.get_state()) for generator in generators]
 
     def post_hook(self, read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
         """Record the weights of a call."""
-        recording, name = self._recording, self._name
-        segment, step = (0, None) if self._trace is None else self._trace.position
-        kind = output.device.type
-        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        # Without the cache of autocast: the model would reuse parameters cast without gradient.
-        with (
-            nullcontext()
-            if autocast is None
-            else torch.autocast(kind, dtype=autocast, cache_enabled=False)
-        ):
+        recording, name = self.recording, self.name
+        segment, step = self.trace.position
+        kind, autocast, context = output.device.type, None, nullcontext()
+        if torch.is_autocast_enabled(kind):
+            autocast = torch.get_autocast_dtype(kind)
+            # Without the cache of autocast: the model would reuse parameters cast without gradient.
+            context = torch.autocast(kind, dtype=autocast, cache_enabled=False)
+        with context:
             inputs = read.prepare_inputs(*args, **kwargs)
             if is_batched(inputs.query) or is_batched(inputs.keys):
                 raise ValueError("a read inside torch.func.vmap cannot be recorded")
@@ -132,13 +129,13 @@ class _ReadHooks:
                 autocast=None if autocast is None else str(autocast).removeprefix("torch."),
                 first_key=_first_key(inputs.positions),
             )
-            with torch.no_grad(), _random_states(self._states):
+            with torch.no_grad(), _random_states(self.states):
                 recording.append(name, call, _weights_of(inputs, recording.dtype))
                 if recording.vectors is not None:
                     recording.vectors.append(name, inputs, output)
-        if self._graph_calls is not None and output.requires_grad:
+        if self.graph_calls is not None and output.requires_grad:
             index, values = len(recording.calls(name)) - 1, inputs.repeat_heads().values
-            self._graph_calls.append(GradientCall(name, index, values, output))
+            self.graph_calls.append(GradientCall(name, index, values, output))
 
 
 def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
@@ -177,32 +174,21 @@ def _first_key(positions: Positions) -> int:
 
 
 @contextmanager
-def _random_states(states: dict[torch.device, Tensor]) -> Iterator[None]:
+def _random_states(states: Sequence[tuple[torch.Generator, Tensor]]) -> Iterator[None]:
     """Set the states of random number generators, and restore the previous states at the end."""
-    saved = {device: _generator_state(device) for device in states}
+    saved = [(generator, generator.get_state()) for generator, _ in states]
     try:
-        for device, state in states.items():
-            _set_generator_state(device, state)
+        for generator, state in states:
+            generator.set_state(state)
         yield
     finally:
-        for device, state in saved.items():
-            _set_generator_state(device, state)
+        for generator, state in saved:
+            generator.set_state(state)
 
 
-def _generator_state(device: torch.device) -> Tensor:
-    if device.type == "cpu":
-        return torch.get_rng_state()
-    return torch.get_device_module(device).get_rng_state(device)
-
-
-def _set_generator_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cpu":
-        torch.set_rng_state(state)
-    else:
-        torch.get_device_module(device).set_rng_state(state, device)
-
-
-def _reads_of(model: nn.Module) -> dict[str, Read]:
+def _reads_of(
+    model: nn.Module, only: Callable[[str], bool] | Collection[str] | None
+) -> dict[str, Read]:
     reads = {}
     for name, module in model.named_modules():
         # Compiled code does not call hooks that are registered later.
@@ -214,17 +200,11 @@ def _reads_of(model: nn.Module) -> dict[str, Read]:
             reads[name] = module
     if not reads:
         raise NoReadsError(f"{type(model).__name__} has no Read: there is no attention to record")
-    return reads
-
-
-def _select(
-    reads: dict[str, Read], only: Callable[[str], bool] | Collection[str] | None
-) -> dict[str, Read]:
     if only is None:
         return reads
     names = {only} if isinstance(only, str) else only
-    is_chosen = names if callable(names) else set(names).__contains__
-    selected = {name: read for name, read in reads.items() if is_chosen(name)}
+    is_selected = names if callable(names) else set(names).__contains__
+    selected = {name: read for name, read in reads.items() if is_selected(name)}
     if not selected or (not callable(names) and set(names) - reads.keys()):
         raise ValueError(f"only must select some of {list_names(reads)}, got {only!r:.80}")
     return selected

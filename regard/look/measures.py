@@ -39,23 +39,20 @@ def distance(weights: Float[Tensor, "query key"]) -> float | None:
     return _mean(weights, weighted_distances)
 
 
-def measures(attention_map: AttentionMap) -> dict[str, Callable[[Tensor], float | None]]:
-    """Return the functions that summarize a head of a map, by name; none if not of weights."""
+def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
+    """Return the entropy and, within a sequence, the distance of each head of a map of weights."""
     if attention_map.measure != "weight":
         return {}
-    queries, keys = attention_map.queries, attention_map.keys
-    is_sequence = queries == keys or {queries, keys} == {"output", "decoder input"}
-    functions: dict[str, Callable[[Tensor], float | None]] = {"entropy": entropy}
-    return functions | {"distance": distance} if is_sequence else functions
-
-
-def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
-    """Return the summaries of each head, by name."""
-    heads = range(len(attention_map.heads))
-    return {
-        name: [measure(attention_map.head(head)) for head in heads]
-        for name, measure in measures(attention_map).items()
-    }
+    measures: dict[str, Callable[[Tensor], float | None]] = {"entropy": entropy}
+    axes = {attention_map.queries, attention_map.keys}
+    if len(axes) == 1 or axes == {"output", "decoder input"}:
+        measures["distance"] = distance
+    found: dict[str, list[float | None]] = {name: [] for name in measures}
+    for head in range(len(attention_map.heads)):
+        weights = attention_map.head(head)
+        for name, measure in measures.items():
+            found[name].append(measure(weights))
+    return found
 
 
 def with_rollout(sample_maps: SampleMaps) -> SampleMaps:

@@ -7,9 +7,10 @@ reads of other hypotheses are left out. Padding is removed. Weights are loaded w
 accessed.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,8 +24,8 @@ from regard.look.steps import decoding_steps, token_labels
 from regard.look.vectors import ReadVectors
 from regard.trace import SearchOutput, Segment, Trace
 
-_Calls = dict[str, list[tuple[int, Call]]]
-"""Calls of each read, each with its index in the recording."""
+_Calls = dict[tuple[str, int | None], list[tuple[int, Call]]]
+"""Calls of each read and step (None: the encoder pass), each with its index in the recording."""
 _Entry = tuple[int, int] | None
 """Index of a call in the recording and a row of it; None without a call."""
 
@@ -34,16 +35,14 @@ def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
 
     Raises: ValueError if no read ran.
     """
-    calls: dict[int, dict[int | None, _Calls]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
+    calls: dict[int, _Calls] = defaultdict(lambda: defaultdict(list))
     for name in recording.names:
         for index, call in enumerate(recording.calls(name)):
-            calls[call.segment][call.step][name].append((index, call))
+            calls[call.segment][name, call.step].append((index, call))
     results = []
-    for number, (segment_number, calls_of_steps) in enumerate(sorted(calls.items())):
+    for number, segment_number in enumerate(sorted(calls)):
         segment = trace.segments[segment_number]
-        reads = _SegmentReads(recording, calls_of_steps, segment, number)
+        reads = _SegmentReads(recording, calls[segment_number], segment, number)
         for row in range(reads.num_rows()):
             sample = segment.sample(row)
             if sample is None and segment.samples is not None:
@@ -71,44 +70,43 @@ class _Axes(dict[str, Axis]):
         self.given.add(name)
 
 
+@dataclass(eq=False)
 class _SegmentReads:
-    """Reads of one segment; calls: of each step of a search, and of None, the encoder pass."""
+    """Reads of one segment."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        calls: Mapping[int | None, _Calls],
-        segment: Segment,
-        number: int,
-    ):
-        self._recording, self._calls = recording, calls
-        self._segment, self._number = segment, number
+    recording: Recording
+    calls: _Calls
+    segment: Segment
+    number: int
 
     def num_rows(self) -> int:
         """Return the number of rows of the source."""
-        segment = self._segment
+        segment = self.segment
         if segment.rows is not None:
             return len(segment.rows)
         if segment.samples is not None:
             return len(segment.samples)
         if segment.steps:
             return 1 + max(max(step.source_rows, default=0) for step in segment.steps)
-        calls = [call for calls in self._calls[None].values() for _, call in calls]
-        return max(call.sizes[0] if len(call.sizes) > 2 else 1 for call in calls)
+        count = 1
+        for _, call in itertools.chain.from_iterable(self.calls.values()):
+            if len(call.sizes) > 2:
+                count = max(count, call.sizes[0])
+        return count
 
     def sample_maps(
         self, row: int, rank: int, sample: Sample, output: SearchOutput | None
     ) -> SampleMaps:
         """Return the sample of a row with its maps; of a search, those of one output."""
-        segment, steps, title = self._segment, sample.steps, sample.title
+        segment, steps, title = self.segment, sample.steps, sample.title
         axes = _Axes(sample.axes if output is None else sample.axes | _output_axes(sample, output))
         if output is not None:
             steps = decoding_steps(segment, row, output, sample)
             if sample.text is not None and output.tokens:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
-        for name in self._recording.names:
-            role = self._recording.role(name)
+        for name in self.recording.names:
+            role = self.recording.role(name)
             if role is None:
                 role = Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
@@ -125,22 +123,17 @@ class _SegmentReads:
         )
         return SampleMaps(sample=sample, maps=tuple(maps))
 
-    def _calls_of(self, name: str, step: int | None) -> list[tuple[int, Call]]:
-        """Return the calls of a read in a step, or in the encoder pass."""
-        return self._calls.get(step, {}).get(name, [])
-
     def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
-        calls = [
-            (index, call)
-            for index, call in self._calls_of(name, None)
-            if len(call.sizes) == 2 or row < call.sizes[0]
-        ]
+        calls = []
+        for index, call in self.calls[name, None]:
+            if len(call.sizes) == 2 or row < call.sizes[0]:
+                calls.append((index, call))
         # Each query of a set is the first item of its own row: there is no past.
         is_of_sets = role.kind == "chain" and role.keys == "queries"
         if not calls or is_of_sets:
             return
-        if self._segment.steps and role.queries == "output":
+        if self.segment.steps and role.queries == "output":
             # The first context of a recurrent decoder, computed before its first step.
             role = replace(role, kind="other", queries="initial state")
             axes["initial state"] = Axis(labels=("start",), kind="state")
@@ -166,7 +159,7 @@ class _SegmentReads:
     ) -> AttentionMap:
         """Return the map of one call; suffix: added to the read's name."""
         index, call = entry
-        weights = self._recording[read][index]
+        weights = self.recording[read][index]
         queries = _axis_name(axes, role.queries, weights.shape[-2])
         keys = _axis_name(axes, role.keys, weights.shape[-1])
         size = len(axes[queries]), len(axes[keys])
@@ -175,9 +168,11 @@ class _SegmentReads:
             return _of_head(weights, row, head)[: size[0], : size[1]]
 
         role, name = replace(role, queries=queries, keys=keys), read + suffix
-        recorded = self._recording.vectors
-        vectors = None if recorded is None else recorded.of_call(read, index, row, size)
-        return _map(name, role, call, f"{self._number}/{name}/{row}", load, vectors=vectors)
+        recorded = self.recording.vectors
+        vectors = None
+        if recorded is not None:
+            vectors = recorded.read_vectors(read, [(index, row)], size, source_row=row)
+        return _map(name, role, call, f"{self.number}/{name}/{row}", load, vectors=vectors)
 
     def _search_maps(
         self, name: str, role: Role, rank: int, output: SearchOutput, axes: _Axes
@@ -185,10 +180,10 @@ class _SegmentReads:
         """Yield the map of the steps of a search, in the rows that one output came from."""
         entries: list[_Entry] = []
         for step, row in enumerate(output.rows):
-            calls = self._calls_of(name, step)
+            calls = self.calls[name, step]
             entries.append((calls[0][0], row) if calls else None)
         if any(entry is not None for entry in entries):
-            source_row = self._segment.steps[0].source_rows[output.rows[0]]
+            source_row = self.segment.steps[0].source_rows[output.rows[0]]
             owner = f"{source_row}.{rank}"
             yield self._stacked_map(name, role, entries, axes, owner, source_row=source_row)
 
@@ -206,7 +201,7 @@ class _SegmentReads:
 
         source_row: row of the items that they read, if that is not their own past.
         """
-        recording = self._recording
+        recording = self.recording
         weights, calls = recording[name], recording.calls(name)
         recorded = [entry for entry in entries if entry is not None]
         # Position of the first key of each call: earlier ones were discarded.
@@ -236,9 +231,10 @@ class _SegmentReads:
 
         vectors = None
         if recording.vectors is not None:
-            vectors = recording.vectors.of_steps(name, entries, num_keys, source_row)
+            size = len(entries), num_keys
+            vectors = recording.vectors.read_vectors(name, entries, size, source_row)
         role = replace(role, queries=queries, keys=keys)
-        key = f"{self._number}/{name}/{owner}"
+        key = f"{self.number}/{name}/{owner}"
         return _map(name, role, calls[recorded[-1][0]], key, load, vectors=vectors)
 
     def _past_axis(
@@ -251,7 +247,7 @@ class _SegmentReads:
             steps = axes.get("decoder input", Axis.from_count(len(entries), "step"))
             axes.derive(axis, steps.prepend("start"))
             return axis, [None, *entries]  # nothing is read where the state from the encoder stands
-        if axis == "decoder input" and self._segment.steps:
+        if axis == "decoder input" and self.segment.steps:
             return axis, list(entries)
         count = len(axes[axis]) if axis in axes else len(entries)
         missing = self._max_length(axis, count) - len(entries)
@@ -261,9 +257,9 @@ class _SegmentReads:
         """Return the number of entries of the longest row of a batch."""
         axis = "source" if axis == REVERSED_SOURCE else axis
         lengths = []
-        if self._segment.samples is not None:
+        if self.segment.samples is not None:
             for row in range(self.num_rows()):
-                sample = self._segment.sample(row)
+                sample = self.segment.sample(row)
                 if sample and axis in sample.axes:
                     lengths.append(len(sample.axes[axis]))
         return max(lengths, default=default)

@@ -56,15 +56,9 @@ class Axis:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, indices: Sequence[int]) -> "Axis":
-        """Return an axis of the entries at `indices`."""
-        labels = tuple(self.labels[i] for i in indices)
-        places = tuple(self.places[i] for i in indices) if self.places else ()
-        return replace(self, labels=labels, places=places)
-
     def reverse(self) -> "Axis":
         """Return the axis in reverse order."""
-        return self.take(range(len(self) - 1, -1, -1))
+        return replace(self, labels=self.labels[::-1], places=self.places[::-1])
 
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
@@ -77,18 +71,15 @@ class Axis:
         return cls(labels=tuple(map(str, range(count))), kind=kind)
 
     @classmethod
-    def grid(
-        cls, rows: int, columns: int, *, picture: str, kind: str = "patch", count: int | None = None
-    ) -> "Axis":
-        """Return the axis of an image in equal patches, row by row; count: of the first only."""
+    def grid(cls, rows: int, columns: int, *, picture: str, kind: str = "patch") -> "Axis":
+        """Return the axis of an image in equal patches, row by row."""
+        labels: list[str] = []
         places: list[Place] = []
-        labels = []
-        for i in range(rows):
-            for j in range(columns):
-                places.append((j / columns, i / rows, 1 / columns, 1 / rows))
-                labels.append(f"row {i + 1}, column {j + 1}")
-        shown = tuple(labels[:count]), tuple(places[:count])
-        return cls(labels=shown[0], kind=kind, picture=picture, places=shown[1])
+        for index in range(rows * columns):
+            i, j = divmod(index, columns)
+            labels.append(f"row {i + 1}, column {j + 1}")
+            places.append((j / columns, i / rows, 1 / columns, 1 / rows))
+        return cls(labels=tuple(labels), kind=kind, picture=picture, places=tuple(places))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ VECTORS = {
     "result": "query result",
 }
 """Axes of each tensor of ReadVectors."""
+_PER_QUERY = {"items", "queries", "scores", "outputs", "result"}
 _TOLERANCE = 2**-6
 """Relative deviation, that of bfloat16, up to which values are those projected from given items."""
 
@@ -92,6 +93,11 @@ class ReadVectors:
     """Weights (out, in) "query", "key", "value", "output", biases "query bias", ...; or empty."""
     formula: ReadFormula
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that are known, by the names of VECTORS."""
+        parts = {part: getattr(self, part) for part in VECTORS}
+        return {part: tensor for part, tensor in parts.items() if tensor is not None}
+
     def key_head(self, head: int) -> int:
         """Return the head of keys and values that a head of queries reads."""
         return head * len(self.keys) // len(self.queries)
@@ -131,7 +137,7 @@ class ReadVectors:
         return "softmax(S)" if beta == 1 else f"softmax({beta:.4g} S)"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _CallVectors:
     """Vectors of one call of a read by the names of ReadVectors, each (batch, [head,] ...).
 
@@ -139,7 +145,6 @@ class _CallVectors:
     """
 
     tensors: dict[str, Tensor]
-    _: KW_ONLY
     extends: bool
     """True if they were projected in the same step of a search: they extend the memory."""
     formula: ReadFormula
@@ -149,47 +154,38 @@ class Vectors:
     """Vectors of the recorded calls of every read, and the hooks that record them."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        reads: Mapping[str, Read],
-        *,
-        dtype: torch.dtype,
-        trace: Trace | None,
+        self, model: nn.Module, reads: Mapping[str, Read], *, dtype: torch.dtype, trace: Trace
     ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
         self._calls: dict[str, list[_CallVectors | None]] = {name: [] for name in reads}
-        self._items: dict[str, Tensor] = {}
         self._sources: dict[str, tuple[Tensor, tuple[int, int | None]]] = {}
         self._heads: dict[str, MultiHead] = {}
         for name, module in model.named_modules():
-            if isinstance(module, MultiHead):
-                self._heads[f"{name}.read" if name else "read"] = module
+            read = f"{name}.read" if name else "read"
+            if isinstance(module, MultiHead) and read in reads:
+                self._heads[read] = module
         self._projections: dict[str, dict[str, Tensor]] = {}
 
     def register_hooks(self) -> list[RemovableHandle]:
         """Register the hooks of the projections of every read, and return their handles."""
         handles = []
-        for name in self._calls.keys() & self._heads.keys():
-            heads = self._heads[name]
-
-            def keep_items(
-                _: nn.Module, args: tuple, kwargs: dict[str, Any], name: str = name
-            ) -> None:
-                self._items[name] = kwargs["query"] if "query" in kwargs else args[0]
+        for name, heads in self._heads.items():
 
             def keep_source(_: nn.Module, args: tuple, name: str = name) -> None:
-                self._sources[name] = args[0], self._position
+                self._sources[name] = args[0], self._trace.position
 
-            def keep_result(_: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
-                call = self._calls[name][-1] if self._calls[name] else None
+            def keep_items_and_result(
+                _: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor, name: str = name
+            ) -> None:
+                calls = self._calls[name]
+                call = calls[-1] if calls else None
                 if call is not None and "result" not in call.tensors:
-                    call.tensors["result"] = self._store(output)
+                    items = kwargs["query"] if "query" in kwargs else args[0]
+                    call.tensors |= {"items": self._store(items), "result": self._store(output)}
 
-            handles += [
-                heads.register_forward_pre_hook(disable_compile(keep_items), with_kwargs=True),
-                heads.key.register_forward_pre_hook(disable_compile(keep_source)),
-                heads.register_forward_hook(disable_compile(keep_result)),
-            ]
+            after = disable_compile(keep_items_and_result)
+            handles.append(heads.key.register_forward_pre_hook(disable_compile(keep_source)))
+            handles.append(heads.register_forward_hook(after, with_kwargs=True))
         return handles
 
     def append(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
@@ -213,7 +209,6 @@ class Vectors:
             "values": inputs.values,
             "scores": scores.expand(sizes_of(inputs)),
             "outputs": output,
-            "items": self._items.get(name),
             "source": source,
         }
         # What a call has in common with the last one is stored once.
@@ -222,94 +217,61 @@ class Vectors:
         for part, tensor in tensors.items():
             if tensor is not None:
                 stored[part] = self._store(tensor, last.get(part))
-        extends = position == self._position
-        calls.append(_CallVectors(stored, extends=extends, formula=_formula(inputs, heads)))
+        extends = position == self._trace.position
+        formula = _formula(inputs, heads)
+        calls.append(_CallVectors(tensors=stored, extends=extends, formula=formula))
 
-    def of_call(self, name: str, index: int, row: int, size: tuple[int, int]) -> ReadVectors | None:
-        """Return the vectors of one call for a row, cropped to a number of queries and keys."""
-        call = self._calls[name][index]
-        if call is None:
-            return None
-        vectors = _of_row(call, row)
-        for part in ("items", "queries", "scores", "outputs", "result"):
-            if part in vectors:
-                vectors[part] = vectors[part][..., : size[0], :]
-        vectors["scores"] = vectors["scores"][..., : size[1]]
-        source = call.tensors.get("source")
-        if source is not None:
-            source = _row_of(source, row, 2)
-        return self._read_vectors(name, vectors, source, size[1], call.formula)
-
-    def of_steps(
-        self, name: str, entries: Sequence[tuple[int, int] | None], num_keys: int, source_row: int
+    def read_vectors(
+        self,
+        name: str,
+        entries: Sequence[tuple[int, int] | None],
+        size: tuple[int, int],
+        source_row: int,
     ) -> ReadVectors | None:
-        """Return the vectors of calls of one query each, one below another.
+        """Return the vectors of calls, one below another, cropped to a number of queries and keys.
 
-        entries:    index and row of each call; None without a call.
+        entries:    index and row of each call; None without a call. Several have one query each.
         source_row: row of the items that all calls ask, if they do not ask their own past.
         Returns None if the keys of a step are not the first ones of the last step: a memory that
         drops keys.
         """
-        calls, steps, sources = [], [], []
-        for entry in entries:
-            call = None if entry is None else self._calls[name][entry[0]]
-            if entry is not None and call is None:
+        num_queries, num_keys = size
+        calls: list[tuple[_CallVectors, int]] = []
+        steps: dict[int, dict[str, Tensor]] = {}
+        for i, entry in enumerate(entries):
+            if entry is None:
+                continue
+            call = self._calls[name][entry[0]]
+            if call is None:
                 return None
-            if entry is not None and call is not None:
-                calls.append(call)
-                steps.append(_of_row(call, entry[1]))
-                if call.extends and "source" in call.tensors:
-                    sources.append(_row_of(call.tensors["source"], entry[1], 2))
+            calls.append((call, entry[1]))
+            steps[i] = _of_row(call, entry[1])
         if not calls:
             return None
-        vectors = dict(steps[-1])
-        for step in steps:
+        last = steps[max(steps)]
+        vectors = dict(last)
+        for step in steps.values():
             keys = step["keys"]
-            if not torch.equal(keys, vectors["keys"][:, : keys.shape[1]]):
+            if step is not last and not torch.equal(keys, last["keys"][:, : keys.shape[1]]):
                 return None
             scores = step["scores"][..., :num_keys]
             beyond = (0, num_keys - scores.shape[-1])
             step["scores"] = nn.functional.pad(scores, beyond, value=-math.inf)
-        for part in ("items", "queries", "scores", "outputs", "result"):
-            if any(part not in step for step in steps):
-                vectors.pop(part, None)
+        for part in _PER_QUERY & vectors.keys():
+            if any(part not in step for step in steps.values()):
+                del vectors[part]
                 continue
-            rows = iter([step[part] for step in steps])
-            none = torch.full_like(steps[0][part], -math.inf if part == "scores" else math.nan)
-            made = [none if entry is None else next(rows) for entry in entries]
-            vectors[part] = torch.cat(made, -2)
-        # The keys are projected from one item of each step, or from those of a source.
-        source = None
-        if len(sources) == len(calls):
-            source = torch.cat(sources)
-        elif not any(call.extends for call in calls):
-            given = calls[0].tensors.get("source")
-            if given is not None and source_row < max(1, len(given)):
-                source = _row_of(given, source_row, 2)
-        return self._read_vectors(name, vectors, source, num_keys, calls[-1].formula)
-
-    def _read_vectors(
-        self,
-        name: str,
-        vectors: dict[str, Tensor],
-        source: Tensor | None,
-        num_keys: int,
-        formula: ReadFormula,
-    ) -> ReadVectors:
-        """Return vectors with this number of keys, and the source that they are projected from."""
+            number = -math.inf if part == "scores" else math.nan
+            none = torch.full_like(last[part], number)
+            rows = [steps[i][part] if i in steps else none for i in range(len(entries))]
+            vectors[part] = torch.cat(rows, -2)[..., :num_queries, :]
         projections = self._projections.get(name, {})
-        if source is not None:
-            source = source[:num_keys]
-            is_source = _are_projected(source, vectors["values"][:, :num_keys], projections)
-            source = _pad_rows(source, num_keys) if is_source else None
-        sided = {part: _pad_rows(vectors[part], num_keys) for part in ("keys", "values")}
-        return ReadVectors(
-            **vectors | sided, source=source, projections=projections, formula=formula
-        )
-
-    @property
-    def _position(self) -> tuple[int, int | None]:
-        return (0, None) if self._trace is None else self._trace.position
+        source, values = _source_of(calls, source_row), vectors["values"][:, :num_keys]
+        if source is not None and _are_projected(source[:num_keys], values, projections):
+            vectors["source"] = _pad_rows(source, num_keys)
+        for part in ("keys", "values"):
+            vectors[part] = _pad_rows(vectors[part], num_keys)
+        return ReadVectors(**vectors, projections=projections, formula=calls[-1][0].formula)
 
     def _store(self, tensor: Tensor, before: Tensor | None = None) -> Tensor:
         """Return a copy on the CPU; `before` itself, if it is equal."""
@@ -363,6 +325,17 @@ def _of_row(call: _CallVectors, row: int) -> dict[str, Tensor]:
         if part != "source":
             parts[part] = _row_of(tensor, row, len(VECTORS[part].split()))
     return parts
+
+
+def _source_of(calls: Sequence[tuple[_CallVectors, int]], source_row: int) -> Tensor | None:
+    """Return the items that keys are projected from: one of each step, or a row of a source."""
+    extends = [call.extends for call, _ in calls]
+    if all(extends):
+        return torch.cat([_row_of(call.tensors["source"], row, 2) for call, row in calls])
+    source = calls[0][0].tensors.get("source")
+    if any(extends) or source is None or 1 < len(source) <= source_row:
+        return None
+    return _row_of(source, source_row, 2)
 
 
 def _row_of(tensor: Tensor, row: int, num_axes: int) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
-from regard.attention.masks import Padded, causal, padding
+from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import stream
@@ -13,58 +13,31 @@ from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.look.record import record
 from tests.look.small import BOS, EOS, PAD, SENTENCES, capture_search, label, samples, small
-
-
-def padded(rows: list[list[int]]) -> Padded:
-    longest = max(map(len, rows))
-    items = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
-    return Padded(items, torch.tensor([len(row) for row in rows]))
-
-
-def test_outputs_with_different_paths_have_different_weights():
-    """Some output of beams must continue a hypothesis other than the first."""
-    prefix_flags = []
-    for seed in range(4):
-        model = small(seed=seed)
-        capture = capture_search(model, SENTENCES, beam=4, n_best=3)
-        for sample_maps in capture:
-            prefix_flags.append(
-                [beam.is_prefix for step in sample_maps.sample.steps for beam in step.beams]
-            )
-    assert any(not row[0] for row in prefix_flags if row)
+from tests.look.toys import source_of
 
 
 def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
     model = small()
     (sample_maps,) = capture_search(model, [SENTENCES[0]], beam=3)
+    steps, ids = sample_maps.sample.steps, sample_maps.sample.output_ids
     with torch.no_grad():
-        scores = model(padded([SENTENCES[0]]), padded([[BOS, *sample_maps.sample.output_ids]]))[
-            0
-        ].log_softmax(-1)
-    total = 0.0
-    for step, token, row in zip(
-        sample_maps.sample.steps, sample_maps.sample.output_ids, scores, strict=True
-    ):
+        logits = model(source_of(SENTENCES[0]), source_of([BOS, *ids]))[0]
+    total, num_prefixes = 0.0, 0
+    for i, (step, token) in enumerate(zip(steps, ids, strict=True)):
+        row = logits[i].log_softmax(-1)
         assert step.token == label(token)
         assert step.probability == pytest.approx(float(row[token].exp()), abs=1e-5)
         probabilities = [alternative.probability for alternative in step.alternatives]
         assert probabilities == sorted(probabilities, reverse=True)
-        assert probabilities[0] == pytest.approx(
-            float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5
-        )
+        likely = float(row[[1, *range(3, 9)]].max().exp())
+        assert probabilities[0] == pytest.approx(likely, abs=1e-5)
         total += float(row[token])
-        prefixes = [beam for beam in step.beams if beam.is_prefix]
-        if prefixes:
-            assert prefixes[0].score == pytest.approx(total, abs=1e-4)
-            assert prefixes[0].text == " ".join(
-                map(
-                    label, sample_maps.sample.output_ids[: sample_maps.sample.steps.index(step) + 1]
-                )
-            )
-    assert (
-        sum(any(beam.is_prefix for beam in step.beams) for step in sample_maps.sample.steps)
-        == len(sample_maps.sample.steps) - 1
-    )
+        for beam in step.beams:
+            if beam.is_prefix:
+                num_prefixes += 1
+                assert beam.score == pytest.approx(total, abs=1e-4)
+                assert beam.text == " ".join(map(label, ids[: i + 1]))
+    assert num_prefixes == len(steps) - 1
 
 
 def test_beams_belong_to_their_own_sentence():
@@ -94,8 +67,8 @@ def test_calls_after_a_segment_are_another_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
         with capture.trace.segment(samples([SENTENCES[1]])):
-            model(padded([SENTENCES[1]]), padded([[BOS, 4]]))
-        model(padded([SENTENCES[0]]), padded([[BOS, 4]]))
+            model(source_of(SENTENCES[1]), source_of([BOS, 4]))
+        model(source_of(SENTENCES[0]), source_of([BOS, 4]))
     shown, other = capture
     assert shown.sample.axes["source"].labels == ("s9", "s4", "s3")
     assert other.sample.title == "row 1"
@@ -125,7 +98,7 @@ def test_streamed_tokens_are_traced_without_outputs():
     model = small()
     with record(model, samples=samples([SENTENCES[0]])) as capture:
         settings = {"bos": BOS, "eos": EOS, "max_length": 5, "trace": capture.trace}
-        tokens = [step.token for (step,) in stream(model, padded([SENTENCES[0]]), **settings)]
+        tokens = [step.token for (step,) in stream(model, source_of(SENTENCES[0]), **settings)]
     (sample_maps,) = capture
     assert sample_maps.find("cross", layer=1)[0].weights.shape == (2, len(tokens), 5)
     assert sample_maps.sample.title == samples([SENTENCES[0]])[0].title
@@ -134,7 +107,7 @@ def test_streamed_tokens_are_traced_without_outputs():
 def test_a_bare_module_has_numbered_entries():
     model = small()
     with record(model) as capture, torch.no_grad():
-        model(padded(SENTENCES), padded([[BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]]))
+        model(source_of(*SENTENCES), source_of([BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]))
     assert [sample_maps.sample.title for sample_maps in capture] == [
         "row 1",
         "row 2",
@@ -150,7 +123,7 @@ def test_two_calls_of_a_model_are_two_maps_of_a_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
         for length in (3, 5):
-            model(padded([[4] * length]), padded([[BOS, 4, 5]]))
+            model(source_of([4] * length), source_of([BOS, 4, 5]))
     maps = capture[0].find("cross", layer=1)
     assert [own.name.rpartition(", ")[2] for own in maps] == ["core.decoder.0.cross.read", "call 2"]
     assert [own.weights.shape[-1] for own in maps] == [3, 5]
@@ -168,9 +141,9 @@ def test_a_model_that_never_ran_is_named():
 def test_a_capture_accessed_early_is_incomplete():
     model = small()
     with record(model) as capture, torch.no_grad():
-        model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
+        model(source_of([4, 5, 3]), source_of([BOS, 4, 5]))
         assert len(capture[0].find("cross")) == 2
-        model(padded([[4, 3]]), padded([[BOS, 4, 5]]))
+        model(source_of([4, 3]), source_of([BOS, 4, 5]))
     assert len(capture[0].find("cross")) == 4
 
 

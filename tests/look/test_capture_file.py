@@ -9,8 +9,8 @@ import torch
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sound, Track
+from tests.look.maps import capture_of, map_of, sample_maps_of
 from tests.look.small import SENTENCES, capture_search, small
 
 
@@ -72,21 +72,10 @@ def test_pictures_are_restored(tmp_path):
         "q": Axis.grid(1, 2, picture="image"),
         "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),)),
     }
-    own = AttentionMap(
-        key="k",
-        name="r",
-        kind="other",
-        layer=1,
-        queries="q",
-        keys="k",
-        heads=("",),
-        load=lambda _: torch.ones(2, 1),
+    sample_maps = sample_maps_of(
+        "t", axes, map_of(torch.ones(1, 2, 1), "other", "q", "k"), **pictures
     )
-    capture = Capture(
-        lambda: [SampleMaps(sample=Sample(title="t", axes=axes, pictures=pictures), maps=(own,))],
-        title="t",
-        model="m",
-    )
+    capture = capture_of(sample_maps)
     sample = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].sample
     assert sample.axes == axes
     assert np.array_equal(sample.pictures["image"].pixels, pictures["image"].pixels)

@@ -4,18 +4,15 @@ import pytest
 import torch
 
 from regard.look.hooks import record_weights
-from regard.look.record import record
 from regard.models.cores.config import RecurrentConfig
 from tests.helpers import close
 from tests.look.toys import (
-    BOS,
     CORES,
     SOURCES,
     capture_sources,
     forced_weights,
     model_of,
     output_ids_of,
-    source_of,
     step_weights,
 )
 
@@ -92,28 +89,6 @@ def test_outputs_do_not_depend_on_the_batch(core, beam):
                 other.layer,
             )
             close(own.weights, other.weights)
-
-
-@pytest.mark.parametrize("core", CORES)
-def test_model_is_not_changed(core):
-    model = model_of(CORES[core])
-    model.reader.train()
-    before, random = [part.training for part in model.modules()], torch.get_rng_state()
-    with record(model, only=lambda name: "core" in name), torch.no_grad():
-        model(source_of(SOURCES[0]), source_of([BOS, 7, 8]))
-    assert [part.training for part in model.modules()] == before
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
-    torch.set_rng_state(random)
-    first = torch.rand(1)
-    torch.set_rng_state(random)
-    capture_sources(model.eval(), SOURCES[:1], beam=2)
-    assert torch.equal(torch.rand(1), first)
-
-
-def test_model_without_attention_is_refused():
-    model = model_of(RecurrentConfig(width=6, hidden=8, attention="none"))
-    with pytest.raises(ValueError, match="there is no attention to record"), record(model):
-        pass
 
 
 def test_all_recorded_weights_are_in_the_capture():

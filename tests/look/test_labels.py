@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figures.labels import families_for, isolate_sides, readable, width_em
+from regard.look.figures.labels import families_for, isolate_sides, readable
 
 SANS = ["DejaVu Sans"]
 
@@ -34,10 +34,6 @@ def test_readable_shows(token, shown):
     assert readable(token) == shown
 
 
-def test_readable_keeps_spaces_if_selected():
-    assert readable("3 maart\t2019", max_length=40, spaces=" ") == "3 maart\u21e52019"
-
-
 @given(st.text(st.characters(), max_size=40))
 def test_readable_is_visible_for_every_text(token):
     shown = readable(token)
@@ -58,11 +54,3 @@ def test_sides_of_a_title_that_is_written_from_right_to_left_are_ordered_apart(d
 def test_first_family_draws_common_scripts_alone():
     latin, cyrillic, arabic = "m\u00e4rz", "\u041c\u0430\u0440\u0442", "\u0645\u0627\u0631\u0633"
     assert families_for([latin, cyrillic, arabic, "\u2192"]) == SANS
-
-
-def test_families_start_with_the_default_font():
-    assert families_for(["\u4e09\u6708", "\U0010ffff"])[0] == "DejaVu Sans"
-
-
-def test_width_counts_wide_characters_more():
-    assert width_em("\u4e09\u6708") > width_em("ab") > width_em("a") > 0

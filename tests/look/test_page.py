@@ -9,9 +9,18 @@ import torch
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.page import page, reduce
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
+from regard.look.sample import (
+    Axis,
+    DetectedBox,
+    DetectedEvent,
+    Image,
+    Picture,
+    Plane,
+    Sound,
+    Track,
+)
+from tests.look.maps import capture_of, map_of, sample_maps_of
 from tests.look.pages import chunk, numbers, page_of
 from tests.look.small import SENTENCES, capture_search, small
 
@@ -20,25 +29,10 @@ def text_of(capture) -> str:
     return page.text([page.PageSamples(capture.title, capture.model, capture.samples)])
 
 
-def map_of(weights: torch.Tensor, sample: Sample, key: str = "a") -> AttentionMap:
-    heads = tuple(f"head {number + 1}" for number in range(len(weights)))
-    return AttentionMap(
-        key=key,
-        name="a.read",
-        kind="other",
-        layer=1,
-        queries="q",
-        keys="k",
-        heads=heads,
-        load=lambda head: weights[head],
-    )
-
-
-def capture_of(weights: torch.Tensor, **sample: object) -> Capture:
+def capture_weights(weights: torch.Tensor, **pictures: Picture) -> Capture:
     axes = {"q": Axis.from_count(weights.shape[1]), "k": Axis.from_count(weights.shape[2])}
-    shown = Sample(title="sample", axes=axes, **sample)
-    return Capture(
-        lambda: [SampleMaps(sample=shown, maps=(map_of(weights, shown),))], title="t", model="m"
+    return capture_of(
+        sample_maps_of("sample", axes, map_of(weights, "other", "q", "k"), **pictures)
     )
 
 
@@ -67,7 +61,7 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
 
 def test_labels_cannot_leave_their_script(tmp_path):
     label = "</script><script>alert(1)</script><!--"
-    capture = capture_of(torch.eye(3)[None])
+    capture = capture_weights(torch.eye(3)[None])
     capture.samples[0].sample.title = label
     text = capture.save(tmp_path / "a.html").read_text()
     assert label not in text
@@ -77,7 +71,7 @@ def test_labels_cannot_leave_their_script(tmp_path):
 
 
 def test_the_page_needs_no_network():
-    text = text_of(capture_of(torch.eye(3)[None]))
+    text = text_of(capture_weights(torch.eye(3)[None]))
     assert "Content-Security-Policy" in text
     assert "default-src 'none'" in text
     assert not [
@@ -107,9 +101,7 @@ def test_pictures_are_in_the_page(tmp_path):
         ),
         "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.0),), future=((2.0, 3.0),)),)),
     }
-    content, _ = page_of(
-        capture_of(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html")
-    )
+    content, _ = page_of(capture_weights(torch.eye(3)[None], **pictures).save(tmp_path / "a.html"))
     picture_data = content["captures"][0]["samples"][0]["pictures"]
     assert picture_data["image"]["boxes"] == [
         {"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}
@@ -128,7 +120,7 @@ def test_pictures_are_in_the_page(tmp_path):
 def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypatch):
     monkeypatch.setattr(reduce, "BUDGET", 100_000)
     weights = torch.randn(2, 300, 200).softmax(-1)
-    content, chunks = page_of(capture_of(weights).save(tmp_path / "a.html"))
+    content, chunks = page_of(capture_weights(weights).save(tmp_path / "a.html"))
     stored = content["captures"][0]["samples"][0]["reads"][0]["weights"]
     assert stored["form"] == "top"
     count = stored["count"]
@@ -151,16 +143,13 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
 def test_too_large_page_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(reduce, "BUDGET", 1000)
     with pytest.raises(UserError, match="too many for one page: record fewer inputs"):
-        capture_of(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
+        capture_weights(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_capture_without_reads_is_refused(tmp_path):
-    empty = Capture(
-        lambda: [SampleMaps(sample=Sample(title="nothing"), maps=())], title="t", model="m"
-    )
     with pytest.raises(UserError, match="the captures contain no reads"):
-        empty.save(tmp_path / "a.html")
+        capture_of(sample_maps_of("nothing", {})).save(tmp_path / "a.html")
 
 
 def test_samples_beyond_the_limit_are_counted(monkeypatch):
@@ -171,7 +160,7 @@ def test_samples_beyond_the_limit_are_counted(monkeypatch):
 
 
 def test_nan_is_refused_in_json():
-    capture = capture_of(torch.full((1, 2, 2), float("nan")))
+    capture = capture_weights(torch.full((1, 2, 2), float("nan")))
     content, chunks = page_of(text_of(capture))  # chunks may contain NaN
     read = content["captures"][0]["samples"][0]["reads"][0]
     assert np.isnan(numbers(chunks, read["weights"], (1, 2, 2))).all()
@@ -179,7 +168,7 @@ def test_nan_is_refused_in_json():
 
 
 def test_notebooks_show_the_page_in_a_sandboxed_frame(monkeypatch):
-    frame = capture_of(torch.eye(3)[None])._repr_html_()
+    frame = capture_weights(torch.eye(3)[None])._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     assert 'sandbox="allow-scripts allow-downloads"' in frame
     assert "<script" not in frame  # the page is escaped
@@ -187,7 +176,7 @@ def test_notebooks_show_the_page_in_a_sandboxed_frame(monkeypatch):
 
 
 def test_figures_are_shown_in_a_notebook(tmp_path):
-    figure = capture_of(torch.eye(3)[None]).plot()
+    figure = capture_weights(torch.eye(3)[None]).plot()
     assert figure._repr_svg_().lstrip().startswith("<?xml")
     assert "<svg" in figure.svg
     saved = figure.save(tmp_path / "figure.svg")
@@ -199,7 +188,7 @@ def test_figures_are_shown_in_a_notebook(tmp_path):
 @pytest.mark.parametrize("name", ["look.html", "look.safetensors", "look.svg"])
 def test_a_cell_can_be_run_again_but_files_of_others_are_not_replaced(name, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
-    capture, path = capture_of(torch.eye(3)[None]), tmp_path / name
+    capture, path = capture_weights(torch.eye(3)[None]), tmp_path / name
     for _ in range(2):
         assert capture.save(path) == path
     path.write_text("mine")

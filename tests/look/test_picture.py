@@ -1,6 +1,5 @@
 """Pictures of masks, biases and matrices: panels, files, and notebooks."""
 
-import builtins
 from pathlib import Path
 
 import pytest
@@ -54,17 +53,6 @@ def test_colors_of_a_bias_reach_its_largest_magnitude(figures, tmp_path):
     assert "blue: above zero, orange: below zero, gray: masked (-inf)" in words
 
 
-def test_a_large_mask_is_reduced(figures, tmp_path):
-    allowed = torch.zeros(401, 401, dtype=torch.bool)
-    allowed[7, 300] = True
-    path = dense(allowed).picture(401, 401).save(tmp_path / "mask.svg")
-    cells = figures[0].axes[0].images[0].get_array()
-    assert cells.shape == (134, 134)
-    assert cells[2, 100] == cells.sum() == 1  # a single pair is visible
-    assert "401 x 401, a cell: largest of 3 x 3" in texts_of(path)
-    assert path.stat().st_size < 1_000_000
-
-
 def test_a_bias_of_the_queries_needs_them():
     bias = ShawBias(5, 4, num_heads=2)
     torch.nn.init.normal_(bias.table)
@@ -100,17 +88,6 @@ def test_a_picture_for_slides_shows_masked_cells(tmp_path):
     with Image.open(path) as image:
         colors = {color for _, color in image.convert("RGB").getcolors(1 << 24)}
     assert {(255, 255, 255), (3, 39, 81)} <= colors  # white and the darkest blue
-
-
-def test_a_cell_that_saves_a_picture_can_be_run_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
-    picture, path = causal().picture(3, 3), tmp_path / "mask.svg"
-    for _ in range(2):
-        assert picture.save(path) == path
-    path.write_text("mine")
-    with pytest.raises(UserError, match="already exists"):
-        picture.save(path)
-    assert path.read_text() == "mine"
 
 
 def test_titles_of_sums_are_whole():

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.attend import attention_weights
-from regard.attention.masks import causal, dense, padding
+from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Dot, General
+from regard.attention.scores import Dot, General
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
@@ -88,18 +87,6 @@ def test_weights_are_those_of_the_read(kernel):
     assert own[1, ..., 4:].count_nonzero() == 0
     assert other[1, :, 6:].count_nonzero() == 0
     close(other @ memory.values, out)
-
-
-def test_weights_equal_weigh_with_the_same_arguments():
-    read, bias = Read(Additive(7, 5, 3)), torch.randn(2, 11, 13)
-    query, memory = inputs()
-    mask = dense(torch.rand(2, 11, 13) > 0.5)
-    with record_weights(read) as maps:
-        read(query, memory=memory, bias=bias, mask=mask)
-    assert torch.equal(
-        maps[""][0],
-        attention_weights(query, memory, score=read.score, bias=bias, mask=mask).detach(),
-    )
 
 
 def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):

@@ -17,7 +17,7 @@ from regard.look import vectors as module
 from regard.look.capture import Capture
 from regard.look.maps import AttentionMap
 from regard.look.record import record
-from regard.look.vectors import ReadVectors
+from regard.look.vectors import VECTORS, ReadVectors
 from tests.helpers import close
 from tests.look.toys import BOS, CORES, SOURCES, capture_sources, model_of, output_ids_of, source_of
 
@@ -27,18 +27,11 @@ def vectors_of(attention_map: AttentionMap) -> ReadVectors:
     return attention_map.vectors()
 
 
-def check_walk(
-    heads: MultiHead,
-    x: Tensor,
-    source: Tensor,
-    *,
-    vectors: ReadVectors,
-    weights: Tensor,
-    causal: bool,
-):
+def check_walk(heads: MultiHead, x: Tensor, source: Tensor, attention_map: AttentionMap) -> None:
     """Compare every number with the lectures' formulas, written anew: C.6, head by head."""
+    vectors = vectors_of(attention_map)
     allowed = torch.ones(len(x), len(source), dtype=torch.bool)
-    if causal:
+    if attention_map.kind == "decoder self":
         allowed = allowed.tril()
     close(vectors.items, x)
     close(vectors.source, source)
@@ -54,15 +47,14 @@ def check_walk(
             close(parts[name], items @ weight.T + bias)
         q, k, v = parts.values()
         scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
-        exps = scores.exp()
-        alpha = exps / exps.sum(-1, keepdim=True)
+        alpha = scores.exp() / scores.exp().sum(-1, keepdim=True)
         outputs.append(alpha @ v)
         close(vectors.queries[head], q)
         close(vectors.keys[head], k)
         close(vectors.values[head], v)
         assert torch.equal(vectors.scores[head].isinf(), scores.isinf())
         close(vectors.scores[head].nan_to_num(neginf=0), scores.nan_to_num(neginf=0))
-        close(weights[head], alpha)
+        close(attention_map.head(head), alpha)
         close(vectors.outputs[head], outputs[-1])
     close(vectors.result, torch.cat(outputs, -1) @ heads.output.weight.T + heads.output.bias)
 
@@ -73,40 +65,23 @@ def test_the_walk_of_every_read_of_a_search_is_the_lectures():
     capture = capture_sources(model, SOURCES[:2], beam=3, n_best=2, vectors=True)
     assert len(capture) == 4
     inputs = {}
-    for name, part in model.named_modules():
+
+    def keep(module: nn.Module, args: tuple) -> None:
+        inputs[module] = args[0][0]
+
+    for part in model.modules():
         if isinstance(part, MultiHead):
-            part.register_forward_pre_hook(
-                lambda _, args, name=name: inputs.__setitem__(name, args[0][0])
-            )
-            part.key.register_forward_pre_hook(
-                lambda _, args, name=name: inputs.__setitem__(f"{name}.key", args[0][0])
-            )
-    for sample_maps, source in zip(
-        capture, [row for row in SOURCES[:2] for _ in range(2)], strict=True
-    ):
-        model(source_of(source), source_of([BOS, *output_ids_of(sample_maps)]))  # teacher forcing
-        assert {attention_map.kind for attention_map in sample_maps.maps} == {
-            "encoder self",
-            "decoder self",
-            "cross",
-        }
+            part.register_forward_pre_hook(keep)
+            part.key.register_forward_pre_hook(keep)
+    for number, sample_maps in enumerate(capture):
+        target = [BOS, *output_ids_of(sample_maps)]
+        model(source_of(SOURCES[number // 2]), source_of(target))  # teacher forcing
+        kinds = {attention_map.kind for attention_map in sample_maps.maps}
+        assert kinds == {"encoder self", "decoder self", "cross"}
         for attention_map in sample_maps.maps:
-            name = attention_map.name.removesuffix(".read")
-            heads = model.get_submodule(name)
+            heads = model.get_submodule(attention_map.name.removesuffix(".read"))
             count, num_keys = attention_map.weights.shape[1:]
-            x = inputs[name][:count]
-            source_items = (
-                inputs.get(f"{name}.key", x)[:num_keys] if attention_map.kind == "cross" else x
-            )
-            own, weights = attention_map.kind == "decoder self", attention_map.weights
-            check_walk(
-                heads,
-                x,
-                source_items,
-                vectors=vectors_of(attention_map),
-                weights=weights,
-                causal=own,
-            )
+            check_walk(heads, inputs[heads][:count], inputs[heads.key][:num_keys], attention_map)
 
 
 @torch.no_grad()
@@ -117,12 +92,8 @@ def test_a_recurrent_decoder_asks_with_its_states():
     for sample_maps in capture:
         (attention_map,) = sample_maps.find("recurrent")
         vectors = vectors_of(attention_map)
-        assert (vectors.items, vectors.source, vectors.result, dict(vectors.projections)) == (
-            None,
-            None,
-            None,
-            {},
-        )
+        assert vectors.items is vectors.source is vectors.result is None
+        assert not vectors.projections
         assert vectors.formula.scale is None
         assert vectors.formula.score.startswith("Additive(")
         (q,), (k,), (v,) = vectors.queries, vectors.keys, vectors.values
@@ -240,21 +211,13 @@ def test_captures_on_disk_have_the_same_vectors(tmp_path):
     path = capture.save(tmp_path / "x.safetensors", dtype=torch.float64)
     for before, after in zip(capture, Capture.open(path), strict=True):
         for old, new in zip(before.maps, after.maps, strict=True):
-            old_vectors, new_vectors = vectors_of(old), vectors_of(new)
-            assert old_vectors.formula == new_vectors.formula
-            assert old_vectors.projections.keys() == new_vectors.projections.keys()
-            parts = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
-            pairs = [(getattr(old_vectors, part), getattr(new_vectors, part)) for part in parts]
-            pairs += [
-                (tensor, new_vectors.projections[part])
-                for part, tensor in old_vectors.projections.items()
-            ]
-            for one, other in pairs:
-                assert np.array_equal(one, other, equal_nan=True)
+            one, other = vectors_of(old), vectors_of(new)
+            assert one.formula == other.formula
+            assert one.projections.keys() == other.projections.keys()
+            for part, tensor in one.projections.items():
+                assert torch.equal(tensor, other.projections[part])
+            for part in VECTORS:
+                assert np.array_equal(getattr(one, part), getattr(other, part), equal_nan=True)
     # By default weights have the precision of the vectors.
-    opened = Capture.open(capture.save(tmp_path / "y.safetensors"))
-    assert (
-        opened[0].maps[0].weights.dtype
-        == vectors_of(opened[0].maps[0]).queries.dtype
-        == torch.float32
-    )
+    own = Capture.open(capture.save(tmp_path / "y.safetensors"))[0].maps[0]
+    assert own.weights.dtype == vectors_of(own).queries.dtype == torch.float32

@@ -1,6 +1,5 @@
 """Walk, multihead and links figures: numbers equal formulas of the model's weights."""
 
-import math
 import re
 
 import numpy as np
@@ -9,13 +8,13 @@ import torch
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from regard.attention.masks import Padded
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.measures import contribution_maps, decoder_contribution_map
 from regard.look.sample import Axis, Sample, format_score
+from tests.look.maps import capture_of
 from tests.look.pictures import check_picture
-from tests.look.toys import CORES, SOURCES, capture_sources, model_of
+from tests.look.toys import CORES, SOURCES, capture_sources, head_formulas, model_of
 
 
 @pytest.fixture(scope="module")
@@ -41,37 +40,10 @@ def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
     return dict(zip(titles, drawn, strict=True))
 
 
-def formulas(model, head: int) -> dict[str, torch.Tensor]:
-    """Return the matrices of the encoder's self-attention, written anew (lectures, C.6)."""
-    attention = model.core.encoder[0].attention
-    ids = torch.tensor([SOURCES[0]])
-    inputs = []
-    handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
-    with torch.no_grad():
-        model(matrix_source(ids), matrix_source(torch.tensor([[2]])))
-    handle.remove()
-    (x,) = inputs
-    found = {"X": x}
-    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
-        linear = getattr(attention, name)
-        weight, bias = linear.weight.detach(), linear.bias.detach()
-        size = len(weight) // 2
-        found[f"W_{letter}"] = weight[head * size : (head + 1) * size].T
-        found[letter] = x @ found[f"W_{letter}"] + bias[head * size : (head + 1) * size]
-    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
-    found["A"] = found["S"].softmax(-1)
-    found["Z"] = found["A"] @ found["V"]
-    return found
-
-
-def matrix_source(ids):
-    return Padded(ids, torch.tensor([ids.shape[1]]))
-
-
 @pytest.mark.parametrize("head", [1, 2])
 def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path):
     capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=head)
-    drawn, expected = matrices_of(figures[0]), formulas(model, head - 1)
+    drawn, expected = matrices_of(figures[0]), head_formulas(model, head - 1)
     titles = [
         "X",
         "Q = X W_Q + b",
@@ -97,7 +69,7 @@ def test_walk_of_a_decoder_shows_what_is_masked(capture, figures, tmp_path):
 
 def test_walk_of_one_query_adds_the_weighted_values(model, capture, figures, tmp_path):
     path = capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=2, query=4)
-    drawn, expected = matrices_of(figures[0]), formulas(model, 1)
+    drawn, expected = matrices_of(figures[0]), head_formulas(model, 1)
     weights = expected["A"][3][:, None]
     parts = {
         "x_4": expected["X"][3:4],
@@ -119,7 +91,7 @@ def test_walk_of_one_query_adds_the_weighted_values(model, capture, figures, tmp
 
 def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
     capture.plot(tmp_path / "m.svg", view="multihead", kind="encoder self")
-    drawn, heads = matrices_of(figures[0]), [formulas(model, head) for head in (0, 1)]
+    drawn, heads = matrices_of(figures[0]), [head_formulas(model, head) for head in (0, 1)]
     for number, head in enumerate(heads, start=1):
         for letter in "QKV":
             assert drawn[f"W_{letter}, head {number}"] == pytest.approx(head[f"W_{letter}"].numpy())
@@ -191,9 +163,7 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     maps = contribution_maps(
         sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds", key="0"
     )
-    path = Capture(lambda: [maps], title="run", model="model").plot(
-        tmp_path / "x.svg", view="contributions"
-    )
+    path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
     assert (
@@ -211,9 +181,7 @@ def test_contributions_to_different_tokens_are_not_summed(tmp_path):
     maps = decoder_contribution_map(
         sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b"), key="0"
     )
-    path = Capture(lambda: [maps], title="run", model="model").plot(
-        tmp_path / "x.svg", view="contributions"
-    )
+    path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     text = path.read_text(encoding="utf-8")
     assert "contributions to the logit of each output token" in text
     assert "the sum" not in text

@@ -1,5 +1,7 @@
 """Small sequence-to-sequence models, captures of their searches, and the expected weights."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -95,3 +97,27 @@ def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str
             for token in [BOS, *target[:-1]]:
                 _, state = model.step(torch.tensor([token]), state)
     return {name: maps.steps(name)[0] for name in maps.names}
+
+
+def head_formulas(model: Model, head: int) -> dict[str, Tensor]:
+    """Return the matrices of the encoder's first layer for SOURCES[0], written anew.
+
+    Source: lectures, C.6.
+    """
+    attention = model.core.encoder[0].attention
+    inputs = []
+    handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
+    with torch.no_grad():
+        model(source_of(SOURCES[0]), source_of([BOS]))
+        found = {"X": inputs[0], "out": attention(inputs[0][None])[0]}
+    handle.remove()
+    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
+        linear = getattr(attention, name)
+        size = linear.out_features // attention.num_heads
+        rows = slice(head * size, (head + 1) * size)
+        found[f"W_{letter}"] = linear.weight.detach()[rows].T
+        found[letter] = found["X"] @ found[f"W_{letter}"] + linear.bias.detach()[rows]
+    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
+    found["A"] = found["S"].softmax(-1)
+    found["Z"] = found["A"] @ found["V"]
+    return found

@@ -7,9 +7,9 @@ import pytest
 import torch
 from playwright.sync_api import Page
 
-from regard.look.capture import Capture
 from regard.look.measures import contribution_maps
 from regard.look.sample import Axis, Image, Sample
+from tests.look.maps import capture_of
 from tests.viewer.test_views import save_svg
 
 ITEMS = torch.tensor([[0.02, -0.01, 0.0], [0.01, -0.01, 0.0]])
@@ -27,7 +27,7 @@ def write_page(path: Path, sample: Sample) -> Path:
         quantity="log-odds of a very long quantity with many words, to its end",
         key="0",
     )
-    return Capture(lambda: [maps], title="run", model="model").save(path)
+    return capture_of(maps).save(path)
 
 
 @pytest.fixture

@@ -5,42 +5,26 @@ import torch
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
-from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Alternative, Axis, DecodingStep, Sample
+from regard.look.sample import Alternative, Axis, DecodingStep
+from tests.look.maps import capture_of, map_of, sample_maps_of
 
 
-def capture_of(*outputs: str, layers: int = 2, heads: int = 2) -> Capture:
+def capture_outputs(*outputs: str) -> Capture:
     """Return a capture of one sample per output, random weights on five source tokens."""
-
-    def sample_maps(output: str) -> SampleMaps:
-        weights = torch.rand(
-            layers, heads, len(output), 5, generator=torch.Generator().manual_seed(0)
-        ).softmax(-1)
-        alternatives = [(Alternative(token=token, probability=0.5),) for token in output]
-        steps = [
-            DecodingStep(token=one[0].token, probability=0.5, alternatives=one)
-            for one in alternatives
-        ]
-        maps = [
-            AttentionMap(
-                key=f"{output} {layer}",
-                name=f"layer {layer}",
-                kind="cross",
-                layer=layer,
-                queries="output",
-                keys="source",
-                heads=tuple(str(head + 1) for head in range(heads)),
-                load=weights[layer - 1].__getitem__,
-            )
-            for layer in range(1, layers + 1)
-        ]
+    samples = []
+    for output in outputs:
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.rand(2, 2, len(output), 5, generator=generator).softmax(-1)
         axes = {"output": Axis(labels=tuple(output)), "source": Axis(labels=tuple("abcde"))}
-        return SampleMaps(
-            sample=Sample(title=output, axes=axes, steps=tuple(steps)), maps=tuple(maps)
-        )
-
-    samples = [sample_maps(output) for output in outputs]
-    return Capture(lambda: samples, title="run", model="model")
+        maps = [map_of(weights[layer - 1], layer=layer) for layer in (1, 2)]
+        shown = sample_maps_of(output, axes, *maps)
+        steps = []
+        for token in output:
+            likely = Alternative(token=token, probability=0.5)
+            steps.append(DecodingStep(token=token, probability=0.5, alternatives=(likely,)))
+        shown.sample.steps = tuple(steps)
+        samples.append(shown)
+    return capture_of(*samples)
 
 
 def press(page: Page, keys: str) -> None:
@@ -61,7 +45,7 @@ def point_at(page: Page, place: tuple[int | None, int | None]) -> str:
 )
 def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tmp_path):
     """It is the one that a movement of the pointer shows."""
-    page = open_page(capture_of("2019").save(tmp_path / "page.html"), f"#head=0&view={view}")
+    page = open_page(capture_outputs("2019").save(tmp_path / "page.html"), f"#head=0&view={view}")
     seen = [point_at(page, place)]
     for key in "].":
         press(page, key)
@@ -74,7 +58,8 @@ def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tm
 
 def test_the_tooltip_names_the_layer_and_that_of_the_keyboard_closes_with_it(open_page, tmp_path):
     page = open_page(
-        capture_of("2019").save(tmp_path / "page.html"), "#read=layer%202&head=0&view=alignment"
+        capture_outputs("2019").save(tmp_path / "page.html"),
+        "#read=cross%202&head=0&view=alignment",
     )
     press(page, "ArrowDown")
     assert "layer 2, head 1" in page.locator("#tip").inner_text()
@@ -84,7 +69,9 @@ def test_the_tooltip_names_the_layer_and_that_of_the_keyboard_closes_with_it(ope
 
 def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_path):
     """The side with fewer steps stays at its last, and says so."""
-    page = open_page(capture_of("abcd").save(tmp_path / "page.html", compare=capture_of("xyz")))
+    page = open_page(
+        capture_outputs("abcd").save(tmp_path / "page.html", compare=capture_outputs("xyz"))
+    )
     page.get_by_role("tab", name="steps").first.click()
     page.evaluate("window.regard.ready")
     counts = page.locator(".steps .count")
@@ -102,7 +89,7 @@ def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_
 
 def test_keys_of_a_presenter_go_through_the_steps_of_all_samples(open_page, tmp_path):
     """The page does not scroll; Esc ends it, and unpins only after that."""
-    both = capture_of("abcd", "xyz"), capture_of("efgh")
+    both = capture_outputs("abcd", "xyz"), capture_outputs("efgh")
     page = open_page(
         both[0].save(tmp_path / "page.html", compare=both[1]), "#view=steps", width=1366, height=500
     )
@@ -122,7 +109,7 @@ def test_keys_of_a_presenter_go_through_the_steps_of_all_samples(open_page, tmp_
 
 
 def test_axes_have_one_name_in_all_views(open_page, tmp_path):
-    page = open_page(capture_of("abcd").save(tmp_path / "page.html"), "#view=links")
+    page = open_page(capture_outputs("abcd").save(tmp_path / "page.html"), "#view=links")
     names = {view: texts_of_canvases(page, view) for view in ("links", "alignment")}
     assert names["links"] & names["alignment"] >= {"queries: output items", "keys: source items"}
 

@@ -10,9 +10,10 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
-from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sample, Sound
+from regard.look.maps import AttentionMap
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sound
 from regard.look.sample import Image as Picture
+from tests.look.maps import capture_of, map_of, sample_maps_of
 from tests.viewer.conftest import tip_of
 
 # Name of the run, view, and kind of the read.
@@ -181,20 +182,6 @@ def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open
     ]
 
 
-def make_map(weights: torch.Tensor, *, queries: str = "output") -> AttentionMap:
-    """Return the map of one read, (head, query, key)."""
-    return AttentionMap(
-        key="0",
-        name="read",
-        kind="cross",
-        layer=1,
-        queries=queries,
-        keys="source",
-        heads=tuple(str(i + 1) for i in range(len(weights))),
-        load=lambda head: weights[head],
-    )
-
-
 def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
     """Write the page of one read, (head, query, key)."""
     _, queries, keys = weights.shape
@@ -202,8 +189,7 @@ def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> 
         "output": Axis(labels=tuple(f"query {i + 1}" for i in range(queries)), kind=kind),
         "source": Axis(labels=tuple(f"key {i + 1}" for i in range(keys)), kind=kind),
     }
-    sample = SampleMaps(sample=Sample(title="title", axes=axes), maps=(make_map(weights),))
-    return Capture(lambda: [sample], title="run", model="model").save(path)
+    return capture_of(sample_maps_of("title", axes, map_of(weights))).save(path)
 
 
 @pytest.mark.parametrize("shape", [(8, 100), (100, 8)])
@@ -716,19 +702,9 @@ def capture_boxes(
     maps = []
     for number, boxes in enumerate(samples):
         picture = Picture(pixels=np.zeros((60, 80, 3), np.uint8), boxes=tuple(boxes), labels=labels)
-        attention_map = AttentionMap(
-            key=str(number),
-            name="read",
-            kind="cross",
-            layer=1,
-            queries="queries",
-            keys="source",
-            heads=("",),
-            load=lambda _: torch.ones(count, 1),
-        )
-        sample = Sample(title=f"image {number}", axes=axes, pictures={"image": picture})
-        maps.append(SampleMaps(sample=sample, maps=(attention_map,)))
-    return Capture(lambda: maps, title="run", model="model")
+        read = map_of(torch.ones(1, count, 1), queries="queries")
+        maps.append(sample_maps_of(f"image {number}", axes, read, image=picture))
+    return capture_of(*maps)
 
 
 def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
@@ -791,11 +767,8 @@ def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
         "source": Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),)),
     }
     picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
-    attention_map = make_map(torch.ones(1, 3, 1), queries="queries")
-    sample = Sample(title="sound", axes=axes, pictures={"sound": picture})
-    capture = Capture(
-        lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model"
-    )
+    read = map_of(torch.ones(1, 3, 1), queries="queries")
+    capture = capture_of(sample_maps_of("sound", axes, read, sound=picture))
     page = open_page(capture.save(tmp_path / "page.html"), "#view=sound")
     entries = "buttons => buttons.map((button) => Number(button.dataset.entry))"
     chips = [

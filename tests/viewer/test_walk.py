@@ -1,16 +1,13 @@
 """The view walk in a browser: its numbers equal the formulas computed from the model's weights."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
-from regard.attention.masks import Padded
 from regard.layers.multihead import MultiHead
 from regard.look.page import page as page_module
 from regard.look.record import record
-from tests.look.toys import CORES, SOURCES, capture_sources, model_of
+from tests.look.toys import CORES, SOURCES, capture_sources, head_formulas, model_of
 
 READ = "core.encoder.0.attention.read"
 HEAD, QUERY = 1, 3
@@ -27,33 +24,11 @@ def page_path(model, tmp_path_factory):
     return capture.save(tmp_path_factory.mktemp("walk") / "page.html")
 
 
-def formulas(model) -> dict[str, torch.Tensor]:
-    """Return Q, K, V, scores, weights and Z of a head, written anew (lectures, C.6)."""
-    attention = model.core.encoder[0].attention
-    inputs = []
-    handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
-    ids = torch.tensor(SOURCES[:1])
-    with torch.no_grad():
-        model(
-            Padded(ids, torch.tensor([ids.shape[1]])),
-            Padded(torch.tensor([[2]]), torch.tensor([1])),
-        )
-    handle.remove()
-    found = {"out": attention(inputs[0][None])[0].detach()}
-    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
-        linear = getattr(attention, name)
-        size = linear.out_features // attention.num_heads
-        rows = slice(HEAD * size, (HEAD + 1) * size)
-        found[letter] = inputs[0] @ linear.weight.detach()[rows].T + linear.bias.detach()[rows]
-    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
-    found["A"] = found["S"].softmax(-1)
-    found["Z"] = found["A"] @ found["V"]
-    return found
-
-
 def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=2200)
-    for name, expected in formulas(model).items():
+    formulas = head_formulas(model, HEAD)
+    for name in ("out", "Q", "K", "V", "S", "A", "Z"):
+        expected = formulas[name]
         box = page.locator(f"canvas[data-part={name}]").bounding_box()
         rows, columns = expected.shape
         row, column = (QUERY, columns - 1) if name in ("out", "Q", "S", "A", "Z") else (rows - 1, 0)
@@ -69,17 +44,16 @@ def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
         if name != "out":
             assert formula.inner_text().startswith(f"{name}[{row + 1}, {column + 1}] = ")
     terms = page.locator(".walk-formula").inner_text()
-    z = formulas(model)
-    largest = int((z["A"][QUERY] * z["V"][:, -1]).abs().argmax())
+    largest = int((formulas["A"][QUERY] * formulas["V"][:, -1]).abs().argmax())
     first = float(
         terms.split("=")[-1].split("\u00d7")[0]
     )  # the first term of the sum is the largest
-    assert first == pytest.approx(float(z["A"][QUERY, largest]), rel=5e-3)
+    assert first == pytest.approx(float(formulas["A"][QUERY, largest]), rel=5e-3)
 
 
 def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
-    expected = formulas(model)
+    expected = head_formulas(model, HEAD)
     for key in range(expected["S"].shape[1]):
         cells = page.locator(f".walk-table tr[data-key='{key}'] td[data-number]")
         score, weight = (float(cell.get_attribute("data-number")) for cell in cells.all())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -28,7 +29,6 @@ _STYLE = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "regard",
-    "hatch.linewidth": 0.5,
     "text.parse_math": False,  # $ in a label is a literal dollar sign
 }
 # Without a date, so that files are reproducible.
@@ -62,6 +62,15 @@ def open_figure(path: Path, *, overwrite: bool) -> Iterator[Figure]:
             metadata=_METADATA[suffix],
         )
     write_atomically(path, picture.getvalue(), overwrite=overwrite)
+
+
+def add_axes(figure: Figure, size: tuple[float, float], title: str) -> Axes:
+    """Return the only axes of a figure of this size in inches, with a title."""
+    figure.set_size_inches(size)
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=9, loc="left")
+    return axes
 
 
 def weight_colors() -> LinearSegmentedColormap:

@@ -16,6 +16,8 @@ _FIRST = "DejaVu Sans"
 _SHOWN = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
 _JOINERS = "\u200c\u200d"
 """Invisible characters that are part of words in some scripts."""
+_INVISIBLE = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+"""Categories: control, format, unassigned, private use, half a surrogate pair, separators."""
 _ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
 
 
@@ -28,8 +30,14 @@ def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423"
         token = token[: max_length - 1] + "\u2026"
     shown = ""
     for character in token:
-        is_joiner = character in _JOINERS and len(token) > 1
-        shown += character if is_joiner else _visible(character, spaces)
+        if character in _SHOWN:
+            shown += _SHOWN[character]
+        elif character in _JOINERS and len(token) > 1:
+            shown += character
+        elif unicodedata.category(character) in _INVISIBLE:
+            shown += f"<{ord(character):04X}>"
+        else:
+            shown += spaces if character.isspace() else character
     return f"\u25cc{shown}" if unicodedata.combining(shown[0]) else shown
 
 
@@ -65,15 +73,6 @@ def width_em(text: str) -> float:
     """Return the approximate width of a text in units of the font size."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return wide + 0.62 * (len(text) - wide)
-
-
-def _visible(character: str, spaces: str) -> str:
-    if character in _SHOWN:
-        return _SHOWN[character]
-    # Cc control, Cs half a surrogate pair, Co private use, Cn unassigned, Cf, Zl and Zp invisible.
-    if unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"):
-        return f"<{ord(character):04X}>"
-    return spaces if character.isspace() else character
 
 
 @functools.cache

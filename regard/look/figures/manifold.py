@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.look.figures.canvas import open_figure
+from regard.look.figures.canvas import add_axes, open_figure
 from regard.look.figures.labels import readable
 
 STEPS = 48
@@ -61,10 +61,7 @@ def plot_manifold(
                      lead.
     """
     with open_figure(path, overwrite=overwrite) as figure:
-        figure.set_size_inches(6.4, 5.6)
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
-        axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
+        axes = add_axes(figure, (6.4, 5.6), readable(title, max_length=200, spaces=" "))
         if manifold.energy is not None:
             # Energies grow with the square of the distance: equal steps of the root are equal
             # distances.

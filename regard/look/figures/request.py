@@ -1,4 +1,4 @@
-"""What to draw of a capture: a sample, a view, and the read that it shows."""
+"""Options of a figure: a sample, a view, and the read that it shows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,12 @@ from regard.errors import UserError
 from regard.layers.read import Kind
 from regard.look.maps import AttentionMap, SampleMaps
 
-_NEAREST: tuple[Kind, ...] = (
-    "chain",
-    "pooling",
-    "cross",
-    "recurrent",
-    "encoder self",
-    "decoder self",
-    "other",
-)
+_NEAREST = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureRequest:
-    """What to draw of a capture; see `Capture.plot`."""
+    """Options of `Capture.plot`."""
 
     samples: Sequence[SampleMaps]
     sample: int = 0

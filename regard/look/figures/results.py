@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
-from regard.look.figures.canvas import open_figure, weight_colors
+from regard.look.figures.canvas import add_axes, open_figure, weight_colors
 from regard.look.figures.labels import readable, width_em
 from regard.look.sample import DetectedEvent, Image, Track, format_score
 
@@ -38,17 +38,18 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
     where many boxes leave no room, only those of larger scores are drawn.
     """
     pixels = image.pixels if image.original is None else image.original
-    (height, width), (high, wide) = pixels.shape[:2], image.pixels.shape[:2]
-    scale = max(width / wide, height / high)  # the larger side fits exactly
+    height, width = pixels.shape[:2]
+    sides = np.array(image.pixels.shape[1::-1])
+    sides = sides * (np.array((width, height)) / sides).max()  # the larger side fits exactly
     colors = _label_colors(image.labels, [box.label for box in image.boxes])
-    axes = _add_axes(figure, (6.0, 6.0 * height / width), title)
+    axes = add_axes(figure, (6.0, 6.0 * height / width), _title(title))
     shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
     axes.imshow(shown, interpolation="nearest" if width < 200 else None)
     axes.set_axis_off()
     placed: list[_Frame] = []
     point = width / (72 * 6.0)  # in pixels of the image
     for box in sorted(image.boxes, key=lambda box: -box.score):
-        x, y, w, h = (np.array(box.place) * (np.array((wide, high, wide, high)) * scale)).tolist()
+        x, y, w, h = (np.array(box.place) * np.tile(sides, 2)).tolist()
         style = {"fill": False, "edgecolor": colors[box.label], "linewidth": 1.4}
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, **style))
         text = f"{readable(box.label, spaces=' ')} {format_score(box.score)}"
@@ -89,7 +90,8 @@ def plot_events(
     colors = _label_colors(labels, names)
     rows = 0.22 * len(attention)
     size = 9.0, 3.0 + (rows + 0.4 if attention else 0)
-    axes = _add_axes(figure, size, title, "" if events else NOTHING_FOUND)
+    title = _title(title) if events else f"{_title(title)}\n{NOTHING_FOUND}"
+    axes = add_axes(figure, size, title)
     if attention:
         weights = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
         _draw_attention(weights, attention, names, seconds)
@@ -141,7 +143,7 @@ def plot_tracks(
 
     weights: attention of the first agent to others, as lines to them, wider for larger weights.
     """
-    axes = _add_axes(figure, (6.0, 6.0), title)
+    axes = add_axes(figure, (6.0, 6.0), _title(title))
     for other, weight in weights:
         ends = np.stack((tracks[0].history[-1], tracks[other].history[-1]))
         style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
@@ -162,13 +164,8 @@ def plot_tracks(
     axes.margins(0.08)
 
 
-def _add_axes(figure: Figure, size: tuple[float, float], title: str, note: str = "") -> Axes:
-    figure.set_size_inches(size)
-    figure.set_layout_engine("constrained")
-    axes = figure.subplots()
-    lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
-    axes.set_title("\n".join(lines), fontsize=9, loc="left")
-    return axes
+def _title(title: str) -> str:
+    return readable(title, max_length=200, spaces=" ")
 
 
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:

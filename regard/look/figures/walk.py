@@ -7,8 +7,6 @@
 Source: lectures, A.2, C.1, C.6.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -22,20 +20,16 @@ from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
 from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
 
-MISSING = (
-    "has no items, queries, keys and values: record them with `regard look RUN INPUT --walk --out "
-    "FILE.safetensors`, or record(run, vectors=True) in Python"
-)
-"""Message about a capture without vectors, and how to record them."""
-
 _ITEMS_PER_ROW = 16
 """Number of items in a row of contributions: the largest whose cells have numbers."""
 _MAX_HEADS = 8
 """Largest number of heads in a figure of all heads."""
 _SMALL = 1.1
 """Largest side of a matrix of one head among several."""
-_Labels = tuple[Sequence[str], Sequence[str]]
+_Labels = tuple[list[str], list[str]]
 """Labels of queries and of keys."""
+_Rows = list[tuple[str, list[Matrix]]]
+"""Rows of matrices, each with a heading."""
 _PROJECTIONS = {"Q": "query", "K": "key", "V": "value"}
 
 
@@ -43,14 +37,13 @@ def plot_walk(figure: Figure, request: FigureRequest) -> None:
     """Plot the steps of one head, by default the first, for all queries or for one."""
     own = request.read()
     vectors = _vectors(own)
-    count = len(vectors.queries)
+    count, labels = len(vectors.queries), _labels(request.maps, own, vectors)
     head = request.head_of(count) or 0
-    labels = _labels(request.maps, own, vectors)
     query = request.query_of(len(labels[0]))
     if query is None:
-        rows = _all_queries(own, vectors, head, labels=labels)
+        rows = _all_queries(own, vectors, head, labels)
     else:
-        rows = _one_query(own, vectors, head, query, labels=labels)
+        rows = _one_query(own, vectors, head, labels, query)
     about = f"{own.kind}, layer {own.layer}"
     if count > 1:
         about += f", head {head + 1} of {count}"
@@ -63,9 +56,9 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
     vectors = _vectors(own)
     if vectors.items is None or not vectors.projections:
         raise UserError(f"view 'multihead' requires a read of MultiHead, got {own.name}")
-    asking, asked = _labels(request.maps, own, vectors)
+    queries, keys = _labels(request.maps, own, vectors)
     count = len(vectors.queries)
-    rows = [("1  the tokens, 2  their vectors", _item_matrices(vectors, asking, asked))]
+    rows: _Rows = [("1  the tokens, 2  their vectors", _item_matrices(vectors, queries, keys))]
     for head in range(min(count, _MAX_HEADS)):
         arrays = {}
         for letter, name in _PROJECTIONS.items():
@@ -81,13 +74,13 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
             shown.append(matrix)
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
-    last = [Matrix(title=f"[Z_1; ...; Z_{count}]", numbers=_array(joined), rows=asking)]
+    last = [Matrix(title=f"[Z_1; ...; Z_{count}]", numbers=_array(joined), rows=queries)]
     if "output" in vectors.projections:
         last.append(Matrix(title="W_O", numbers=_array(vectors.projections["output"].T)))
     if vectors.result is not None:
         bias = " + b" if "output bias" in vectors.projections else ""
         title = f"[Z_1; ...] W_O{bias}"
-        last.append(Matrix(title=title, numbers=_array(vectors.result), rows=asking))
+        last.append(Matrix(title=title, numbers=_array(vectors.result), rows=queries))
     rows.append(("5  concatenation, times W_O", last))
     about = f"{own.kind}, layer {own.layer}, {count} heads"
     if count > _MAX_HEADS:
@@ -136,14 +129,12 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
     plot_matrices(figure, rows, title=_title(request), about=about)
 
 
-def _all_queries(
-    own: AttentionMap, vectors: ReadVectors, head: int, *, labels: _Labels
-) -> list[tuple[str, list[Matrix]]]:
+def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _Labels) -> _Rows:
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
-    asking, asked = labels
-    above = _item_matrices(vectors, asking, asked)
+    queries, keys = labels
+    above = _item_matrices(vectors, queries, keys)
     heading = "1  items, 2  queries, keys, values" if above else "1  queries, keys, values"
-    for letter, numbers, names in (("Q", q, asking), ("K", k, asked), ("V", v, asked)):
+    for letter, numbers, names in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
         title = letter
         if _PROJECTIONS[letter] in vectors.projections:
             title = f"{letter} = {_formula(letter, vectors)}"
@@ -151,9 +142,9 @@ def _all_queries(
     score = vectors.score_text(has_bias="bias" in own.facts)
     choice = vectors.choice_text()
     below = [
-        Matrix(title=f"S = {score}", numbers=scores, rows=asking, columns=asked),
-        Matrix(title=f"A = {choice}", numbers=weights, rows=asking, columns=asked, is_weights=True),
-        Matrix(title="Z = A V", numbers=z, rows=asking),
+        Matrix(title=f"S = {score}", numbers=scores, rows=queries, columns=keys),
+        Matrix(title=f"A = {choice}", numbers=weights, rows=queries, columns=keys, is_weights=True),
+        Matrix(title="Z = A V", numbers=z, rows=queries),
     ]
     number = 3 if vectors.items is not None else 2
     heading_below = f"{number}  scores, {number + 1}  weights, {number + 2}  weighted sums"
@@ -161,11 +152,11 @@ def _all_queries(
 
 
 def _one_query(
-    own: AttentionMap, vectors: ReadVectors, head: int, query: int, *, labels: _Labels
-) -> list[tuple[str, list[Matrix]]]:
+    own: AttentionMap, vectors: ReadVectors, head: int, labels: _Labels, query: int
+) -> _Rows:
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
-    asking, asked = labels
-    number, label = query + 1, [asking[query]]
+    queries, keys = labels
+    number, label = query + 1, [queries[query]]
     asks = []
     if vectors.items is not None:
         item = _array(vectors.items[query : query + 1])
@@ -174,7 +165,7 @@ def _one_query(
     asks.append(Matrix(title=title, numbers=q[query : query + 1], rows=() if asks else label))
     share = weights[query][:, None]
     columns = [
-        Matrix(title="k_j, asked", numbers=k, rows=asked),
+        Matrix(title="k_j, asked", numbers=k, rows=keys),
         Matrix(title=f"s_{number}j", numbers=scores[query][:, None]),
         Matrix(title=f"a_{number}j", numbers=share, is_weights=True),
         Matrix(title="v_j", numbers=v),
@@ -184,21 +175,19 @@ def _one_query(
     total = Matrix(title=title, numbers=z[query : query + 1], rows=label)
     score = vectors.score_text(has_bias="bias" in own.facts)
     formulas = f"s = {score},   a = {vectors.choice_text().replace('S', 's')}"
-    heading = f"{label[0]} (query {number} of {len(asking)}) asks {len(asked)} keys"
+    heading = f"{label[0]} (query {number} of {len(queries)}) asks {len(keys)} keys"
     return [(heading, asks), (formulas, columns), ("", [total])]
 
 
-def _item_matrices(
-    vectors: ReadVectors, asking: Sequence[str], asked: Sequence[str]
-) -> list[Matrix]:
+def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) -> list[Matrix]:
     """Return X' and X; X alone if they are the same; none if they are unknown."""
     if vectors.items is None:
         return []
     if _is_self(vectors):
-        return [Matrix(title="X", numbers=_array(vectors.items), rows=asking)]
-    matrices = [Matrix(title="X'", numbers=_array(vectors.items), rows=asking)]
+        return [Matrix(title="X", numbers=_array(vectors.items), rows=queries)]
+    matrices = [Matrix(title="X'", numbers=_array(vectors.items), rows=queries)]
     if vectors.source is not None:
-        matrices.append(Matrix(title="X", numbers=_array(vectors.source), rows=asked))
+        matrices.append(Matrix(title="X", numbers=_array(vectors.source), rows=keys))
     return matrices
 
 
@@ -227,7 +216,10 @@ def _numbers(own: AttentionMap, vectors: ReadVectors, head: int) -> list[np.ndar
 
 def _vectors(own: AttentionMap) -> ReadVectors:
     if own.vectors is None:
-        raise UserError(f"{own.name} {MISSING}")
+        raise UserError(
+            f"{own.name} has no items, queries, keys and values: record them with `regard look RUN "
+            "INPUT --walk --out FILE.safetensors`, or record(run, vectors=True) in Python"
+        )
     return own.vectors()
 
 
@@ -237,10 +229,10 @@ def _labels(sample_maps: SampleMaps, own: AttentionMap, vectors: ReadVectors) ->
     In self-attention the rows of X have one label each, that of the keys; a decoder names its
     queries by its output.
     """
-    asking, asked = sample_maps.queries(own).labels, sample_maps.keys(own).labels
-    if _is_self(vectors) and len(asking) == len(asked):
-        asking = asked
-    return labels_of(asking), labels_of(asked)
+    queries, keys = sample_maps.queries(own).labels, sample_maps.keys(own).labels
+    if _is_self(vectors) and len(queries) == len(keys):
+        queries = keys
+    return labels_of(queries), labels_of(keys)
 
 
 def _is_self(vectors: ReadVectors) -> bool:

@@ -13,7 +13,7 @@
 import html
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -85,9 +85,6 @@ class Capture(Sequence[SampleMaps]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __iter__(self) -> Iterator[SampleMaps]:
-        return iter(self.samples)
-
     def __getitem__(self, index: Any) -> Any:
         return self.samples[index]
 
@@ -110,9 +107,8 @@ class Capture(Sequence[SampleMaps]):
         products = multiply_by_gradients(self.recording, self._graph_calls, number)
         added = []
         for sample_maps in resolve(products, self.trace):
-            added.append([])
-            for own in sample_maps.maps:
-                added[-1].append(replace(own, measure=GRADIENT, key=f"{GRADIENT}/{own.key}"))
+            maps = sample_maps.maps
+            added.append([replace(o, measure=GRADIENT, key=f"{GRADIENT}/{o.key}") for o in maps])
         self.add(added)
 
     def add(
@@ -150,7 +146,8 @@ class Capture(Sequence[SampleMaps]):
         match path.suffix.lower():
             case ".html":
                 captures = [self] if compare is None else [self, compare]
-                write_atomically(path, page.text([one._page_samples() for one in captures]))
+                shown = [(one.title, one.model, one.samples) for one in captures]
+                write_atomically(path, page.text(shown))
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
@@ -191,14 +188,7 @@ class Capture(Sequence[SampleMaps]):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "figure.svg" if path is None else Path(path)
             request = drawing.FigureRequest(
-                samples=self.samples,
-                sample=sample,
-                view=view,
-                kind=kind,
-                layer=layer,
-                head=head,
-                query=query,
-                width=width,
+                self.samples, sample, view, kind, layer, head, query, width
             )
             drawing.draw(request, out, overwrite=overwrite or is_own(out))
             if path is None:
@@ -207,18 +197,13 @@ class Capture(Sequence[SampleMaps]):
         return out
 
     def _repr_html_(self) -> str:
-        """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
-        text = page.text([self._page_samples()])
+        text = page.text([(self.title, self.model, self.samples)])
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         rights = 'sandbox="allow-scripts allow-downloads" allow="fullscreen"'
         source = html.escape(text, quote=True)
         return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'
 
-    def _page_samples(self) -> page.PageSamples:
-        return page.PageSamples(self.title, self.model, self.samples)
-
     def _is_empty(self) -> bool:
-        """Return True if the recorded model has not run."""
         return self._recording is not None and not any(self._recording.counts().values())

@@ -56,15 +56,11 @@ def record_weights(
     with the random numbers of the read. Under autocast the weights are computed in the dtypes of
     the model. Each call costs one more evaluation of the formula.
 
-    only:        reads to record: names, or a predicate of a name; None is all.
-    dtype:       of the recorded weights: float32, float64 or float16.
+    only, dtype, vectors: as of regard.record. With vectors, projections are computed one by one,
+                 which may change the last bit in training.
     graph_calls: list to which the calls that are part of an autograd graph are added, for
                  regard.look.measures.
-    trace:       each call is filed under the segment and the step that are open when it is made
-                 (regard.trace).
-    vectors:     record the items, queries, keys, values, scores and outputs of each call too
-                 (regard.look.vectors). Projections are then computed one by one, which may change
-                 the last bit in training.
+    trace:       each call belongs to the segment and the step that are open in it (regard.trace).
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in
                  `only`, and at a call inside torch.func.vmap.
     """

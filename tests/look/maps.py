@@ -1,11 +1,22 @@
 """Attention maps of given weights, and captures of them."""
 
+import numpy as np
 from torch import Tensor
 
 from regard.layers.read import Kind
 from regard.look.capture import Capture
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, Picture, Sample
+from regard.look.sample import (
+    Axis,
+    DetectedBox,
+    DetectedEvent,
+    Image,
+    Picture,
+    Plane,
+    Sample,
+    Sound,
+    Track,
+)
 
 
 def map_of(
@@ -41,3 +52,15 @@ def sample_maps_of(
 
 def capture_of(*samples: SampleMaps) -> Capture:
     return Capture(lambda: samples, title="run", model="model")
+
+
+def picture_of_each_kind() -> dict[str, Picture]:
+    box = DetectedBox(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2)
+    event = DetectedEvent(label="b", score=1, onset=0, duration=1, query=0)
+    track = Track(label="p", history=((0.0, 1.5),), future=((2.0, 3.0),))
+    pixels, original = np.arange(24, dtype=np.uint8).reshape(2, 4, 3), np.zeros((4, 8, 3), np.uint8)
+    return {
+        "image": Image(pixels=pixels, boxes=(box,), labels=("a", "c"), original=original),
+        "sound": Sound(bands=np.eye(3, 5), seconds=1.5, events=(event,), labels=("b", "d")),
+        "plane": Plane(tracks=(track,)),
+    }

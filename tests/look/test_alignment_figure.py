@@ -8,15 +8,13 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from regard.errors import UserError
-from regard.look.figures.alignment import WeightsPanel, average, plot_alignment
+from regard.look.figures.alignment import average, plot_alignment
 from regard.look.figures.canvas import weight_colors
 from regard.look.output import SUFFIXES
 from tests.helpers import close
 from tests.look.pictures import check_picture, draw, texts_of
 
 TITLE = "3 \u043c\u0430\u0440\u0442 = 2019"
-SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
 SOURCE = ["3", " ", "\u043c\u0430\u0440\u0442", "\u4e09\u6708", "$x_1$", "<b>&", "</s>"]
 TARGET = ["\u0645\u0627\u0631\u0633", "2019", "\u0301"]
 
@@ -24,7 +22,7 @@ TARGET = ["\u0645\u0627\u0631\u0633", "2019", "\u0301"]
 def plot(path: Path, *panels: torch.Tensor, **options) -> Path:
     """Plot panels, by default one of random weights."""
     weights = panels or (torch.randn(len(TARGET), len(SOURCE)).softmax(-1),)
-    shown = [WeightsPanel(f"head {number}", one) for number, one in enumerate(weights, 1)]
+    shown = [(f"head {number}", one) for number, one in enumerate(weights, 1)]
     labels = {"keys": SOURCE, "queries": TARGET, "title": TITLE, "overwrite": False}
     return draw(path, plot_alignment, shown, **labels | options)
 
@@ -100,26 +98,3 @@ def test_unusual_tokens_are_drawn(tmp_path, suffix):
     tokens = ["\ud800", "\x00", "", "\U0001f642", thai, "x" * 99, "\\frac{"]
     options = {"keys": tokens, "queries": tokens[:3], "title": "$ \x07 " * 80}
     check_picture(plot(tmp_path / f"figure{suffix}", torch.rand(3, 7), **options))
-
-
-def test_file_is_not_overwritten_by_default(tmp_path):
-    path = tmp_path / "figure.png"
-    path.write_text("mine")
-    with pytest.raises(UserError, match=r"figure\.png already exists"):
-        plot(path)
-    assert path.read_text() == "mine"
-    assert plot(path, overwrite=True).read_bytes().startswith(SIGNATURES[".png"])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("figure.jpg", r"\.png, \.svg, \.pdf, got 'figure\.jpg'"),
-        ("figure", r"\.png, \.svg, \.pdf, got 'figure'"),
-        ("nowhere/figure.png", "the folder .*nowhere does not exist"),
-    ],
-)
-def test_other_formats_and_folders_are_refused(tmp_path, name, message):
-    with pytest.raises(UserError, match=message):
-        plot(tmp_path / name)
-    assert not list(tmp_path.iterdir())

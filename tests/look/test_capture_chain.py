@@ -42,9 +42,7 @@ def token_sample() -> Sample:
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     model = language_model(cell)
-    with record(model) as capture, capture.trace.segment([token_sample()]):
-        trace_tokens(model, IDS, banned=[0], trace=capture.trace)
-    (sample_maps,) = capture
+    (sample_maps,) = traced(model, IDS)
     with torch.no_grad():
         logits = model(target=pad([[*IDS, 0]]))[0]
     assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(IDS))
@@ -76,11 +74,9 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
-    model, settings = language_model(cell), {"window": None, "seed": 1, "banned": [0]}
-    without = list(sample(model, IDS, SampleConfig(length=3), **settings))
-    with record(model) as capture, capture.trace.segment([token_sample()]):
-        tokens = list(sample(model, IDS, SampleConfig(length=3), **settings, trace=capture.trace))
-    assert tokens == without
+    model, config = language_model(cell), SampleConfig(length=3)
+    tokens, capture = sampled(model, IDS, config, window=None)
+    assert tokens == list(sample(model, IDS, config, window=None, seed=1, banned=[0]))
     (sample_maps,) = capture
     assert list(sample_maps.sample.output_ids) == [*IDS[1:], *tokens]
     assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
@@ -91,24 +87,17 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
 
 def traced(model, ids):
     with record(model) as capture, capture.trace.segment([token_sample()]):
-        trace_tokens(model, ids, banned=[], trace=capture.trace)
+        trace_tokens(model, ids, banned=[0], trace=capture.trace)
     return capture
 
 
-def test_reread_windows_are_samples_with_their_own_begin():
-    model = language_model("rnn")
+def sampled(model, prompt, config, **settings):
+    """Return the sampled tokens and their capture."""
     with record(model) as capture, capture.trace.segment([token_sample()]):
         tokens = list(
-            sample(
-                model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[], trace=capture.trace
-            )
+            sample(model, prompt, config, seed=1, banned=[0], trace=capture.trace, **settings)
         )
-    text = [*IDS, *tokens]
-    first, second = capture
-    assert list(first.sample.output_ids) == text[1:6]
-    assert first.sample.axes["decoder input"].labels == tuple(labels_of(text[:5]))
-    assert second.sample.axes["decoder input"].labels == tuple(labels_of(text[4:7]))
-    assert list(second.sample.output_ids) == text[5:8]
+    return tokens, capture
 
 
 @pytest.mark.parametrize("cell", ["window", "slide"])
@@ -119,16 +108,13 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
     core = replace(core, window=3) if cell == "window" else core
     torch.manual_seed(1)
     model = build_language_model(LanguageModelConfig(core=core), vocab=11).eval()
-    text, config = [*IDS, 7, 8], SampleConfig(length=1, context="slide")
-    with record(model) as capture, capture.trace.segment([token_sample()]):
-        if cell == "window":
-            trace_tokens(model, text, banned=[0], trace=capture.trace)
-        else:
-            settings = {"window": 3, "seed": 1, "banned": [0]}
-            text = [
-                *IDS[:3],
-                *sample(model, IDS[:3], replace(config, length=4), **settings, trace=capture.trace),
-            ][:-1]
+    if cell == "window":
+        text = [*IDS, 7, 8]
+        capture = traced(model, text)
+    else:
+        config = SampleConfig(length=4, context="slide")
+        tokens, capture = sampled(model, IDS[:3], config, window=3)
+        text = [*IDS[:3], *tokens[:-1]]
     (sample_maps,) = capture
     windowed = build_language_model(
         LanguageModelConfig(core=replace(core, window=3)), vocab=11
@@ -141,15 +127,19 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
         close(own.weights, expected[own.name][0][0])
 
 
-@pytest.mark.parametrize("context", ["last", "slide"])
-def test_each_context_that_is_read_anew_is_a_sample(context):
+@pytest.mark.parametrize(
+    ("context", "spans"),
+    [
+        ("restart", [(0, 5), (4, 7)]),
+        ("last", [(0, 5), (1, 6), (2, 7)]),
+        ("slide", [(0, 7)]),
+    ],
+)
+def test_each_context_that_is_read_anew_is_a_sample(context, spans):
     model, config = language_model("rnn"), SampleConfig(length=4, context=context)
-    settings = {"window": 5, "seed": 1, "banned": [0]}
-    with record(model) as capture, capture.trace.segment([token_sample()]):
-        tokens = list(sample(model, IDS, config, **settings, trace=capture.trace))
-    assert tokens == list(sample(model, IDS, config, **settings))
+    tokens, capture = sampled(model, IDS, config, window=5)
+    assert tokens == list(sample(model, IDS, config, window=5, seed=1, banned=[0]))
     text = [*IDS, *tokens]
-    spans = [(0, 5), (1, 6), (2, 7)] if context == "last" else [(0, 7)]
     for sample_maps, (begin, end) in zip(capture, spans, strict=True):
         ids = text[begin:end]
         assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(ids))

@@ -9,8 +9,8 @@ import torch
 
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sound, Track
-from tests.look.maps import capture_of, map_of, sample_maps_of
+from regard.look.sample import Axis
+from tests.look.maps import capture_of, map_of, picture_of_each_kind, sample_maps_of
 from tests.look.small import SENTENCES, capture_search, small
 
 
@@ -37,6 +37,10 @@ def changed(path: Path, change) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
 
 
+def first_map(index: dict) -> dict:
+    return index["samples"][0]["maps"][0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_saved_capture_is_restored(capture, tmp_path, dtype):
     opened = Capture.open(capture.save(tmp_path / "a.safetensors", dtype=dtype))
@@ -53,21 +57,7 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
 
 
 def test_pictures_are_restored(tmp_path):
-    pictures = {
-        "image": Image(
-            pixels=np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
-            boxes=(DetectedBox(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
-            labels=("a", "c"),
-            original=np.zeros((4, 8, 3), np.uint8),
-        ),
-        "sound": Sound(
-            bands=np.eye(3, 5),
-            seconds=1.5,
-            events=(DetectedEvent(label="b", score=1, onset=0, duration=1, query=0),),
-            labels=("b", "d"),
-        ),
-        "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.5),), future=()),)),
-    }
+    pictures = picture_of_each_kind()
     axes = {
         "q": Axis.grid(1, 2, picture="image"),
         "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),)),
@@ -94,35 +84,26 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def _other_version(header, index):
-    header["__metadata__"]["version"] = "1"
-
-
-def _no_title(header, index):
-    index["title"] = None
-
-
-def _other_heads(header, index):
-    index["samples"][0]["maps"][0]["heads"].append("head 3")
-
-
-def _no_maps(header, index):
-    for sample in index["samples"]:
-        sample["maps"] = []
-
-
-def _no_kind(header, index):
-    index["samples"][0]["maps"][0]["kind"] = "os.system"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_version, "is not a capture of version 4: .* version 1; record it again"),
-        (_no_title, r"damaged: Expected `str`, got `null` - at `\$.title`"),
-        (_other_heads, r"damaged: maps/0 must have the shape \[3, 5, 5\], got"),
-        (_no_maps, "contains no reads"),
-        (_no_kind, "damaged: Invalid enum value 'os.system'"),
+        (
+            lambda header, _: header["__metadata__"].update(version="1"),
+            "is not a capture of version 4: .* version 1; record it again",
+        ),
+        (
+            lambda _, index: index.update(title=None),
+            r"damaged: Expected `str`, got `null` - at `\$.title`",
+        ),
+        (
+            lambda _, index: first_map(index)["heads"].append("head 3"),
+            r"damaged: maps/0 must have the shape \[3, 5, 5\], got",
+        ),
+        (lambda _, index: index.update(samples=[]), "contains no reads"),
+        (
+            lambda _, index: first_map(index).update(kind="os.system"),
+            "damaged: Invalid enum value 'os.system'",
+        ),
     ],
 )
 def test_damage_of_a_capture_is_named(saved, change, message):

@@ -24,10 +24,6 @@ SEARCHES = {
 }
 
 
-def reads_of_source(sample_maps):
-    return [*sample_maps.find("cross"), *sample_maps.find("recurrent")]
-
-
 @pytest.mark.parametrize("search", SEARCHES)
 def test_transformer_search_has_the_weights_of_one_forward_pass(search):
     model, options = model_of(CORES["transformer"]), SEARCHES[search]
@@ -67,10 +63,8 @@ def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(
 def test_every_attention_of_a_recurrent_decoder_is_captured(attention):
     model = model_of(RecurrentConfig(width=6, hidden=8, attention_hidden=5, attention=attention))
     (sample_maps,) = capture_sources(model, SOURCES[:1], beam=3)
-    close(
-        reads_of_source(sample_maps)[-1].weights.sum(-1),
-        torch.ones(1, len(output_ids_of(sample_maps))),
-    )
+    own = sample_maps.find("recurrent")[-1]
+    close(own.weights.sum(-1), torch.ones(1, len(output_ids_of(sample_maps))))
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -82,12 +76,8 @@ def test_outputs_do_not_depend_on_the_batch(core, beam):
         assert output_ids_of(alone) == output_ids_of(together)
         assert [own.name for own in alone.maps] == [own.name for own in together.maps]
         for own, other in zip(alone.maps, together.maps, strict=True):
-            assert (own.queries, own.keys, own.kind, own.layer) == (
-                other.queries,
-                other.keys,
-                other.kind,
-                other.layer,
-            )
+            for name in ("queries", "keys", "kind", "layer"):
+                assert getattr(own, name) == getattr(other, name)
             close(own.weights, other.weights)
 
 

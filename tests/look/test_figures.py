@@ -53,26 +53,19 @@ def text() -> SampleMaps:
 
 def chain() -> SampleMaps:
     axes = {"decoder input": words("the", "cat", "sat")}
-    layers = [
-        torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)
-    ]
-    maps = tuple(
-        map_of(weights, "chain", "decoder input", "decoder input", layer=i)
-        for i, weights in enumerate(layers, 1)
-    )
+    maps = []
+    for layer, share in enumerate((0.25, 0.75), 1):
+        weights = torch.tensor([[[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]]])
+        maps.append(map_of(weights, "chain", "decoder input", "decoder input", layer=layer))
     return sample_maps_of("the cat sat", axes, *maps)
 
 
 def classified() -> SampleMaps:
     axes = {"source": Axis.grid(2, 3, picture="image"), "queries": words("standing")}
+    pooling = torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]])
     maps = (
         map_of(random(2, 6, 6), "encoder self", "source", "source"),
-        map_of(
-            torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]),
-            "pooling",
-            "queries",
-            "source",
-        ),
+        map_of(pooling, "pooling", "queries"),
     )
     image = Image(pixels=np.zeros((20, 30), np.uint8))
     return sample_maps_of("0.png -> standing", axes, *maps, image=image)
@@ -84,10 +77,8 @@ def drawn() -> SampleMaps:
         "output": Axis.grid(1, 2, picture="drawn", kind="code"),
         "decoder input": Axis.grid(1, 2, picture="drawn", kind="code"),
     }
-    first, second = (
-        torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]]),
-        torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]]),
-    )
+    weights = [[[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]], [[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]]]
+    first, second = torch.tensor(weights)
     maps = (
         map_of(random(2, 3, 3), "encoder self", "source", "source"),
         map_of(torch.stack((first, first))),
@@ -99,26 +90,17 @@ def drawn() -> SampleMaps:
 
 def captioned() -> SampleMaps:
     axes = {"source": Axis.grid(1, 2, picture="image"), "output": words("a", "cat", "</s>")}
-    first, second = (
-        torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]]),
-        torch.tensor([[0.2, 0.8], [0, 1], [0.1, 0.9]]),
-    )
-    maps = (
-        map_of(torch.stack((first, second))),
-        map_of(torch.stack((second, second)), layer=2),
-    )
-    return sample_maps_of(
-        "1.png -> a cat", axes, *maps, image=Image(pixels=np.zeros((8, 16, 3), np.uint8))
-    )
+    weights = [[[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]], [[0.2, 0.8], [0, 1], [0.1, 0.9]]]
+    first, second = torch.tensor(weights)
+    maps = map_of(torch.stack((first, second))), map_of(torch.stack((second, second)), layer=2)
+    image = Image(pixels=np.zeros((8, 16, 3), np.uint8))
+    return sample_maps_of("1.png -> a cat", axes, *maps, image=image)
 
 
 def boxes(*detected: DetectedBox) -> SampleMaps:
-    axes = {
-        "source": Axis.grid(2, 2, picture="image"),
-        "queries": Axis(
-            labels=("cat 0.90", "dog 0.80"), kind="box", picture="image", places=((0, 0, 1, 1),) * 2
-        ),
-    }
+    labels, places = ("cat 0.90", "dog 0.80"), ((0, 0, 1, 1), (0, 0, 1, 1))
+    queries = Axis(labels=labels, kind="box", picture="image", places=places)
+    axes = {"source": Axis.grid(2, 2, picture="image"), "queries": queries}
     image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=detected)
     return sample_maps_of("1.png -> pets", axes, map_of(random(2, 2, 4), *CROSS), image=image)
 
@@ -141,27 +123,19 @@ def events() -> SampleMaps:
 
 def tracks(*, is_reversed: bool = False) -> SampleMaps:
     """Return the weights of the second of three people: on itself, the third, the first."""
-    source = Axis(
-        labels=("b (self)", "c", "a"),
-        kind="person",
-        picture="plane",
-        places=((1.0,), (2.0,), (0.0,)),
-    )
-    paths = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
-    people = tuple(
-        Track(label=name, history=path, future=path)
-        for name, path in zip("abc", paths, strict=True)
-    )
-    first, second = (
-        torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES
-    )
+    labels, places = ("b (self)", "c", "a"), ((1.0,), (2.0,), (0.0,))
+    source = Axis(labels=labels, kind="person", picture="plane", places=places)
+    people, maps = [], []
+    for name, y in zip("abc", (0.0, 1.0, 3.0), strict=True):
+        path = ((0.0, y), (1.0, y), (2.0, y))
+        people.append(Track(label=name, history=path, future=path))
+    kind, axis = ("chain", "reversed source") if is_reversed else ("encoder self", "source")
+    for layer, shares in enumerate(SHARES, 1):
+        weights = torch.tensor([[shares, (1, 0, 0), (0, 0, 1)]])
+        weights = weights.flip(1, 2) if is_reversed else weights
+        maps.append(map_of(weights, kind, axis, axis, layer=layer))
     axes = {"source": source, "reversed source": source.reverse()}
-    kind, axis = "encoder self", "source"
-    if is_reversed:
-        kind, axis = "chain", "reversed source"
-        first, second = first.flip(1, 2), second.flip(1, 2)
-    maps = (map_of(first, kind, axis, axis), map_of(second, kind, axis, axis, layer=2))
-    return sample_maps_of("now.txt: b", axes, *maps, plane=Plane(tracks=people))
+    return sample_maps_of("now.txt: b", axes, *maps, plane=Plane(tracks=tuple(people)))
 
 
 SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from regard.errors import UserError
 from regard.look.figures.heat import plot_heat
@@ -44,20 +43,6 @@ def test_colors_are_those_of_the_page(figures, tmp_path):
     colors = figures[0].axes[1].collections[0].get_facecolor()
     assert colors[:, :3] == pytest.approx(np.tile(magenta, (3, 1)), abs=1e-6)
     assert colors[:, 3] == pytest.approx([0.375, 0.75, 0], abs=0.01)  # in proportion to the weight
-
-
-def test_the_largest_weight_is_at_its_place_in_the_picture(tmp_path):
-    """The picture is black, so that magenta pixels are weights."""
-    places = [(0.5 * (i % 2), 0.5 * (i // 2), 0.5, 0.5) for i in range(4)]
-    black, panels = np.zeros((40, 40), np.uint8), [("x", np.eye(4)[2])]
-    pixels = imread(draw(tmp_path / "x.png", plot_heat, black, places, panels))[..., :3]
-    rows, columns = np.nonzero((pixels[..., 0] > 0.5) & (pixels[..., 1] < 0.1))
-    height, width = rows.max() - rows.min() + 1, columns.max() - columns.min() + 1
-    assert len(rows) == height * width
-    below, left = int(rows.mean()), int(columns.mean())
-    others = ((below, left + width), (below - height, left), (below - height, left + width))
-    for row, column in others:
-        assert pixels[row, column].max() == 0
 
 
 def test_more_panels_than_can_be_seen_are_refused(tmp_path):

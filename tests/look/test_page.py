@@ -10,30 +10,20 @@ import torch
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.page import page, reduce
-from regard.look.sample import (
-    Axis,
-    DetectedBox,
-    DetectedEvent,
-    Image,
-    Picture,
-    Plane,
-    Sound,
-    Track,
-)
-from tests.look.maps import capture_of, map_of, sample_maps_of
+from regard.look.sample import Axis
+from tests.look.maps import capture_of, map_of, picture_of_each_kind, sample_maps_of
 from tests.look.pages import chunk, numbers, page_of
 from tests.look.small import SENTENCES, capture_search, small
 
 
 def text_of(capture) -> str:
-    return page.text([page.PageSamples(capture.title, capture.model, capture.samples)])
+    return page.text([(capture.title, capture.model, capture.samples)])
 
 
-def capture_weights(weights: torch.Tensor, **pictures: Picture) -> Capture:
+def capture_weights(weights: torch.Tensor, **pictures) -> Capture:
     axes = {"q": Axis.from_count(weights.shape[1]), "k": Axis.from_count(weights.shape[2])}
-    return capture_of(
-        sample_maps_of("sample", axes, map_of(weights, "other", "q", "k"), **pictures)
-    )
+    own = map_of(weights, "other", "q", "k")
+    return capture_of(sample_maps_of("sample", axes, own, **pictures))
 
 
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
@@ -43,20 +33,18 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
     (shown,) = content["captures"]
     for sample_maps, sample in zip(capture, shown["samples"], strict=True):
         assert sample["title"] == sample_maps.sample.title
-        assert {name: axis["labels"] for name, axis in sample["axes"].items()} == {
-            name: list(axis.labels) for name, axis in sample_maps.sample.axes.items()
-        }
-        assert [step["token"] for step in sample["steps"]] == [
-            step.token for step in sample_maps.sample.steps
-        ]
+        assert sample["axes"].keys() == sample_maps.sample.axes.keys()
+        for name, axis in sample_maps.sample.axes.items():
+            assert sample["axes"][name]["labels"] == list(axis.labels)
+        tokens = [step.token for step in sample_maps.sample.steps]
+        assert [step["token"] for step in sample["steps"]] == tokens
         reads = [read for read in sample["reads"] if read["measure"] == "weight"]
         for own, read in zip(sample_maps.maps, reads, strict=True):
             weights = own.weights.numpy()
             assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
             assert (read["name"], read["kind"], read["layer"]) == (own.name, own.kind, own.layer)
-    assert len(chunks) < sum(
-        len(sample["reads"]) for sample in shown["samples"]
-    )  # outputs of one input share maps
+    # Outputs of one input share maps.
+    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["samples"])
 
 
 def test_labels_cannot_leave_their_script(tmp_path):
@@ -91,30 +79,17 @@ def test_two_captures_are_side_by_side_in_one_page(tmp_path):
 
 
 def test_pictures_are_in_the_page(tmp_path):
-    box = DetectedBox(label="cat", score=0.5, place=(0.1, 0.2, 0.3, 0.4), query=1)
-    pictures = {
-        "image": Image(pixels=np.zeros((4, 6, 3), np.uint8), boxes=(box,)),
-        "sound": Sound(
-            bands=np.eye(4),
-            seconds=2.0,
-            events=(DetectedEvent(label="a", score=1.0, onset=0.5, duration=1.0, query=0),),
-        ),
-        "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.0),), future=((2.0, 3.0),)),)),
-    }
-    content, _ = page_of(capture_weights(torch.eye(3)[None], **pictures).save(tmp_path / "a.html"))
-    picture_data = content["captures"][0]["samples"][0]["pictures"]
-    assert picture_data["image"]["boxes"] == [
-        {"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}
-    ]
-    assert (picture_data["image"]["width"], picture_data["image"]["height"]) == (6, 4)
-    assert picture_data["sound"]["seconds"] == 2.0
-    assert picture_data["plane"]["tracks"] == [
-        {"label": "p", "history": [[0, 1]], "future": [[2, 3]]}
-    ]
-    assert all(
-        picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,")
-        for picture in picture_data.values()
-    )
+    capture = capture_weights(torch.eye(3)[None], **picture_of_each_kind())
+    content, _ = page_of(capture.save(tmp_path / "a.html"))
+    pictures = content["captures"][0]["samples"][0]["pictures"]
+    box = {"label": "a", "score": 0.5, "place": [0, 0.25, 0.5, 0.5], "query": 2}
+    assert pictures["image"]["boxes"] == [box]
+    assert (pictures["image"]["width"], pictures["image"]["height"]) == (4, 2)
+    assert pictures["sound"]["seconds"] == 1.5
+    track = {"label": "p", "history": [[0, 1.5]], "future": [[2, 3]]}
+    assert pictures["plane"]["tracks"] == [track]
+    for name in ("image", "sound"):
+        assert pictures[name]["url"].startswith("data:image/png;base64,")
 
 
 def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Vectors of a read: X, Q, K, V, scores, Z and output, computed anew from the weights."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,16 @@ from regard.look.maps import AttentionMap
 from regard.look.record import record
 from regard.look.vectors import VECTORS, ReadVectors
 from tests.helpers import close
-from tests.look.toys import BOS, CORES, SOURCES, capture_sources, model_of, output_ids_of, source_of
+from tests.look.toys import (
+    BOS,
+    CORES,
+    SOURCES,
+    capture_sources,
+    head_formulas,
+    model_of,
+    output_ids_of,
+    source_of,
+)
 
 
 def vectors_of(attention_map: AttentionMap) -> ReadVectors:
@@ -30,32 +37,23 @@ def vectors_of(attention_map: AttentionMap) -> ReadVectors:
 def check_walk(heads: MultiHead, x: Tensor, source: Tensor, attention_map: AttentionMap) -> None:
     """Compare every number with the lectures' formulas, written anew: C.6, head by head."""
     vectors = vectors_of(attention_map)
-    allowed = torch.ones(len(x), len(source), dtype=torch.bool)
-    if attention_map.kind == "decoder self":
-        allowed = allowed.tril()
+    is_causal = attention_map.kind == "decoder self"
     close(vectors.items, x)
     close(vectors.source, source)
     outputs = []
     for head in range(heads.num_heads):
-        parts = {}
-        for name, items in (("query", x), ("key", source), ("value", source)):
-            linear = getattr(heads, name)
-            size = linear.out_features // heads.num_heads
-            rows = slice(head * size, (head + 1) * size)
-            parts[name] = items @ linear.weight[rows].T + linear.bias[rows]
+        found = head_formulas(heads, head, x, source, is_causal=is_causal)
+        for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
             weight, bias = vectors.projection(name, head)
-            close(parts[name], items @ weight.T + bias)
-        q, k, v = parts.values()
-        scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
-        alpha = scores.exp() / scores.exp().sum(-1, keepdim=True)
-        outputs.append(alpha @ v)
-        close(vectors.queries[head], q)
-        close(vectors.keys[head], k)
-        close(vectors.values[head], v)
-        assert torch.equal(vectors.scores[head].isinf(), scores.isinf())
-        close(vectors.scores[head].nan_to_num(neginf=0), scores.nan_to_num(neginf=0))
-        close(attention_map.head(head), alpha)
-        close(vectors.outputs[head], outputs[-1])
+            close(found[letter], (x if letter == "Q" else source) @ weight.T + bias)
+        close(vectors.queries[head], found["Q"])
+        close(vectors.keys[head], found["K"])
+        close(vectors.values[head], found["V"])
+        assert torch.equal(vectors.scores[head].isinf(), found["S"].isinf())
+        close(vectors.scores[head].nan_to_num(neginf=0), found["S"].nan_to_num(neginf=0))
+        close(attention_map.head(head), found["A"])
+        close(vectors.outputs[head], found["Z"])
+        outputs.append(found["Z"])
     close(vectors.result, torch.cat(outputs, -1) @ heads.output.weight.T + heads.output.bias)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
+from regard.layers.multihead import MultiHead
 from regard.look.capture import Capture
 from regard.look.hooks import record_weights
 from regard.look.record import record
@@ -99,25 +100,30 @@ def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str
     return {name: maps.steps(name)[0] for name in maps.names}
 
 
-def head_formulas(model: Model, head: int) -> dict[str, Tensor]:
-    """Return the matrices of the encoder's first layer for SOURCES[0], written anew.
+def head_formulas(
+    heads: MultiHead, head: int, x: Tensor, source: Tensor, *, is_causal: bool = False
+) -> dict[str, Tensor]:
+    """Return the matrices of a head for given items, written anew. (lectures, C.6)"""
+    found = {}
+    for letter, name, items in (("Q", "query", x), ("K", "key", source), ("V", "value", source)):
+        linear = getattr(heads, name)
+        size = linear.out_features // heads.num_heads
+        rows = slice(head * size, (head + 1) * size)
+        found[f"W_{letter}"] = linear.weight.detach()[rows].T
+        found[letter] = items @ found[f"W_{letter}"] + linear.bias.detach()[rows]
+    scores = found["Q"] @ found["K"].T / math.sqrt(found["Q"].shape[-1])
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape).triu(1) > 0, -torch.inf)
+    weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+    return found | {"S": scores, "A": weights, "Z": weights @ found["V"]}
 
-    Source: lectures, C.6.
-    """
-    attention = model.core.encoder[0].attention
-    inputs = []
+
+def encoder_formulas(model: Model, head: int) -> dict[str, Tensor]:
+    """Return the matrices of the encoder's first layer for SOURCES[0], and its output."""
+    attention, inputs = model.core.encoder[0].attention, []
     handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
     with torch.no_grad():
         model(source_of(SOURCES[0]), source_of([BOS]))
         found = {"X": inputs[0], "out": attention(inputs[0][None])[0]}
     handle.remove()
-    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
-        linear = getattr(attention, name)
-        size = linear.out_features // attention.num_heads
-        rows = slice(head * size, (head + 1) * size)
-        found[f"W_{letter}"] = linear.weight.detach()[rows].T
-        found[letter] = found["X"] @ found[f"W_{letter}"] + linear.bias.detach()[rows]
-    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
-    found["A"] = found["S"].softmax(-1)
-    found["Z"] = found["A"] @ found["V"]
-    return found
+    return found | head_formulas(attention, head, found["X"], found["X"])

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -15,6 +16,7 @@ from docs.gallery.browser import launch_browser
 from regard.cli.main import main
 from regard.look.capture import Capture
 from regard.recipes.load import load
+from tests.look.pictures import SVG
 from tests.recipes.toy import toy_arguments
 from tests.recipes.toy_clouds import SMALL as CLOUDS
 from tests.recipes.toy_clouds import write_clouds
@@ -127,3 +129,26 @@ def tip_of(page: Page) -> dict[str, Any]:
     tip = page.locator("#tip")
     tip.wait_for(state="visible")
     return json.loads(tip.evaluate("tip => JSON.stringify(tip.dataset)"))
+
+
+def press(page: Page, keys: str) -> None:
+    """Press keys one by one, and wait until the page is drawn after each."""
+    for key in keys.split():
+        page.keyboard.press(key)
+        page.evaluate("window.regard.ready")
+
+
+def present(page: Page) -> None:
+    """Begin to present, and wait until the page is drawn."""
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+
+
+def save_svg(page: Page) -> tuple[ElementTree.Element, list[str]]:
+    """Save the view as SVG, and return its root and its texts."""
+    page.keyboard.press("s")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    root = ElementTree.parse(download.value.path()).getroot()
+    return root, [element.text or "" for element in root.iter(f"{SVG}text")]

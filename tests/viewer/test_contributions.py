@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from regard.look.measures import contribution_maps
 from regard.look.sample import Axis, Image, Sample
 from tests.look.maps import capture_of
-from tests.viewer.test_views import save_svg
+from tests.viewer.conftest import save_svg
 
 ITEMS = torch.tensor([[0.02, -0.01, 0.0], [0.01, -0.01, 0.0]])
 BIAS = 3.0

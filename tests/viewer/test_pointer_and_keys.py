@@ -7,6 +7,7 @@ from playwright.sync_api import Page
 from regard.look.capture import Capture
 from regard.look.sample import Alternative, Axis, DecodingStep
 from tests.look.maps import capture_of, map_of, sample_maps_of
+from tests.viewer.conftest import press
 
 
 def capture_outputs(*outputs: str) -> Capture:
@@ -25,12 +26,6 @@ def capture_outputs(*outputs: str) -> Capture:
         shown.sample.steps = tuple(steps)
         samples.append(shown)
     return capture_of(*samples)
-
-
-def press(page: Page, keys: str) -> None:
-    for key in keys.split():
-        page.keyboard.press(key)
-        page.evaluate("window.regard.ready")
 
 
 def point_at(page: Page, place: tuple[int | None, int | None]) -> str:

@@ -14,7 +14,8 @@ from regard.look.maps import AttentionMap
 from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sound
 from regard.look.sample import Image as Picture
 from tests.look.maps import capture_of, map_of, sample_maps_of
-from tests.viewer.conftest import tip_of
+from tests.look.pictures import SVG
+from tests.viewer.conftest import present, press, save_svg, tip_of
 
 # Name of the run, view, and kind of the read.
 VIEWS = [
@@ -45,6 +46,25 @@ def fragment(attention_map: AttentionMap, view: str, head: int = 0) -> str:
     return f"#sample=0&read={attention_map.name}&measure={measure}&head={head}&view={view}"
 
 
+@pytest.fixture
+def open_view(train_and_capture, open_page):
+    """Return open_view(run, kind, view, head, width=...): the page, and the map that it shows."""
+
+    def open_run(run: str, kind: str, view: str, head: int = 0, *, measure="weight", **options):
+        capture, path = train_and_capture(run)
+        attention_map = first(capture, kind, measure)
+        return open_page(path, fragment(attention_map, view, head), **options), attention_map
+
+    return open_run
+
+
+@pytest.fixture
+def both(train_and_capture, tmp_path):
+    """Return the captures of two models, and the page with both."""
+    left, right = (train_and_capture(run)[0] for run in ("transformer", "recurrent"))
+    return left, right, left.save(tmp_path / "both.html", compare=right)
+
+
 def three_digits(number: float) -> str:
     """Format a number as the page does, without exponent; the start of very small ones."""
     text = f"{number:.3g}"
@@ -68,12 +88,10 @@ def check(tip: dict, weights: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("run", "view", "kind"), VIEWS)
-def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_capture, open_page):
-    capture, path = train_and_capture(run)
-    attention_map = first(capture, kind)
-    head = len(attention_map.heads) - 1
+def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_capture, open_view):
+    head = len(first(train_and_capture(run)[0], kind).heads) - 1
+    page, attention_map = open_view(run, kind, view, head)
     weights = attention_map.head(head).float().numpy()
-    page = open_page(path, fragment(attention_map, view, head))
     shown = page.evaluate("window.regard.shown()")
     assert (shown["view"], shown["read"], shown["head"]) == (view, attention_map.name, head)
     count = 0
@@ -112,10 +130,8 @@ def test_every_view_of_every_read_opens(run, train_and_capture, open_page):
             assert drawn.count() > 0
 
 
-def test_clicking_a_head_opens_it(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "cross")
-    page = open_page(path, fragment(attention_map, "heads", -1))
+def test_clicking_a_head_opens_it(open_view):
+    page, attention_map = open_view("transformer", "cross", "heads", -1)
     canvas = page.locator("main canvas").first
     box = canvas.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
@@ -124,18 +140,14 @@ def test_clicking_a_head_opens_it(train_and_capture, open_page):
     assert (shown["view"], shown["head"], shown["read"]) == ("alignment", 0, attention_map.name)
 
 
-def test_decoding_steps_are_shown(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
+def test_decoding_steps_are_shown(train_and_capture, open_view):
+    capture = train_and_capture("transformer")[0]
     sample_maps = capture[0]
-    page = open_page(path, fragment(first(capture, "cross"), "steps", -1))
+    page, _ = open_view("transformer", "cross", "steps", -1)
     for number, step in enumerate(sample_maps.sample.steps[:4]):
         if number:
-            page.keyboard.press("ArrowRight")
-            page.evaluate("window.regard.ready")
-        assert (
-            page.evaluate("window.regard.shown()")["query"] == (number if number else None)
-            or number == 0
-        )
+            press(page, "ArrowRight")
+            assert page.evaluate("window.regard.shown()")["query"] == number
         text = page.locator("main").inner_text()
         for alternative in step.alternatives[:3]:
             assert three_digits(alternative.probability) in text
@@ -143,10 +155,9 @@ def test_decoding_steps_are_shown(train_and_capture, open_page):
             assert three_digits(beam.score) in text
 
 
-def test_gradients_and_rollout_are_measures(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    page = open_page(path, fragment(first(capture, "cross", "weight x gradient"), "alignment"))
-    weights = first(capture, "cross", "weight x gradient").head(0).numpy()
+def test_gradients_and_rollout_are_measures(open_view):
+    page, own = open_view("transformer", "cross", "alignment", measure="weight x gradient")
+    weights = own.head(0).numpy()
     assert weights.min() < 0
     for query, key in ((0, 0), np.unravel_index(np.abs(weights).argmax(), weights.shape)):
         assert point_at(page, int(query), int(key))
@@ -154,16 +165,12 @@ def test_gradients_and_rollout_are_measures(train_and_capture, open_page):
     assert "rollout" in page.locator("select").nth(0).inner_text()
 
 
-def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
-    first_capture, second_capture = (
-        train_and_capture("transformer")[0],
-        train_and_capture("recurrent")[0],
-    )
-    path = first_capture.save(tmp_path / "both.html", compare=second_capture)
+def test_two_captures_are_compared(both, open_page):
+    _, recurrent, path = both
     page = open_page(path)  # both at once
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
     assert (left["capture"], right["capture"]) == (0, 1)
-    weights = first(second_capture, "recurrent").head(0).numpy()
+    weights = first(recurrent, "recurrent").head(0).numpy()
     position = page.evaluate("window.regard.place(0, 1, 1)")
     page.mouse.move(position["x"], position["y"])
     check(tip_of(page), weights)
@@ -173,8 +180,7 @@ def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open
     capture = train_and_capture("transformer")[0]
     path = capture.save(tmp_path / "both.html", compare=capture)
     page = open_page(path, fragment(first(capture, "encoder self"), "links", 1))
-    page.keyboard.press("c")
-    page.evaluate("window.regard.ready")
+    press(page, "c")
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
     assert (left["capture"], right["capture"]) == (0, 1)
     assert [right[name] for name in ("read", "head", "view")] == [
@@ -230,9 +236,7 @@ def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
     page = open_page(
         write_weights(tmp_path / "page.html", weights), "#view=heads", width=1920, height=1080
     )
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     drawn, room = (
         page.locator(".grid canvas").first.bounding_box(),
         page.locator(".host").bounding_box(),
@@ -242,8 +246,7 @@ def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
     assert drawn["width"] * drawn["height"] > 0.6 * room["width"] * room["height"]
     # A click opens the head that it is on.
     page.keyboard.press("]")
-    page.keyboard.press("]")
-    page.evaluate("window.regard.ready")
+    press(page, "]")
     place = page.evaluate("window.regard.place(null, null)")
     page.mouse.click(place["x"], place["y"])
     page.evaluate("window.regard.ready")
@@ -251,11 +254,10 @@ def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
     assert (shown["view"], shown["head"]) == ("alignment", 1)
 
 
-def test_presenting_keeps_the_names_of_compared_runs(train_and_capture, open_page, tmp_path):
-    captures = [train_and_capture(run)[0] for run in ("transformer", "recurrent")]
-    page = open_page(captures[0].save(tmp_path / "both.html", compare=captures[1]))
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+def test_presenting_keeps_the_names_of_compared_runs(both, open_page):
+    *captures, path = both
+    page = open_page(path)
+    present(page)
     names = page.locator(".model")
     assert [name.inner_text() for name in names.all() if name.is_visible()] == [
         each.title for each in captures
@@ -264,10 +266,9 @@ def test_presenting_keeps_the_names_of_compared_runs(train_and_capture, open_pag
     assert not names.first.is_visible()
 
 
-def test_theme_and_presenting_do_not_change_a_comparison(train_and_capture, open_page, tmp_path):
+def test_theme_and_presenting_do_not_change_a_comparison(both, open_page):
     """One side has several heads, and shows their mean; the other has one."""
-    left, right = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
-    page = open_page(left.save(tmp_path / "both.html", compare=right))
+    page = open_page(both[2])
 
     def state() -> list:
         page.evaluate("window.regard.ready")
@@ -288,9 +289,8 @@ def test_theme_and_presenting_do_not_change_a_comparison(train_and_capture, open
     assert left_state["head"] == -1
 
 
-def test_the_address_has_the_state_of_the_page(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    page = open_page(path, fragment(first(capture, "cross"), "links", 1))
+def test_the_address_has_the_state_of_the_page(open_view):
+    page, _ = open_view("transformer", "cross", "links", 1)
     point_at(page, 2, None, click=True)
     before = page.evaluate("window.regard.shown()")
     assert before["query"] == 2
@@ -323,8 +323,7 @@ def test_keyboard_shortcuts_work(train_and_capture, open_page):
 @pytest.mark.parametrize("width", [420, 1280])
 def test_two_panes_are_side_by_side_or_stacked(width, train_and_capture, open_page):
     page = open_page(train_and_capture("transformer")[1], width=width)
-    page.keyboard.press("c")
-    page.evaluate("window.regard.ready")
+    press(page, "c")
     first, second = (pane.bounding_box() for pane in page.locator(".pane").all())
     if width > 1000:
         assert first["x"] + first["width"] <= second["x"] + 1
@@ -359,13 +358,11 @@ def test_notebooks_show_the_page_in_a_sandboxed_frame(train_and_capture, open_pa
     page.frame_locator("iframe").locator("main canvas").first.wait_for()
 
 
-def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "decoder self")
+def test_masked_cells_are_hatched_and_others_are_not(open_view):
+    page, attention_map = open_view("transformer", "decoder self", "alignment")
     weights = attention_map.head(0)
     assert np.signbit(weights.numpy()[0, 1:]).all()
     assert not np.signbit(weights.numpy()[np.tril_indices(len(weights))]).any()
-    page = open_page(path, fragment(attention_map, "alignment"))
     assert page.locator(".legend .omitted").all_inner_texts() == [
         "empty cell: weight below 0.0005",
         "masked: exactly 0",
@@ -382,24 +379,20 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
     page.evaluate("location.hash += '&scale=one'")
     page.evaluate("window.regard.ready")
     assert page.evaluate(dark, [0, len(weights) - 1]) > 2  # lines on the ground
-    other = open_page(path, fragment(first(capture, "encoder self"), "alignment"))
+    other, _ = open_view("transformer", "encoder self", "alignment")
     assert other.locator(".legend", has_text="masked").count() == 0
     assert other.locator(".legend", has_text="empty cell").count() == 1
 
 
-def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "cross")
+def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(open_view):
+    page, attention_map = open_view("transformer", "cross", "alignment", width=1920, height=1080)
     weights = attention_map.head(0).float().numpy()
-    page = open_page(path, fragment(attention_map, "alignment"), width=1920, height=1080)
     size = """() => {
       const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)];
       return [b.x - a.x, b.y - a.y]
     }"""
     before = page.evaluate(size)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     after = page.evaluate(size)
     assert float(page.evaluate("document.documentElement.style.zoom")) > 1.5
     assert after[0] * after[1] > before[0] * before[1]
@@ -414,21 +407,10 @@ def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_captu
     assert page.evaluate(size) == pytest.approx(before)
 
 
-def save_svg(page: Page) -> tuple[ElementTree.Element, list[str]]:
-    """Save the view as SVG, and return its root and its texts."""
-    page.keyboard.press("s")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
-    root = ElementTree.parse(download.value.path()).getroot()
-    return root, [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
-
-
 @pytest.mark.parametrize("view", ["alignment", "links", "heads", "steps"])
 @pytest.mark.parametrize("form", ["SVG", "PNG"])
-def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, tmp_path):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "cross")
-    page = open_page(path, fragment(attention_map, view))
+def test_views_are_saved_as_pictures(view, form, open_view, tmp_path):
+    page, attention_map = open_view("transformer", "cross", view)
     page.keyboard.press("s")
     with page.expect_download() as download:
         page.get_by_role("button", name=form).click()
@@ -441,10 +423,10 @@ def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, t
             assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
         return
     root = ElementTree.parse(file).getroot()
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    texts = [element.text for element in root.iter(f"{SVG}text")]
     shapes = [
-        *root.iter("{http://www.w3.org/2000/svg}rect"),
-        *root.iter("{http://www.w3.org/2000/svg}path"),
+        *root.iter(f"{SVG}rect"),
+        *root.iter(f"{SVG}path"),
     ]
     assert sum(len(shape.get("d", "M" * 10)) for shape in shapes) > 300
     if view == "alignment":
@@ -456,32 +438,18 @@ def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, t
     assert page.evaluate("window.regard.shown()")["view"] == view
 
 
-def test_contributions_of_a_picture_are_those_of_all_parts(train_and_capture, open_page):
-    _, path = train_and_capture("image")
-    page = open_page(path, "#sample=0&view=image")
-    if page.evaluate("window.regard.shown()")["measure"] == "contribution":
-        assert "contributions: all parts" in page.locator(".caption").inner_text()
-
-
 def test_frequencies_are_on_the_axis_of_a_sound(train_and_capture, open_page):
     capture, path = train_and_capture("events")
     assert capture[0].sample.pictures["sound"].hertz == 4000
-    page = open_page(path, "#view=sound")
-    page.keyboard.press("s")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
-    text = Path(download.value.path()).read_text(encoding="utf-8")
-    assert ">1 kHz<" in text
-    assert ">250 Hz<" in text
+    _, texts = save_svg(open_page(path, "#view=sound"))
+    assert {"1 kHz", "250 Hz"} <= set(texts)
 
 
 @pytest.mark.parametrize(
     ("run", "view", "kind"), [("image", "image", "pooling"), ("transformer", "steps", "cross")]
 )
-def test_saved_pictures_have_no_controls(run, view, kind, train_and_capture, open_page):
-    capture, path = train_and_capture(run)
-    attention_map = first(capture, kind)
-    page = open_page(path, fragment(attention_map, view))
+def test_saved_pictures_have_no_controls(run, view, kind, open_view):
+    page, _ = open_view(run, kind, view)
     controls = page.locator(".tools button, .slider").all_inner_texts()
     assert len(controls) >= 3
     _, texts = save_svg(page)
@@ -489,44 +457,37 @@ def test_saved_pictures_have_no_controls(run, view, kind, train_and_capture, ope
     assert page.locator(".tools button, .slider").first.is_visible()
 
 
-def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(
-    train_and_capture, open_page
-):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "cross")
-    root, texts = save_svg(open_page(path, fragment(attention_map, "alignment", 1)))
+def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(open_view):
+    page, attention_map = open_view("transformer", "cross", "alignment", 1)
+    root, texts = save_svg(page)
     read = "Cross-attention (output tokens to source tokens)"
     caption = f"{read} \u00b7 layer {attention_map.layer} \u00b7 head 2"
     assert caption in texts
     assert "uniform" in texts
     pin = "rgb(213, 94, 0)"
-    marks = [
-        rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("fill") == pin
-    ]
+    marks = [rect for rect in root.iter(f"{SVG}rect") if rect.get("fill") == pin]
     assert [mark.get("width") for mark in marks] == ["2"]
 
 
-def test_both_sides_are_saved(train_and_capture, open_page, tmp_path):
-    left, right = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
-    _, texts = save_svg(open_page(left.save(tmp_path / "both.html", compare=right)))
-    for capture in (left, right):
+def test_both_sides_are_saved(both, open_page):
+    *captures, path = both
+    _, texts = save_svg(open_page(path))
+    for capture in captures:
         assert any(text.startswith(f"{capture.title} \u00b7 ") for text in texts), texts
 
 
-def test_saving_again_writes_no_warning(train_and_capture, open_page):
+def test_saving_again_writes_no_warning(open_page, open_view):
     """open_page fails if the console has one: canvases that are kept were read again."""
-    capture, path = train_and_capture("transformer")
-    page = open_page(path, fragment(first(capture, "cross"), "alignment"))
+    page, _ = open_view("transformer", "cross", "alignment")
     for _ in range(3):
         save_svg(page)
 
 
 def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(
-    train_and_capture, open_page
+    train_and_capture, open_view
 ):
-    capture, path = train_and_capture("transformer")
-    attention_map = first(capture, "decoder self")
-    page = open_page(path, fragment(attention_map, "alignment"))
+    page, _ = open_view("transformer", "decoder self", "alignment")
+    capture = train_and_capture("transformer")[0]
     mark = page.locator(".below .uniform-text")
     assert not mark.is_visible()
     for query in (1, 3):
@@ -536,17 +497,13 @@ def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(
     page.mouse.move(0, 0)
     assert mark.inner_text() == "uniform 0.333"
     keys = first(capture, "cross").head(0).shape[1]
-    other = open_page(path, fragment(first(capture, "cross"), "alignment"))
+    other, _ = open_view("transformer", "cross", "alignment")
     assert other.locator(".below .uniform-text").inner_text() == f"uniform {three_digits(1 / keys)}"
 
 
-def test_presenting_fits_a_chain_to_the_window(train_and_capture, open_page):
-    capture, path = train_and_capture("chain")
-    attention_map = first(capture, "chain")
-    page = open_page(path, fragment(attention_map, "chain"), width=1920, height=1080)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+def test_presenting_fits_a_chain_to_the_window(open_view):
+    page, attention_map = open_view("chain", "chain", "chain", width=1920, height=1080)
+    present(page)
     last = attention_map.head(0).shape[0] - 1
     place = page.evaluate("i => window.regard.place(i, i)", last)
     assert 0.85 * 1920 < place["x"] < 1920
@@ -560,9 +517,7 @@ def test_presenting_enlarges_the_summary(train_and_capture, open_page):
     page = open_page(train_and_capture("transformer")[1], "#view=summary", width=1920, height=1080)
     height = "() => document.querySelector('.summaries td button').getBoundingClientRect().height"
     before = page.evaluate(height)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     zoom = float(page.evaluate("document.documentElement.style.zoom"))
     assert page.evaluate(height) > 1.15 * zoom * before
     assert page.evaluate(
@@ -570,11 +525,9 @@ def test_presenting_enlarges_the_summary(train_and_capture, open_page):
     )
 
 
-def test_buttons_and_legend_wrap_on_a_phone(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    page = open_page(path, fragment(first(capture, "cross"), "alignment"), width=400)
-    page.keyboard.press("c")
-    page.evaluate("window.regard.ready")
+def test_buttons_and_legend_wrap_on_a_phone(open_view):
+    page, _ = open_view("transformer", "cross", "alignment", width=400)
+    press(page, "c")
     for button in page.locator("nav button").all():
         box = button.bounding_box()
         assert box["x"] >= 0
@@ -595,32 +548,20 @@ def test_steps_of_a_given_text_are_no_predictions(train_and_capture, open_page):
     assert other.locator(".steps-body h3").first.inner_text().startswith("prediction: ")
 
 
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def test_lines_are_thicker_when_presenting(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-
+def test_lines_are_thicker_when_presenting(open_view):
     def thickest(page: Page) -> float:
         root, _ = save_svg(page)
         return max(float(line.get("stroke-width", 0)) for line in root.iter(f"{SVG}path"))
 
-    page = open_page(path, fragment(first(capture, "cross"), "links", 0))
+    page, _ = open_view("transformer", "cross", "links", 0)
     before = thickest(page)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     assert thickest(page) == pytest.approx(2 * before, rel=1e-3)
 
 
-def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    page = open_page(
-        path,
-        fragment(first(capture, "cross", "weight x gradient"), "alignment", -1),
-        width=1920,
-        height=1080,
-    )
+def test_the_legend_is_saved_alike_when_presenting(open_view):
+    options = {"measure": "weight x gradient", "width": 1920, "height": 1080}
+    page, _ = open_view("transformer", "cross", "alignment", -1, **options)
 
     def legend() -> dict[str, tuple[float, float]]:
         """Return the left edge and the size of each text of the legend."""
@@ -634,9 +575,7 @@ def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page)
 
     before = legend()
     assert any(text.startswith("-") for text in before)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     after = legend()
     assert list(after) == list(before)
     assert np.array(list(after.values())) == pytest.approx(np.array(list(before.values())), abs=1.5)
@@ -648,17 +587,15 @@ def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_captu
     page = open_page(path, "#view=steps")
     assert page.locator(".steps-body h3", has_text="attention at this step").is_visible()
     for step, key in ((1, "n"), (2, "n"), (1, "p")):
-        page.keyboard.press(key)
-        page.evaluate("window.regard.ready")
+        press(page, key)
         assert page.locator(".count").inner_text().startswith(f"step {step + 1} of ")
     assert point_at(page, 1, int(weights[1].argmax()))
     check(tip_of(page), weights)
 
 
-def test_a_chain_is_saved_whole(train_and_capture, open_page):
-    capture, path = train_and_capture("chain")
-    attention_map = first(capture, "chain")
-    page = open_page(path, fragment(attention_map, "chain"), height=400)
+def test_a_chain_is_saved_whole(train_and_capture, open_view):
+    page, attention_map = open_view("chain", "chain", "chain", height=400)
+    capture = train_and_capture("chain")[0]
     canvas = page.locator(".sheet-canvas")
     before = canvas.bounding_box()
     _, texts = save_svg(page)
@@ -670,9 +607,8 @@ def test_a_chain_is_saved_whole(train_and_capture, open_page):
     assert canvas.bounding_box() == before
 
 
-def test_marks_of_the_page_are_on_saved_pictures(train_and_capture, open_page):
-    capture, path = train_and_capture("transformer")
-    page = open_page(path, fragment(first(capture, "cross"), "steps", -1))
+def test_marks_of_the_page_are_on_saved_pictures(open_view):
+    page, _ = open_view("transformer", "cross", "steps", -1)
     accent = page.locator(".output-token[aria-pressed=true]").evaluate(
         "token => getComputedStyle(token).boxShadow.match(/rgb\\(.*?\\)/)[0]"
     )
@@ -788,13 +724,10 @@ def test_presenting_enlarges_the_steps_to_the_window(width, height, train_and_ca
     page = open_page(train_and_capture("transformer")[1], "#view=steps", width=width, height=height)
     size = "() => document.querySelector('.output-token').getBoundingClientRect().height"
     before = page.evaluate(size)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     zoom = float(page.evaluate("document.documentElement.style.zoom"))
     assert page.evaluate(size) > 1.2 * zoom * before
     host = "(host => host.scrollHeight - host.clientHeight)(document.querySelector('.host'))"
     for _ in range(3):
         assert page.evaluate(host) <= 0
-        page.keyboard.press("ArrowRight")
-        page.evaluate("window.regard.ready")
+        press(page, "ArrowRight")

@@ -7,7 +7,8 @@ import torch
 from regard.layers.multihead import MultiHead
 from regard.look.page import page as page_module
 from regard.look.record import record
-from tests.look.toys import CORES, SOURCES, capture_sources, head_formulas, model_of
+from tests.look.toys import CORES, SOURCES, capture_sources, encoder_formulas, model_of
+from tests.viewer.conftest import present, press
 
 READ = "core.encoder.0.attention.read"
 HEAD, QUERY = 1, 3
@@ -26,7 +27,7 @@ def page_path(model, tmp_path_factory):
 
 def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=2200)
-    formulas = head_formulas(model, HEAD)
+    formulas = encoder_formulas(model, HEAD)
     for name in ("out", "Q", "K", "V", "S", "A", "Z"):
         expected = formulas[name]
         box = page.locator(f"canvas[data-part={name}]").bounding_box()
@@ -53,7 +54,7 @@ def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
 
 def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
-    expected = head_formulas(model, HEAD)
+    expected = encoder_formulas(model, HEAD)
     for key in range(expected["S"].shape[1]):
         cells = page.locator(f".walk-table tr[data-key='{key}'] td[data-number]")
         score, weight = (float(cell.get_attribute("data-number")) for cell in cells.all())
@@ -152,9 +153,7 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     page = open_page(
         capture.save(tmp_path / "page.html"), "#view=walk&head=1", width=width, height=height
     )
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.evaluate("window.regard.ready")
+    present(page)
     shown = []
     while True:
         parts = [canvas.get_attribute("data-part") for canvas in page.locator(".walk canvas").all()]
@@ -173,14 +172,12 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
         shown.append(parts)
         if page.get_by_role("button", name="next").is_disabled():
             break
-        page.keyboard.press("PageDown")
-        page.evaluate("window.regard.ready")
+        press(page, "PageDown")
     # Q, K and V side by side would have no room for their numbers; the last step is the table.
     assert shown == [["X'", "X"], ["Q"], ["K"], ["V"], ["S"], ["A"], ["Z"], ["out"], []]
     assert page.locator(".walk-table tbody tr").count() == 16 + 1
     for _ in range(3):
-        page.keyboard.press("ArrowLeft")
-    page.evaluate("window.regard.ready")
+        press(page, "ArrowLeft")
     page.get_by_role("button", name="previous").click()
     page.evaluate("window.regard.ready")
     assert page.locator(".walk canvas").get_attribute("data-part") == "S"
@@ -201,10 +198,8 @@ def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, op
         page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1366, height=768
     )
     before = page.locator("canvas[data-part=Q]").bounding_box()
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
-    page.keyboard.press("ArrowRight")
-    page.evaluate("window.regard.ready")
+    present(page)
+    press(page, "ArrowRight")
     boxes = [canvas.bounding_box() for canvas in page.locator(".walk canvas").all()]
     assert len(boxes) == 3
     assert len({round(box["y"]) for box in boxes}) == 1
@@ -228,8 +223,7 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
     top = page.evaluate("scrollY")
     page.keyboard.press("ArrowDown")
     page.wait_for_function("top => scrollY > top", arg=top)
-    page.keyboard.press("f")
-    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    present(page)
     seen = []
     for _ in range(7):
         page.evaluate("window.regard.ready")

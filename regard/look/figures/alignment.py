@@ -1,7 +1,6 @@
 """Alignment figure: weights with keys across and queries down, the mean of heads and each head."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jaxtyping import Float
 from matplotlib.figure import Figure
@@ -18,13 +17,6 @@ _CELL, _SMALL_CELL = 0.24, 0.125
 _MAX_WIDTH, _MAX_HEIGHT = 16.0, 40.0
 
 
-class WeightsPanel(NamedTuple):
-    """Weights of one head, or a mean."""
-
-    title: str
-    weights: Float[Tensor, "query key"]
-
-
 def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query key"]:
     """Return the mean over heads, -0 where all of them mask a pair."""
     return weights.mean(0).masked_fill(_is_masked(weights).all(0), MASKED)
@@ -32,7 +24,7 @@ def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query ke
 
 def plot_alignment(
     figure: Figure,
-    panels: Sequence[WeightsPanel],
+    panels: Sequence[tuple[str, Float[Tensor, "query key"]]],
     *,
     queries: Sequence[str],
     keys: Sequence[str],
@@ -40,7 +32,7 @@ def plot_alignment(
     about: str = "",
     width: float | None = None,
 ) -> None:
-    """Plot weights from white (0) to dark blue (1); masked pairs are gray.
+    """Plot named weights from white (0) to dark blue (1); masked pairs are gray.
 
     width: largest width of the figure in centimeters; by default 18, and more if one matrix needs
            it.
@@ -53,16 +45,10 @@ def plot_alignment(
         cell = max(cell, min(_SMALL_CELL, _MAX_WIDTH / len(keys)))
     height = min(max(cell, _SMALL_CELL), _MAX_HEIGHT / len(queries))
     matrices = []
-    for panel in panels:
-        matrix = Matrix(
-            title=panel.title,
-            numbers=panel.weights.masked_fill(_is_masked(panel.weights), float("nan")).numpy(),
-            rows=rows,
-            columns=[readable(label) for label in keys],
-            is_weights=True,
-            cell=(cell, height),
-        )
-        matrices.append(matrix)
+    style = {"rows": rows, "columns": [readable(label) for label in keys], "is_weights": True}
+    for name, weights in panels:
+        numbers = weights.masked_fill(_is_masked(weights), float("nan")).numpy()
+        matrices.append(Matrix(name, numbers, cell=(cell, height), **style))
     plot_matrices(
         figure,
         [("", matrices)],
@@ -74,5 +60,4 @@ def plot_alignment(
 
 
 def _is_masked(weights: Tensor) -> Tensor:
-    """Return True for the recorded weights of masked pairs."""
     return (weights == 0) & weights.signbit()

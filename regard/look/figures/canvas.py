@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
@@ -83,11 +83,10 @@ def signed_colors() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("signed", [*_BELOW.split()[::-1], *_ABOVE.split()])
 
 
-def draw_weight_scale(
-    figure: Figure, cells: ScalarMappable, box: tuple[float, float, float, float]
-) -> None:
+def draw_weight_scale(figure: Figure, box: tuple[float, float, float, float]) -> None:
     """Draw the color scale of weights in a box, in fractions of the figure."""
-    bar = figure.colorbar(cells, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
+    shades = ScalarMappable(Normalize(0, 1), weight_colors())
+    bar = figure.colorbar(shades, cax=figure.add_axes(box), ticks=[0, 0.5, 1])
     bar.outline.set(color=PALE, linewidth=0.6)
     bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=PALE, labelcolor=INK)
     bar.set_label("weight", fontsize=8, color=PALE)

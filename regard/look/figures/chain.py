@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
@@ -72,8 +70,7 @@ def plot_chain(figure: Figure, chains: Sequence[Chain], *, title: str = "") -> N
             tall = min(1.4 * 72, 0.9 * top)
             left, bottom = own_width + 10, top - tall
             box = left / width, bottom / total, 8 / width, tall / total
-            shades = ScalarMappable(Normalize(0, 1), weight_colors())
-            draw_weight_scale(figure, shades, box)
+            draw_weight_scale(figure, box)
         top -= height
         axes = figure.add_axes((0, top / total, own_width / width, height / total))
         _draw_lines(axes, chain, columns)

@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.look.figures.alignment import WeightsPanel, average, plot_alignment
+from regard.look.figures.alignment import average, plot_alignment
 from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
@@ -100,20 +100,19 @@ def _alignment(figure: Figure, request: FigureRequest) -> None:
     maps, shown = request.reads(), request.read()
     layer = f"layer {shown.layer}" if len(maps) > 1 else ""
     weights, count = weights_of(shown), len(shown.heads)
-    head, name = request.head_of(count), ""
+    head = request.index("head", count)
     if head is not None:
-        weights, name = weights[head : head + 1], f"head {head + 1} of {count}"
-    prefix = f"{layer}, " if layer else ""
-    panels = []
+        names, weights = [f"head {head + 1} of {count}"], weights[head : head + 1]
+    elif count == 1:
+        names = [""]
+    else:
+        names = [f"mean of {count} heads", *shown.heads]
+        weights = torch.cat((average(weights)[None], weights))
+    titles = [", ".join(filter(None, (layer, name))) for name in names]
+    panels = list(zip(titles, weights, strict=True))
     if len(maps) > 1 and head is None:
         means = torch.stack([average(weights_of(own)) for own in maps])
-        panels.append(WeightsPanel(f"mean of {len(maps)} layers", average(means)))
-    if len(weights) == 1:
-        panels.append(WeightsPanel(", ".join(filter(None, (layer, name))), weights[0]))
-    else:
-        panels.append(WeightsPanel(f"{prefix}mean of {len(weights)} heads", average(weights)))
-        for title, numbers in zip(shown.heads, weights, strict=True):
-            panels.append(WeightsPanel(f"{prefix}{title}", numbers))
+        panels = [(f"mean of {len(maps)} layers", average(means)), *panels]
     queries, keys = request.maps.queries(shown), request.maps.keys(shown)
     down, across = f"{shown.queries} ({queries.kind})", f"{shown.keys} ({keys.kind})"
     plot_alignment(
@@ -132,12 +131,10 @@ def _chain(figure: Figure, request: FigureRequest) -> None:
     maps = request.maps.find("chain")
     if not maps:
         raise UserError("this sample has no recurrent self-attention")
-    layer = request.read(maps).layer
     chains = []
-    for own in maps:
-        if own.layer == layer:
-            labels = request.maps.keys(own).labels
-            chains.append(Chain(labels, weights_of(own).mean(0), own.direction))
+    for own in request.maps.find("chain", layer=request.read(maps).layer):
+        labels = request.maps.keys(own).labels
+        chains.append(Chain(labels, weights_of(own).mean(0), own.direction))
     plot_chain(figure, chains, title=request.title)
 
 
@@ -217,15 +214,14 @@ def _events(figure: Figure, request: FigureRequest) -> None:
             placed = replace(event, onset=event.onset + sound.begin)
             found.append((placed, _spans(chunk, sound, event.query)))
     found.sort(key=lambda one: (one[0].onset, one[0].duration, one[0].label, one[0].score))
-    attention = [spans for _, spans in found]
-    maps = request.maps.find("cross")
+    events, attention = [event for event, _ in found], [spans for _, spans in found]
     about = ""
-    if maps:
+    if maps := request.maps.find("cross"):
         about = f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}"
     plot_events(
         figure,
         _join_spectrograms(sounds),
-        [event for event, _ in found],
+        events,
         seconds=max(sound.begin + sound.seconds for sound in sounds),
         hertz=sounds[0].hertz,
         attention=attention if all(attention) else (),
@@ -249,8 +245,8 @@ def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, flo
 
 
 def _begin(maps: SampleMaps) -> float:
-    sounds = [one for one in maps.sample.pictures.values() if isinstance(one, Sound)]
-    return sounds[0].begin if sounds else 0.0
+    begins = [one.begin for one in maps.sample.pictures.values() if isinstance(one, Sound)]
+    return begins[0] if begins else 0.0
 
 
 def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:

@@ -26,7 +26,7 @@ _COLOR = "#2971c6"
 def plot_links(figure: Figure, request: FigureRequest) -> None:
     """Plot lines from each query (left) to each key (right), of one head or of the mean."""
     own = request.read()
-    count, head = len(own.heads), request.head_of(len(own.heads))
+    count, head = len(own.heads), request.index("head", len(own.heads))
     weights, which = weights_of(own).mean(0).numpy(), f"mean of {count} heads" if count > 1 else ""
     if head is not None:
         weights, which = weights_of(own)[head].numpy(), f"head {head + 1} of {count}"

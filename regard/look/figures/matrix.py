@@ -10,13 +10,11 @@ columns, and has the number of largest magnitude among them; the caption says so
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -49,13 +47,14 @@ SCALE_WIDTH = 0.9
 """Width of the color scale, its labels and the edges."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Matrix:
     """Matrix with a title and the labels of its rows and columns, if they are drawn."""
 
     title: str
     numbers: NDArray[np.floating[Any]]
     """(rows, columns); -inf and NaN are drawn gray."""
+    _: KW_ONLY
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     is_weights: bool = False
@@ -176,8 +175,7 @@ def plot_matrices(
         _draw_cells(figure.add_axes(box(left, y, matrix.size)), matrix)
     if has_scale:
         height = min(2.0, placed[0][0].size[1])
-        shades = ScalarMappable(Normalize(0, 1), weight_colors())
-        draw_weight_scale(figure, shades, box(*scale, (0.11, height)))
+        draw_weight_scale(figure, box(*scale, (0.11, height)))
 
 
 def labels_of(labels: Sequence[str]) -> list[str]:

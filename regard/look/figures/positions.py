@@ -7,6 +7,7 @@
 Source: lectures, D.1, D.2.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -31,7 +32,18 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
     """Plot the positional encodings of a model. Raises: UserError if it has none."""
     matrices = []
     for name, module in model.named_modules():
-        matrices += _matrices(name, module)
+        if isinstance(module, PositionalEncoding):
+            length = _LENGTH if module.max_length is None else module.max_length
+            words = "cos and sin of each pair" if module.rotates else "position x dimension"
+            with suppress(ValueError):  # no effect, or a bias, which is a module of its own
+                numbers = module.matrix(length)
+                matrices.append(_matrix(f"{name}: {type(module).__name__}, {words}", numbers))
+        elif isinstance(module, DistanceBias):
+            positions = Positions(_LENGTH, _LENGTH, torch.device("cpu"))
+            tensor = module.materialize(torch.zeros(1, 1, _LENGTH, 1), positions)
+            heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:_MAX_HEADS]
+            for head, numbers in enumerate(heads, 1):
+                matrices.append(_matrix(f"{name}, head {head}", numbers))
     if not matrices:
         raise UserError(
             f"view 'positions' requires a positional encoding, which this {type(model).__name__} "
@@ -47,8 +59,8 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> No
     for title, numbers in picture.panels:
         rows, columns = numbers.shape
         matrix = Matrix(
-            title=title,
-            numbers=numbers.detach().float().cpu().numpy(),
+            title,
+            numbers.detach().float().cpu().numpy(),
             rows=_every_second(picture.first, rows),
             columns=_every_second(0, columns),
             is_weights=picture.is_mask,
@@ -71,24 +83,7 @@ def _every_second(first: int, count: int) -> list[str]:
     return ["" if number % 2 else str(first + number) for number in range(count)]
 
 
-def _matrices(name: str, module: nn.Module) -> list[Matrix]:
-    """Return the matrices of a module; none if it is no positional encoding."""
-    if isinstance(module, PositionalEncoding):
-        try:
-            numbers = module.matrix(_LENGTH if module.max_length is None else module.max_length)
-        except ValueError:  # no effect, or a bias, which is a module of its own
-            return []
-        words = "cos and sin of each pair" if module.rotates else "position x dimension"
-        return [_matrix(f"{name}: {type(module).__name__}, {words}", numbers)]
-    if isinstance(module, DistanceBias):
-        positions = Positions(_LENGTH, _LENGTH, torch.device("cpu"))
-        tensor = module.materialize(torch.zeros(1, 1, _LENGTH, 1), positions)
-        heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:_MAX_HEADS]
-        return [_matrix(f"{name}, head {head}", numbers) for head, numbers in enumerate(heads, 1)]
-    return []
-
-
 def _matrix(title: str, numbers: Tensor) -> Matrix:
     rows, columns = (list(map(str, range(size))) for size in numbers.shape)
     array = numbers.detach().float().cpu().numpy()
-    return Matrix(title=title, numbers=array, rows=rows, columns=columns)
+    return Matrix(title, array, rows=rows, columns=columns)

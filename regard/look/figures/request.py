@@ -12,18 +12,18 @@ from regard.look.maps import AttentionMap, SampleMaps
 _NEAREST = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FigureRequest:
     """Options of `Capture.plot`."""
 
     samples: Sequence[SampleMaps]
-    sample: int = 0
-    view: str | None = None
-    kind: Kind | None = None
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    width: float | None = None
+    sample: int
+    view: str | None
+    kind: Kind | None
+    layer: int | None
+    head: int | None
+    query: int | None
+    width: float | None
 
     @property
     def maps(self) -> SampleMaps:
@@ -54,13 +54,14 @@ class FigureRequest:
             raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {self.layer}")
         return maps[layers.index(self.layer)]
 
-    def head_of(self, count: int) -> int | None:
-        """Return the index of the chosen head, from 0; None if none is chosen."""
-        return _index("head", self.head, count)
-
-    def query_of(self, count: int) -> int | None:
-        """Return the index of the chosen query, from 0; None if none is chosen."""
-        return _index("query", self.query, count)
+    def index(self, option: str, count: int) -> int | None:
+        """Return the index, from 0, of the option "head" or "query"; None if it is not given."""
+        number = getattr(self, option)
+        if number is None:
+            return None
+        if not 1 <= number <= count:
+            raise UserError(f"{option} must be between 1 and {count}, got {number}")
+        return number - 1
 
 
 def weights_of(own: AttentionMap) -> Tensor:
@@ -69,9 +70,3 @@ def weights_of(own: AttentionMap) -> Tensor:
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity from the model")
     return weights
-
-
-def _index(name: str, number: int | None, count: int) -> int | None:
-    if number is not None and not 1 <= number <= count:
-        raise UserError(f"{name} must be between 1 and {count}, got {number}")
-    return None if number is None else number - 1

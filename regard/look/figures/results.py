@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -15,15 +14,13 @@ from numpy.typing import NDArray
 
 from regard.look.figures.canvas import add_axes, open_figure, weight_colors
 from regard.look.figures.labels import readable, width_em
-from regard.look.sample import DetectedEvent, Image, Track, format_score
+from regard.look.sample import DetectedBox, DetectedEvent, Image, Track, format_score
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
 _PALE = "#8c97a3"
 _FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
 """Marks of the frequency axis."""
-NOTHING_FOUND = "no event found above the threshold"
-"""Second line of the title of a sound without events."""
 _TAG_FONT = 6
 _MAX_WIDTH = 4096
 """Width in pixels up to which an image with boxes is drawn at its own size."""
@@ -52,7 +49,7 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
         x, y, w, h = (np.array(box.place) * np.tile(sides, 2)).tolist()
         style = {"fill": False, "edgecolor": colors[box.label], "linewidth": 1.4}
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, **style))
-        text = f"{readable(box.label, spaces=' ')} {format_score(box.score)}"
+        text = _tag(box)
         tag = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
         place = _free_place((x, y, w, h), tag, (width, height), placed)
         if place is not None:
@@ -82,7 +79,7 @@ def plot_events(
     hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is
                not known.
     attention: weights of each event on spans of the sound, as start, stop, weight: a row below the
-               spectrogram.
+               spectrogram, darker for larger weights.
     about:     what the weights are, above them.
     labels:    all labels of the model, which determine the colors.
     """
@@ -90,12 +87,22 @@ def plot_events(
     colors = _label_colors(labels, names)
     rows = 0.22 * len(attention)
     size = 9.0, 3.0 + (rows + 0.4 if attention else 0)
-    title = _title(title) if events else f"{_title(title)}\n{NOTHING_FOUND}"
-    axes = add_axes(figure, size, title)
+    note = "" if events else "\nno event found above the threshold"
+    axes = add_axes(figure, size, _title(title) + note)
     if attention:
-        weights = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
-        _draw_attention(weights, attention, names, seconds)
-        weights.set_title(about, fontsize=8, loc="left")
+        below = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
+        for row, spans in enumerate(attention):
+            frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
+            heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)
+            weights = [weight for *_, weight in spans]
+            heat.set_array(np.array(weights))
+            heat.set_clim(0, max(weights, default=0) or 1.0)  # relative to the largest of the row
+            below.add_collection(heat)
+        below.set(xlim=(0, seconds), ylim=(len(attention), 0), xticks=[])
+        shown = [readable(name, spaces=" ") for name in names]
+        below.set_yticks(np.arange(len(attention)) + 0.5, shown, fontsize=7)
+        below.tick_params(length=0)
+        below.set_title(about, fontsize=8, loc="left")
     extent = (0, seconds, 0, len(bands))
     axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=extent)
     axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
@@ -111,9 +118,8 @@ def plot_events(
         place, align = event.onset + 0.005 * seconds, "left"
         if event.onset > 0.85 * seconds:
             place, align = stop - 0.005 * seconds, "right"
-        text = f"{readable(event.label, spaces=' ')} {format_score(event.score)}"
-        style = {"ha": align, "fontsize": 8, "fontweight": "bold"}
-        axes.text(min(place, 0.995 * seconds), high, text, **style, **_tag_style(color))
+        place, style = min(place, 0.995 * seconds), _tag_style(color)
+        axes.text(place, high, _tag(event), ha=align, fontsize=8, fontweight="bold", **style)
 
 
 def plot_images(
@@ -168,6 +174,10 @@ def _title(title: str) -> str:
     return readable(title, max_length=200, spaces=" ")
 
 
+def _tag(found: DetectedBox | DetectedEvent) -> str:
+    return f"{readable(found.label, spaces=' ')} {format_score(found.score)}"
+
+
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
     """Return the color of each label, those of the model in their order."""
     ordered = dict.fromkeys([*labels, *sorted(found)])
@@ -203,23 +213,3 @@ def _free_place(
             if is_free and top >= 0 and top + height <= sides[1]:
                 return left, top
     return None
-
-
-def _draw_attention(
-    axes: Axes,
-    attention: Sequence[Sequence[tuple[float, float, float]]],
-    labels: Sequence[str],
-    seconds: float,
-) -> None:
-    """Draw a row of spans for each event, darker for larger weights relative to its largest."""
-    for row, spans in enumerate(attention):
-        frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
-        heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)
-        weights = [weight for *_, weight in spans]
-        heat.set_array(np.array(weights))
-        heat.set_clim(0, max(weights, default=0) or 1.0)
-        axes.add_collection(heat)
-    axes.set(xlim=(0, seconds), ylim=(len(attention), 0), xticks=[])
-    names = [readable(label, spaces=" ") for label in labels]
-    axes.set_yticks(np.arange(len(attention)) + 0.5, names, fontsize=7)
-    axes.tick_params(length=0)

@@ -38,8 +38,8 @@ def plot_walk(figure: Figure, request: FigureRequest) -> None:
     own = request.read()
     vectors = _vectors(own)
     count, labels = len(vectors.queries), _labels(request.maps, own, vectors)
-    head = request.head_of(count) or 0
-    query = request.query_of(len(labels[0]))
+    head = request.index("head", count) or 0
+    query = request.index("query", len(labels[0]))
     if query is None:
         rows = _all_queries(own, vectors, head, labels)
     else:
@@ -70,17 +70,17 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
         shown = []
         for letter, numbers in arrays.items():
             title, cell = f"{letter}, head {head + 1}", fit_cell(numbers.shape, _SMALL)
-            matrix = Matrix(title=title, numbers=numbers, is_weights=letter == "A", cell=cell)
+            matrix = Matrix(title, numbers, is_weights=letter == "A", cell=cell)
             shown.append(matrix)
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
-    last = [Matrix(title=f"[Z_1; ...; Z_{count}]", numbers=_array(joined), rows=queries)]
+    last = [Matrix(f"[Z_1; ...; Z_{count}]", _array(joined), rows=queries)]
     if "output" in vectors.projections:
-        last.append(Matrix(title="W_O", numbers=_array(vectors.projections["output"].T)))
+        last.append(Matrix("W_O", _array(vectors.projections["output"].T)))
     if vectors.result is not None:
         bias = " + b" if "output bias" in vectors.projections else ""
         title = f"[Z_1; ...] W_O{bias}"
-        last.append(Matrix(title=title, numbers=_array(vectors.result), rows=queries))
+        last.append(Matrix(title, _array(vectors.result), rows=queries))
     rows.append(("5  concatenation, times W_O", last))
     about = f"{own.kind}, layer {own.layer}, {count} heads"
     if count > _MAX_HEADS:
@@ -98,7 +98,7 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
             "Transformer decoders; this sample has none"
         )
     own = maps[0]
-    score = request.head_of(len(own.heads)) or 0
+    score = request.index("head", len(own.heads)) or 0
     numbers = own.head(score).numpy()
     labels = [readable(label, spaces=" ") for label in sample_maps.queries(own).labels]
     columns = labels_of(sample_maps.keys(own).labels)
@@ -114,17 +114,12 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
     # Like a text, the items are wrapped; all rows have the same scale.
     for first in range(0, len(columns), _ITEMS_PER_ROW):
         last = min(len(columns), first + _ITEMS_PER_ROW)
-        matrix = Matrix(
-            title=f"{first + 1} to {last} of {len(columns)}",
-            numbers=numbers[:, first:last],
-            rows=labels,
-            columns=columns[first:last],
-            bound=bound,
-        )
+        title, shown = f"{first + 1} to {last} of {len(columns)}", numbers[:, first:last]
+        matrix = Matrix(title, shown, rows=labels, columns=columns[first:last], bound=bound)
         rows.append(("", [matrix]))
     steps = np.linspace(-bound, bound, 9)
     names = [f"{step:+.2g}" for step in steps]
-    scale = Matrix(title="color scale", numbers=steps[None], columns=names, cell=(0.25, 0.15))
+    scale = Matrix("color scale", steps[None], columns=names, cell=(0.25, 0.15))
     rows.append(("", [scale]))
     plot_matrices(figure, rows, title=_title(request), about=about)
 
@@ -138,13 +133,13 @@ def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _La
         title = letter
         if _PROJECTIONS[letter] in vectors.projections:
             title = f"{letter} = {_formula(letter, vectors)}"
-        above.append(Matrix(title=title, numbers=numbers, rows=names))
+        above.append(Matrix(title, numbers, rows=names))
     score = vectors.score_text(has_bias="bias" in own.facts)
     choice = vectors.choice_text()
     below = [
-        Matrix(title=f"S = {score}", numbers=scores, rows=queries, columns=keys),
-        Matrix(title=f"A = {choice}", numbers=weights, rows=queries, columns=keys, is_weights=True),
-        Matrix(title="Z = A V", numbers=z, rows=queries),
+        Matrix(f"S = {score}", scores, rows=queries, columns=keys),
+        Matrix(f"A = {choice}", weights, rows=queries, columns=keys, is_weights=True),
+        Matrix("Z = A V", z, rows=queries),
     ]
     number = 3 if vectors.items is not None else 2
     heading_below = f"{number}  scores, {number + 1}  weights, {number + 2}  weighted sums"
@@ -160,19 +155,19 @@ def _one_query(
     asks = []
     if vectors.items is not None:
         item = _array(vectors.items[query : query + 1])
-        asks.append(Matrix(title=f"x_{number}", numbers=item, rows=label))
+        asks.append(Matrix(f"x_{number}", item, rows=label))
     title = f"q_{number} = {_formula('Q', vectors, f'x_{number}')}"
-    asks.append(Matrix(title=title, numbers=q[query : query + 1], rows=() if asks else label))
+    asks.append(Matrix(title, q[query : query + 1], rows=() if asks else label))
     share = weights[query][:, None]
     columns = [
-        Matrix(title="k_j, asked", numbers=k, rows=keys),
-        Matrix(title=f"s_{number}j", numbers=scores[query][:, None]),
-        Matrix(title=f"a_{number}j", numbers=share, is_weights=True),
-        Matrix(title="v_j", numbers=v),
-        Matrix(title=f"a_{number}j v_j", numbers=share * np.where(share > 0, v, 0.0)),
+        Matrix("k_j, asked", k, rows=keys),
+        Matrix(f"s_{number}j", scores[query][:, None]),
+        Matrix(f"a_{number}j", share, is_weights=True),
+        Matrix("v_j", v),
+        Matrix(f"a_{number}j v_j", share * np.where(share > 0, v, 0.0)),
     ]
     title = f"z_{number} = sum_j a_{number}j v_j"
-    total = Matrix(title=title, numbers=z[query : query + 1], rows=label)
+    total = Matrix(title, z[query : query + 1], rows=label)
     score = vectors.score_text(has_bias="bias" in own.facts)
     formulas = f"s = {score},   a = {vectors.choice_text().replace('S', 's')}"
     heading = f"{label[0]} (query {number} of {len(queries)}) asks {len(keys)} keys"
@@ -184,10 +179,10 @@ def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) ->
     if vectors.items is None:
         return []
     if _is_self(vectors):
-        return [Matrix(title="X", numbers=_array(vectors.items), rows=queries)]
-    matrices = [Matrix(title="X'", numbers=_array(vectors.items), rows=queries)]
+        return [Matrix("X", _array(vectors.items), rows=queries)]
+    matrices = [Matrix("X'", _array(vectors.items), rows=queries)]
     if vectors.source is not None:
-        matrices.append(Matrix(title="X", numbers=_array(vectors.source), rows=keys))
+        matrices.append(Matrix("X", _array(vectors.source), rows=keys))
     return matrices
 
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -42,22 +42,14 @@ _MARK = "<!-- data -->"
 _FORMAT, _VERSION = "regard page", 4
 
 
-class PageSamples(NamedTuple):
-    """Samples of one capture, with its title and the description of its model."""
-
-    title: str
-    model: str
-    samples: Sequence[SampleMaps]
-
-
-def text(captures: Sequence[PageSamples]) -> str:
-    """Return the page of some captures."""
+def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
+    """Return the page of captures: the title of each, the name of its model, and its samples."""
     html = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
     before, _, after = html.partition(_MARK)
     shown, sizes, left_out = [], {}, 0
-    for i, capture in enumerate(captures):
-        shown.append([with_rollout(one) for one in capture.samples[:MAX_SAMPLES]])
-        left_out += max(0, len(capture.samples) - MAX_SAMPLES)
+    for i, (_, _, samples) in enumerate(captures):
+        shown.append([with_rollout(one) for one in samples[:MAX_SAMPLES]])
+        left_out += max(0, len(samples) - MAX_SAMPLES)
         for sample_maps in shown[-1]:
             for own in sample_maps.maps:
                 num_queries = len(sample_maps.queries(own))
@@ -65,17 +57,13 @@ def text(captures: Sequence[PageSamples]) -> str:
                 sizes[f"{i}/{own.key}"] = size
     if not sizes:
         raise UserError("there is nothing to show: the captures contain no reads")
-    scripts: list[str] = []
-    chunks, walks, content = _Chunks(PageCut.of(sizes), scripts), _Walks(scripts), []
-    for i, (capture, samples) in enumerate(zip(captures, shown, strict=True)):
+    content, numbers = [], _Numbers(PageCut.of(sizes))
+    for i, (title, model, _) in enumerate(captures):
         samples_json = []
-        for sample_maps in samples:
+        for sample_maps in shown[i]:
             reads = []
             for own in sample_maps.maps:
-                key = f"{i}/{own.key}"
-                chunks.add(key, own)
-                walks.add(key, f"{i}/{own.name}", own)
-                read = own.metadata() | chunks.facts[key] | {"walk": walks.facts[key]}
+                read = own.metadata() | numbers.add(f"{i}/{own.key}", f"{i}/{own.name}", own)
                 del read["key"]
                 reads.append(read)
             sample = sample_maps.sample
@@ -88,99 +76,93 @@ def text(captures: Sequence[PageSamples]) -> str:
                 "steps": msgspec.to_builtins(sample.steps),
             }
             samples_json.append(sample_json)
-        content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
-    notes = [chunks.page_cut.note, walks.note]
+        content.append({"title": title, "model": model, "samples": samples_json})
+    notes = numbers.notes()
     if left_out:
         notes.append(f"{left_out} more samples are not shown.")
     data = {
         "format": _FORMAT,
         "version": _VERSION,
         "captures": content,
-        "note": " ".join(filter(None, notes)),
+        "note": " ".join(notes),
     }
     # Escaped, so that no label can end the script element.
     script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    scripts.append(f'<script type="application/json" id="page">{script}</script>\n')
-    return "".join((before, *scripts, after))
+    script = f'<script type="application/json" id="page">{script}</script>\n'
+    return "".join((before, *numbers.scripts, script, after))
 
 
-class _Chunks:
-    """Weights of maps as script elements of data; each map is written once."""
+class _Numbers:
+    """Weights and vectors of maps as script elements; each map and projection is written once."""
 
-    def __init__(self, page_cut: PageCut, scripts: list[str]):
-        self.page_cut, self._scripts = page_cut, scripts
-        self.facts: dict[str, dict[str, Any]] = {}
-        """Summaries of each map and the form of its weights, by the key of the map."""
-
-    def add(self, key: str, own: AttentionMap) -> None:
-        """Write the scripts of a map, unless they are already written."""
-        if key in self.facts:
-            return
-        name = str(len(self.facts))
-        if self.page_cut.is_whole(key):
-            weights = own.weights
-            dtype = torch.float16 if weights.dtype == torch.float16 else self.page_cut.dtype
-            self._scripts.append(_script(name, numbers_of(weights, dtype)))
-            form = {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
-        else:
-            # Head by head: all heads may not fit into memory.
-            overviews, names, count = [], [], 0
-            for head in range(len(own.heads)):
-                numbers = numbers_of(own.head(head), torch.float32)
-                overviews.append(block_maxima(numbers))
-                values, keys = top_k(numbers, self.page_cut.count)
-                count = values.shape[1]
-                names.append(f"{name}-{head}")
-                self._scripts.append(_script(names[-1], values, keys))
-            rows, columns = overviews[0].shape
-            self._scripts.append(_script(name, np.stack(overviews)))
-            overview = {"rows": rows, "columns": columns, "chunk": name}
-            form = {"form": "top", "count": count, "overview": overview, "heads": names}
-        self.facts[key] = {"summaries": summaries(own), "weights": form}
-
-
-class _Walks:
-    """Vectors of maps as script elements of data, up to a limit, each map and projection once."""
-
-    def __init__(self, scripts: list[str]):
-        self.facts: dict[str, dict[str, Any] | None] = {}
-        """Vectors of each map, by the key of the map; None: not recorded, or left out."""
-        self._scripts = scripts
+    def __init__(self, page_cut: PageCut):
+        self.scripts: list[str] = []
+        self._page_cut = page_cut
+        self._facts: dict[str, dict[str, Any]] = {}
         self._projections: dict[str, dict[str, Any] | None] = {}
         self._remaining = {"vectors": WALK_BUDGET, "projections": WALK_BUDGET}
         self._left_out = 0
 
-    def add(self, key: str, read: str, own: AttentionMap) -> None:
-        """Write the script of a map's vectors, unless written, not recorded, or too large."""
-        if key in self.facts:
-            return
-        self.facts[key] = None
+    def add(self, key: str, read: str, own: AttentionMap) -> dict[str, Any]:
+        """Write the scripts of a map, once, and return its summaries and the form of its numbers.
+
+        read: name of the read, whose projections its maps share.
+        """
+        if key not in self._facts:
+            number = len(self._facts)
+            weights = self._weights(str(number), key, own)
+            walk = self._walk(number + 1, read, own)
+            self._facts[key] = {"summaries": summaries(own), "weights": weights, "walk": walk}
+        return self._facts[key]
+
+    def notes(self) -> list[str]:
+        """Return notes on the page about numbers that are rounded or left out."""
+        notes = [self._page_cut.note] if self._page_cut.note else []
+        if self._left_out:
+            notes.append(
+                f"To keep this page small, numbers of the view walk are left out {self._left_out} "
+                "times: show fewer inputs."
+            )
+        return notes
+
+    def _weights(self, name: str, key: str, own: AttentionMap) -> dict[str, Any]:
+        if key not in self._page_cut.cut:
+            weights = own.weights
+            dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
+            self.scripts.append(_script(name, numbers_of(weights, dtype)))
+            return {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
+        # Head by head: all heads may not fit into memory.
+        overviews, names, count = [], [], 0
+        for head in range(len(own.heads)):
+            numbers = numbers_of(own.head(head), torch.float32)
+            overviews.append(block_maxima(numbers))
+            values, keys = top_k(numbers, self._page_cut.count)
+            count = values.shape[1]
+            names.append(f"{name}-{head}")
+            self.scripts.append(_script(names[-1], values, keys))
+        rows, columns = overviews[0].shape
+        self.scripts.append(_script(name, np.stack(overviews)))
+        overview = {"rows": rows, "columns": columns, "chunk": name}
+        return {"form": "top", "count": count, "overview": overview, "heads": names}
+
+    def _walk(self, number: int, read: str, own: AttentionMap) -> dict[str, Any] | None:
+        """Return the form of the vectors of a map; None if not recorded, or too large."""
         if own.vectors is None:
-            return
+            return None
         vectors = own.vectors()
-        stored = self._write("vectors", f"walk-{len(self.facts)}", vectors.tensors())
+        stored = self._write("vectors", f"walk-{number}", vectors.tensors())
         if stored is None:
-            return
+            return None
         if read not in self._projections:
             name, projections = f"projections-{len(self._projections)}", vectors.projections
             self._projections[read] = self._write("projections", name, projections)
-        self.facts[key] = stored | {
+        return stored | {
             "projections": self._projections[read],
             "projected": list(vectors.projections),
             "score": vectors.score_text(has_bias="bias" in own.facts),
             "weight": vectors.choice_text(),
             "formula": asdict(vectors.formula),
         }
-
-    @property
-    def note(self) -> str:
-        """Note on the page about vectors that are left out; empty if there are none."""
-        if not self._left_out:
-            return ""
-        return (
-            f"To keep this page small, numbers of the view walk are left out {self._left_out} "
-            "times: show fewer inputs."
-        )
 
     def _write(
         self, budget: str, name: str, tensors: Mapping[str, Tensor]
@@ -193,7 +175,7 @@ class _Walks:
             return None
         self._remaining[budget] -= size
         arrays = [numbers_of(tensor, torch.float32) for tensor in tensors.values()]
-        self._scripts.append(_script(name, *arrays))
+        self.scripts.append(_script(name, *arrays))
         shapes = {part: list(tensor.shape) for part, tensor in tensors.items()}
         return {"tensors": shapes, "chunk": name}
 

@@ -36,17 +36,16 @@ class PageCut:
     cut: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, sizes: Mapping[str, tuple[int, int, int]], *, budget: int | None = None) -> Self:
-        """Return the reduction of maps of sizes (heads, queries, keys) to a budget in bytes.
+    def of(cls, sizes: Mapping[str, tuple[int, int, int]]) -> Self:
+        """Return the reduction of maps of sizes (heads, queries, keys) to BUDGET.
 
         Raises: UserError if the maps do not fit even when reduced.
         """
-        budget = BUDGET if budget is None else budget
         total = sum(math.prod(size) for size in sizes.values())
         for dtype in (torch.float32, torch.float16):
-            if total * dtype.itemsize <= budget:
+            if total * dtype.itemsize <= BUDGET:
                 return cls(dtype=dtype)
-        large, remaining, per_count = [], budget, 0
+        large, remaining, per_count = [], BUDGET, 0
         for key, (heads, queries, keys) in sizes.items():
             if queries * keys <= SIDE * SIDE:
                 remaining -= 4 * heads * queries * keys
@@ -61,10 +60,6 @@ class PageCut:
                 "inputs or reads (only=...)"
             )
         return cls(dtype=torch.float32, count=count, cut=frozenset(large))
-
-    def is_whole(self, key: str) -> bool:
-        """Return True if all weights of a map are kept."""
-        return key not in self.cut
 
     @property
     def note(self) -> str:

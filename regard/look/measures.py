@@ -120,7 +120,6 @@ def contribution_maps(
     *,
     names: Sequence[str],
     quantity: str,
-    key: str,
 ) -> SampleMaps:
     """Return the map of contributions to some scores of one sample (regard.models.writers.vector).
 
@@ -147,7 +146,7 @@ def contribution_maps(
     }
     sums = zip(names, values[:, 0].sum(-1).tolist(), strict=True)
     fact = f"{quantity}: {', '.join(f'{name} {total:+.3f}' for name, total in sums)}"
-    return _contributions(sample, axes, values, names=names, fact=fact, key=key)
+    return _contributions(sample, axes, values, names, fact)
 
 
 def decoder_contribution_map(
@@ -157,7 +156,6 @@ def decoder_contribution_map(
     bias: Tensor,
     *,
     tokens: Sequence[str],
-    key: str,
 ) -> SampleMaps:
     """Return the map of contributions to each output token's logit (regard.models.decoder_terms).
 
@@ -176,23 +174,20 @@ def decoder_contribution_map(
         LOGITS: Axis(labels=tuple(tokens), kind="output token"),
     }
     fact = "logit of the output token minus the mean logit over the vocabulary"
-    names = ["logit of each output token"]
-    return _contributions(sample, axes, values, names=names, fact=fact, key=key)
+    return _contributions(sample, axes, values, ["logit of each output token"], fact)
 
 
 def _contributions(
     sample: Sample,
     axes: dict[str, Axis],
     values: Tensor,
-    *,
     names: Sequence[str],
     fact: str,
-    key: str,
 ) -> SampleMaps:
     """Return the map of contributions (score, part, item); axes: of parts and of items."""
     queries, keys = axes
     own = AttentionMap(
-        key=key,
+        key=CONTRIBUTION,
         name="writes",
         kind="other",
         layer=1,

@@ -37,17 +37,9 @@ from regard.trace import Trace
 MAX_BYTES = 1 << 30
 """Largest size in bytes of the vectors of a recording."""
 
-VECTORS = {
-    "items": "query item",
-    "source": "key source",
-    "queries": "head query dim",
-    "keys": "key_head key key_dim",
-    "values": "key_head key value",
-    "scores": "head query key",
-    "outputs": "head query value",
-    "result": "query result",
-}
-"""Axes of each tensor of ReadVectors."""
+VECTORS = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
+"""Names of the tensors of ReadVectors."""
+_WITHOUT_HEADS = ("items", "source", "result")
 _PER_QUERY = {"items", "queries", "scores", "outputs", "result"}
 _TOLERANCE = 2**-6
 """Relative deviation, that of bfloat16, up to which values are those projected from given items."""
@@ -323,7 +315,7 @@ def _of_row(call: _CallVectors, row: int) -> dict[str, Tensor]:
     parts = {}
     for part, tensor in call.tensors.items():
         if part != "source":
-            parts[part] = _row_of(tensor, row, len(VECTORS[part].split()))
+            parts[part] = _row_of(tensor, row, 2 if part in _WITHOUT_HEADS else 3)
     return parts
 
 

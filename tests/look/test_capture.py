@@ -12,97 +12,98 @@ from regard.decode.search import search
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.look.record import record
-from tests.look.small import BOS, EOS, PAD, SENTENCES, capture_search, label, samples, small
-from tests.look.toys import source_of
+from tests.look.toys import (
+    BOS,
+    EOS,
+    PAD,
+    SOURCES,
+    capture_sources,
+    sample_of,
+    small,
+    source_of,
+)
 
 
 def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
     model = small()
-    (sample_maps,) = capture_search(model, [SENTENCES[0]], beam=3)
+    (sample_maps,) = capture_sources(model, [SOURCES[0]], beam=3)
     steps, ids = sample_maps.sample.steps, sample_maps.sample.output_ids
     with torch.no_grad():
-        logits = model(source_of(SENTENCES[0]), source_of([BOS, *ids]))[0]
+        logits = model(source_of(SOURCES[0]), source_of([BOS, *ids]))[0]
     total, num_prefixes = 0.0, 0
     for i, (step, token) in enumerate(zip(steps, ids, strict=True)):
         row = logits[i].log_softmax(-1)
-        assert step.token == label(token)
+        assert step.token == f"t{token}"
         assert step.probability == pytest.approx(float(row[token].exp()), abs=1e-5)
         probabilities = [alternative.probability for alternative in step.alternatives]
         assert probabilities == sorted(probabilities, reverse=True)
-        likely = float(row[[1, *range(3, 9)]].max().exp())
+        likely = float(row[[1, *range(3, 11)]].max().exp())
         assert probabilities[0] == pytest.approx(likely, abs=1e-5)
         total += float(row[token])
         for beam in step.beams:
             if beam.is_prefix:
                 num_prefixes += 1
                 assert beam.score == pytest.approx(total, abs=1e-4)
-                assert beam.text == " ".join(map(label, ids[: i + 1]))
+                assert beam.text == " ".join(f"t{one}" for one in ids[: i + 1])
     assert num_prefixes == len(steps) - 1
 
 
 def test_beams_belong_to_their_own_sentence():
     model = small()
-    together = capture_search(model, SENTENCES, beam=3)
-    for sample_maps, sentence in zip(together, SENTENCES, strict=True):
-        (alone,) = capture_search(model, [sentence], beam=3)
+    together = capture_sources(model, SOURCES, beam=3)
+    for sample_maps, sentence in zip(together, SOURCES, strict=True):
+        (alone,) = capture_sources(model, [sentence], beam=3)
         for step, other in zip(sample_maps.sample.steps, alone.sample.steps, strict=True):
-            assert [(beam.text, beam.is_prefix) for beam in step.beams] == [
-                (beam.text, beam.is_prefix) for beam in other.beams
-            ]
+            beams = [(beam.text, beam.is_prefix) for beam in other.beams]
+            assert [(beam.text, beam.is_prefix) for beam in step.beams] == beams
 
 
 def test_outputs_of_consecutive_batches_stay_together():
     model, config = small(), DecodeConfig(beam=3, n_best=2, max_length=8)
+    ids = {"bos": BOS, "eos": EOS, "pad": PAD}
     with record(model) as capture:
-        for sentence in SENTENCES[:2]:
-            with capture.trace.segment(samples([sentence])):
-                search(
-                    model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace
-                )
+        for sentence in SOURCES[:2]:
+            with capture.trace.segment([sample_of(sentence)]):
+                search(model, [sentence], config=config, trace=capture.trace, **ids)
     sources = [sample_maps.sample.axes["source"].labels for sample_maps in capture]
-    assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
+    assert sources == [tuple(f"t{number}" for number in SOURCES[i]) for i in (0, 0, 1, 1)]
 
 
 def test_calls_after_a_segment_are_another_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
-        with capture.trace.segment(samples([SENTENCES[1]])):
-            model(source_of(SENTENCES[1]), source_of([BOS, 4]))
-        model(source_of(SENTENCES[0]), source_of([BOS, 4]))
+        with capture.trace.segment([sample_of(SOURCES[1])]):
+            model(source_of(SOURCES[1]), source_of([BOS, 4]))
+        model(source_of(SOURCES[0]), source_of([BOS, 4]))
     shown, other = capture
-    assert shown.sample.axes["source"].labels == ("s9", "s4", "s3")
+    assert shown.sample.axes["source"].labels == ("t7", "t3")
     assert other.sample.title == "row 1"
-    assert len(shown.find("cross")) == len(other.find("cross")) == 2
+    assert len(shown.find("cross")) == len(other.find("cross")) == 3
 
 
 def test_greedy_search_has_no_beams_but_alternatives():
-    (sample_maps,) = capture_search(small(), [SENTENCES[0]])
-    assert all(
-        not step.beams and step.alternatives[0].token == step.token
-        for step in sample_maps.sample.steps
-    )
+    (sample_maps,) = capture_sources(small(), [SOURCES[0]])
+    for step in sample_maps.sample.steps:
+        assert not step.beams
+        assert step.alternatives[0].token == step.token
 
 
 def test_streamed_tokens_are_traced_without_outputs():
     model = small()
-    with record(model, samples=samples([SENTENCES[0]])) as capture:
+    with record(model, samples=[sample_of(SOURCES[0])]) as capture:
         settings = {"bos": BOS, "eos": EOS, "max_length": 5, "trace": capture.trace}
-        tokens = [step.token for (step,) in stream(model, source_of(SENTENCES[0]), **settings)]
+        tokens = [step.token for (step,) in stream(model, source_of(SOURCES[0]), **settings)]
     (sample_maps,) = capture
     assert sample_maps.find("cross", layer=1)[0].weights.shape == (2, len(tokens), 5)
-    assert sample_maps.sample.title == samples([SENTENCES[0]])[0].title
+    assert sample_maps.sample.title == "source [5, 4, 9, 6, 3]"
 
 
 def test_a_bare_module_has_numbered_entries():
     model = small()
     with record(model) as capture, torch.no_grad():
-        model(source_of(*SENTENCES), source_of([BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]))
-    assert [sample_maps.sample.title for sample_maps in capture] == [
-        "row 1",
-        "row 2",
-        "row 3",
-        "row 4",
-    ]
+        model(source_of(*SOURCES), source_of([BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]))
+    titles = [sample_maps.sample.title for sample_maps in capture]
+    assert titles == ["row 1", "row 2", "row 3", "row 4"]
     own = capture[2].find("cross", layer=1)[0]
     assert capture[2].keys(own).labels == tuple(str(number) for number in range(7))
     assert torch.equal(own.weights, capture.recording["core.decoder.0.cross.read"][0][2])
@@ -131,22 +132,21 @@ def test_a_capture_accessed_early_is_incomplete():
     model = small()
     with record(model) as capture, torch.no_grad():
         model(source_of([4, 5, 3]), source_of([BOS, 4, 5]))
-        assert len(capture[0].find("cross")) == 2
+        assert len(capture[0].find("cross")) == 3
         model(source_of([4, 3]), source_of([BOS, 4, 5]))
-    assert len(capture[0].find("cross")) == 4
+    assert len(capture[0].find("cross")) == 6
 
 
 def test_samples_share_only_maps_of_the_same_source():
     """Outputs of one input share its encoder maps, and no others."""
-    capture = capture_search(small(), SENTENCES, beam=4, n_best=2)
+    capture = capture_sources(small(), SOURCES, beam=4, n_best=2)
     numbers: dict[str, torch.Tensor] = {}
     for sample_maps in capture:
         for own in sample_maps.maps:
             expected = numbers.setdefault(own.key, own.weights)
             assert torch.equal(expected, own.weights)
-    assert (
-        len(numbers) == 4 * 2 + 8 * 4
-    )  # encoder maps of four inputs; two decoder maps per layer of eight outputs
+    # Encoder maps of four inputs; two decoder maps per layer of eight outputs.
+    assert len(numbers) == 4 * 1 + 8 * 2 * 3
 
 
 class NegativeZeros(Choice):

@@ -11,12 +11,12 @@ from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.sample import Axis
 from tests.look.maps import capture_of, map_of, picture_of_each_kind, sample_maps_of
-from tests.look.small import SENTENCES, capture_search, small
+from tests.look.toys import SOURCES, capture_sources, small
 
 
 @pytest.fixture(scope="module")
 def capture() -> Capture:
-    return capture_search(small(), SENTENCES, beam=3, n_best=2)
+    return capture_sources(small(), SOURCES, beam=3, n_best=2)
 
 
 @pytest.fixture

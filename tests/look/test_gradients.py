@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from regard.attention.kernels import reference
-from regard.attention.masks import Padded, causal
+from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.record import record
-from tests.look.small import BOS, SENTENCES, capture_search, small
+from tests.look.toys import BOS, CORES, SOURCES, capture_sources, model_of, source_of
 
 
 class Heads(torch.nn.Module):
@@ -51,11 +51,8 @@ def test_product_equals_autograd(kernel, key_heads):
 
 def test_product_equals_a_finite_difference():
     """Compare with the finite difference of one encoder weight of a complete model."""
-    model = small()
-    source, target = (
-        Padded(torch.tensor([SENTENCES[0]]), torch.tensor([5])),
-        Padded(torch.tensor([[BOS, 4, 5]]), torch.tensor([3])),
-    )
+    model = model_of(CORES["transformer"])
+    source, target = source_of(SOURCES[0]), source_of([BOS, 4, 5])
 
     def number() -> torch.Tensor:
         return model(source, target).log_softmax(-1)[0, 1, 5]
@@ -85,14 +82,11 @@ def test_product_equals_a_finite_difference():
 
 
 def test_invalid_scalars_are_named():
-    model = small()
+    model = model_of(CORES["transformer"])
     with pytest.raises(ValueError, match=r"use record\(\.\.\., gradients=True\)"):
-        capture_search(model, SENTENCES[:1]).differentiate(torch.zeros(()))
+        capture_sources(model, SOURCES[:1]).differentiate(torch.zeros(()))
     with record(model, gradients=True) as capture, torch.no_grad():
-        model(
-            Padded(torch.tensor([[4, 3]]), torch.tensor([2])),
-            Padded(torch.tensor([[BOS, 4]]), torch.tensor([2])),
-        )
+        model(source_of([4, 3]), source_of([BOS, 4]))
     with pytest.raises(ValueError, match="there is no graph"):
         capture.differentiate(torch.zeros(()))
     module = Heads()

@@ -13,7 +13,7 @@ from regard.look.page import page, reduce
 from regard.look.sample import Axis
 from tests.look.maps import capture_of, map_of, picture_of_each_kind, sample_maps_of
 from tests.look.pages import chunk, numbers, page_of
-from tests.look.small import SENTENCES, capture_search, small
+from tests.look.toys import SOURCES, capture_sources, small
 
 
 def text_of(capture) -> str:
@@ -27,7 +27,7 @@ def capture_weights(weights: torch.Tensor, **pictures) -> Capture:
 
 
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
-    capture = capture_search(small(), SENTENCES, beam=3, n_best=2)
+    capture = capture_sources(small(), SOURCES, beam=3, n_best=2)
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
     assert (content["format"], content["version"], content["note"]) == ("regard page", 4, "")
     (shown,) = content["captures"]
@@ -70,7 +70,7 @@ def test_the_page_needs_no_network():
 
 
 def test_two_captures_are_side_by_side_in_one_page(tmp_path):
-    first, second = (capture_search(small(seed=seed), SENTENCES[:1]) for seed in (0, 1))
+    first, second = (capture_sources(small(seed), SOURCES[:1]) for seed in (0, 1))
     content, chunks = page_of(first.save(tmp_path / "a.html", compare=second))
     for capture, shown in zip((first, second), content["captures"], strict=True):
         read = shown["samples"][0]["reads"][0]
@@ -129,7 +129,7 @@ def test_capture_without_reads_is_refused(tmp_path):
 
 def test_samples_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(page, "MAX_SAMPLES", 2)
-    content, _ = page_of(text_of(capture_search(small(), SENTENCES)))
+    content, _ = page_of(text_of(capture_sources(small(), SOURCES)))
     assert len(content["captures"][0]["samples"]) == 2
     assert content["note"] == "2 more samples are not shown."
 

@@ -150,7 +150,7 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     terms = torch.linspace(-1, 1, 40).reshape(1, 1, 40)
     sample = Sample(title="text", axes={"source": Axis(labels=items, kind="token")})
     maps = contribution_maps(
-        sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds", key="0"
+        sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds"
     )
     path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
@@ -168,7 +168,7 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
 def test_contributions_to_different_tokens_are_not_summed(tmp_path):
     sample, bias = Sample(title="text"), torch.zeros(2)
     maps = decoder_contribution_map(
-        sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b"), key="0"
+        sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b")
     )
     path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     text = path.read_text(encoding="utf-8")

@@ -42,6 +42,15 @@ def model_of(core: CoreConfig, seed: int = 1) -> Model:
     )
 
 
+def small(seed: int = 1) -> Model:
+    """Return a Transformer in float32 with large weights, whose beams diverge."""
+    model = model_of(CORES["transformer"], seed).float()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)
+    return model
+
+
 def source_of(*rows: list[int]) -> Padded:
     """Return a padded batch of rows of ids."""
     items = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
@@ -54,6 +63,7 @@ def sample_of(ids: list[int]) -> Sample:
         title=f"source {ids}",
         axes={"source": Axis(labels=_labels(ids), kind="token")},
         tokens=_labels,
+        text=lambda ids: " ".join(_labels(ids)),
         begin="begin",
     )
 
@@ -68,7 +78,7 @@ def capture_sources(
     """Return the capture of a search; options as in DecodeConfig."""
     config = DecodeConfig(max_ratio=0, max_extra=6, **options)
     with (
-        record(model, dtype=torch.float64, vectors=vectors) as capture,
+        record(model, dtype=next(model.parameters()).dtype, vectors=vectors) as capture,
         capture.trace.segment([sample_of(ids) for ids in sources]),
     ):
         search(model, sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)

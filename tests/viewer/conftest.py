@@ -152,3 +152,13 @@ def save_svg(page: Page) -> tuple[ElementTree.Element, list[str]]:
         page.get_by_role("button", name="SVG").click()
     root = ElementTree.parse(download.value.path()).getroot()
     return root, [element.text or "" for element in root.iter(f"{SVG}text")]
+
+
+def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
+    """Move the pointer to a pair, and return True if it is drawn."""
+    position = page.evaluate("([q, k]) => window.regard.place(q, k)", [query, key])
+    if position is None:
+        return False
+    (page.mouse.click if click else page.mouse.move)(position["x"], position["y"])
+    page.evaluate("window.regard.ready")
+    return True

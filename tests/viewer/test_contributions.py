@@ -25,7 +25,6 @@ def write_page(path: Path, sample: Sample) -> Path:
         torch.tensor([BIAS]),
         names=["yes"],
         quantity="log-odds of a very long quantity with many words, to its end",
-        key="0",
     )
     return capture_of(maps).save(path)
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 from regard.look.capture import Capture
 from regard.look.sample import Alternative, Axis, DecodingStep
 from tests.look.maps import capture_of, map_of, sample_maps_of
-from tests.viewer.conftest import press
+from tests.viewer.conftest import point_at, press
 
 
 def capture_outputs(*outputs: str) -> Capture:
@@ -28,10 +28,9 @@ def capture_outputs(*outputs: str) -> Capture:
     return capture_of(*samples)
 
 
-def point_at(page: Page, place: tuple[int | None, int | None]) -> str:
+def tip_at(page: Page, place: tuple[int | None, int | None]) -> str:
     """Move the pointer to a pair, and return the text of the tooltip."""
-    position = page.evaluate("([q, k]) => window.regard.place(q, k)", list(place))
-    page.mouse.move(position["x"], position["y"])
+    assert point_at(page, *place)
     return page.locator("#tip").inner_text()
 
 
@@ -41,12 +40,12 @@ def point_at(page: Page, place: tuple[int | None, int | None]) -> str:
 def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tmp_path):
     """It is the one that a movement of the pointer shows."""
     page = open_page(capture_outputs("2019").save(tmp_path / "page.html"), f"#head=0&view={view}")
-    seen = [point_at(page, place)]
+    seen = [tip_at(page, place)]
     for key in "].":
         press(page, key)
         kept = page.locator("#tip").inner_text()
         page.mouse.move(0, 0)
-        seen.append(point_at(page, place))
+        seen.append(tip_at(page, place))
         assert kept == seen[-1]
     assert len(set(seen)) == 3
 

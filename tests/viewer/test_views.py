@@ -15,7 +15,7 @@ from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sound
 from regard.look.sample import Image as Picture
 from tests.look.maps import capture_of, map_of, sample_maps_of
 from tests.look.pictures import SVG
-from tests.viewer.conftest import present, press, save_svg, tip_of
+from tests.viewer.conftest import point_at, present, press, save_svg, tip_of
 
 # Name of the run, view, and kind of the read.
 VIEWS = [
@@ -69,16 +69,6 @@ def three_digits(number: float) -> str:
     """Format a number as the page does, without exponent; the start of very small ones."""
     text = f"{number:.3g}"
     return text.split("e", maxsplit=1)[0] if "e" in text else text
-
-
-def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
-    """Move the pointer to a pair, and return True if it is drawn."""
-    position = page.evaluate("([q, k]) => window.regard.place(q, k)", [query, key])
-    if position is None:
-        return False
-    (page.mouse.click if click else page.mouse.move)(position["x"], position["y"])
-    page.evaluate("window.regard.ready")
-    return True
 
 
 def check(tip: dict, weights: np.ndarray) -> None:
@@ -171,8 +161,8 @@ def test_two_captures_are_compared(both, open_page):
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
     assert (left["capture"], right["capture"]) == (0, 1)
     weights = first(recurrent, "recurrent").head(0).numpy()
-    position = page.evaluate("window.regard.place(0, 1, 1)")
-    page.mouse.move(position["x"], position["y"])
+    place = page.evaluate("window.regard.place(0, 1, 1)")
+    page.mouse.move(place["x"], place["y"])
     check(tip_of(page), weights)
 
 

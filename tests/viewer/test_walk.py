@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from playwright.sync_api import Locator
 
 from regard.layers.multihead import MultiHead
 from regard.look.page import page as page_module
 from regard.look.record import record
 from tests.look.toys import CORES, SOURCES, capture_sources, encoder_formulas, model_of
-from tests.viewer.conftest import present, press
+from tests.viewer.conftest import point_at, present, press
 
 READ = "core.encoder.0.attention.read"
 HEAD, QUERY = 1, 3
@@ -23,6 +24,11 @@ def model():
 def page_path(model, tmp_path_factory):
     capture = capture_sources(model, SOURCES[:1], vectors=True)
     return capture.save(tmp_path_factory.mktemp("walk") / "page.html")
+
+
+def parts_of(walk: Locator) -> list[str]:
+    """Return the names of the matrices that a walk shows."""
+    return [canvas.get_attribute("data-part") for canvas in walk.locator("canvas").all()]
 
 
 def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
@@ -66,10 +72,8 @@ def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_
     page.mouse.click(box["x"] + 5, box["y"] + 5)
     page.evaluate("window.regard.ready")
     assert page.evaluate("window.regard.shown()")["query"] == 0
-    assert (
-        page.locator(".walk-asked h3").inner_text()
-        == f"query 1 (t{SOURCES[0][0]}) and {len(SOURCES[0])} keys"
-    )
+    heading = f"query 1 (t{SOURCES[0][0]}) and {len(SOURCES[0])} keys"
+    assert page.locator(".walk-asked h3").inner_text() == heading
 
 
 def test_masked_scores_are_shown_as_such(page_path, open_page):
@@ -78,8 +82,7 @@ def test_masked_scores_are_shown_as_such(page_path, open_page):
     )
     cells = page.locator(".walk-table tr[data-key='2'] td[data-number]")
     assert [cell.get_attribute("data-number") for cell in cells.all()] == ["-\u221e", "0"]
-    place = page.evaluate("window.regard.place(1, 2)")
-    page.mouse.move(place["x"], place["y"])
+    assert point_at(page, 1, 2)
     assert page.locator(".walk-formula").get_attribute("data-number") == "0"
 
 
@@ -101,10 +104,8 @@ def test_the_view_is_there_only_for_reads_with_vectors(
 @pytest.mark.parametrize("width", [900, 2600])
 def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}", width=width)
-    boxes = {
-        canvas.get_attribute("data-part"): canvas.bounding_box()
-        for canvas in page.locator(".walk canvas").all()
-    }
+    canvases = page.locator(".walk canvas").all()
+    boxes = {canvas.get_attribute("data-part"): canvas.bounding_box() for canvas in canvases}
     labels = page.locator(".walk-rows span, .walk-columns span").all_inner_texts()
     assert list(boxes) == ["X", "Q", "K", "V", "S", "A", "Z", "out"]
     page.keyboard.press("s")
@@ -122,24 +123,18 @@ def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
     for place, box in zip(matrices, boxes.values(), strict=True):
         assert place["x"] - matrices[0]["x"] == pytest.approx(box["x"] - boxes["X"]["x"], abs=2)
         assert place["y"] - matrices[0]["y"] == pytest.approx(box["y"] - boxes["X"]["y"], abs=2)
-        assert (place["width"], place["height"]) == pytest.approx(
-            (box["width"], box["height"]), abs=2
-        )
+        for side in ("width", "height"):
+            assert place[side] == pytest.approx(box[side], abs=2)
     assert all(texts.count(label) >= labels.count(label) for label in labels)
 
 
 def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, open_page):
     page = open_page(page_path, "#view=walk&read=core.decoder.0.attention.read&head=0", width=2200)
-    (columns,) = {
-        tuple(each.locator("span").all_inner_texts())
-        for each in page.locator(".walk-columns").all()
-    }
-    rows = {
-        tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-rows").all()
-    }
-    assert rows == {columns}
-    place = page.evaluate("window.regard.place(1, 0)")
-    page.mouse.move(place["x"], place["y"])
+    labels = set()
+    for side in page.locator(".walk-columns, .walk-rows").all():
+        labels.add(tuple(side.locator("span").all_inner_texts()))
+    (columns,) = labels
+    assert point_at(page, 1, 0)
     assert page.locator("#tip").inner_text().startswith(f"{columns[1]} \u2192 {columns[0]}")
 
 
@@ -156,15 +151,14 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     present(page)
     shown = []
     while True:
-        parts = [canvas.get_attribute("data-part") for canvas in page.locator(".walk canvas").all()]
+        parts = parts_of(page.locator(".walk"))
         assert page.evaluate("""[".walk", ".walk-steps", ".host"].every((name) => {
           const part = document.querySelector(name);
           const fits = part.scrollWidth <= part.clientWidth;
           return fits && part.scrollHeight <= part.clientHeight;
         })"""), parts
-        window, used = (
-            page.locator(each).bounding_box() for each in (".walk-steps", ".walk-steps > *")
-        )
+        window = page.locator(".walk-steps").bounding_box()
+        used = page.locator(".walk-steps > *").bounding_box()
         assert used["width"] > 0.85 * window["width"] or used["height"] > 0.85 * window["height"]
         if parts:
             assert used["width"] > 0.85 * window["width"]
@@ -184,8 +178,7 @@ def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp
     page.get_by_role("button", name="next").click()
     page.evaluate("window.regard.ready")
     # The pointer is on the cell that it is drawn over.
-    place = page.evaluate("window.regard.place(2, 1)")
-    page.mouse.move(place["x"], place["y"])
+    assert point_at(page, 2, 1)
     formula = page.locator(".walk-formula")
     expected = float(attention_map.weights[1, 2, 1])
     assert float(formula.get_attribute("data-number")) == pytest.approx(expected, rel=1e-5)
@@ -227,10 +220,7 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
     seen = []
     for _ in range(7):
         page.evaluate("window.regard.ready")
-        walks = [walk.locator("canvas").all() for walk in page.locator(".walk").all()]
-        seen.append(
-            [[canvas.get_attribute("data-part") for canvas in canvases] for canvases in walks]
-        )
+        seen.append([parts_of(walk) for walk in page.locator(".walk").all()])
         page.keyboard.press("PageDown")
     assert seen[1][0][0] == "Q"
     assert all(set(left[:1]) <= set(right) for left, right in seen)
@@ -239,10 +229,5 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
 
 def test_matrices_name_their_scale(page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
-    captions = {
-        caption.split()[0]: caption
-        for caption in page.locator(".walk figcaption").all_inner_texts()
-    }
-    assert not [
-        name for name, caption in captions.items() if ("up to \u00b1" in caption) == (name == "A")
-    ]
+    for caption in page.locator(".walk figcaption").all_inner_texts():
+        assert ("up to \u00b1" in caption) == (caption.split()[0] != "A")

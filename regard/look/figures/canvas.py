@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
-from regard.look.figures.labels import families_for, isolate_sides
+from regard.look.figures.labels import families_for, isolate_sides, readable
 from regard.look.output import check_path
 from regard.system.writing import write_atomically
 
@@ -64,12 +64,13 @@ def open_figure(path: Path, *, overwrite: bool) -> Iterator[Figure]:
     write_atomically(path, picture.getvalue(), overwrite=overwrite)
 
 
-def add_axes(figure: Figure, size: tuple[float, float], title: str) -> Axes:
-    """Return the only axes of a figure of this size in inches, with a title."""
+def add_axes(figure: Figure, size: tuple[float, float], title: str, note: str = "") -> Axes:
+    """Return the only axes of a figure of this size in inches, with a title of up to two lines."""
     figure.set_size_inches(size)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
-    axes.set_title(title, fontsize=9, loc="left")
+    lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
+    axes.set_title("\n".join(lines), fontsize=9, loc="left")
     return axes
 
 

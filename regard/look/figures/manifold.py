@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.look.figures.canvas import add_axes, open_figure
-from regard.look.figures.labels import readable
 
 STEPS = 48
 """Steps of the sweep: pi / 24 each, if the range is 2 pi."""
@@ -61,7 +60,7 @@ def plot_manifold(
                      lead.
     """
     with open_figure(path, overwrite=overwrite) as figure:
-        axes = add_axes(figure, (6.4, 5.6), readable(title, max_length=200, spaces=" "))
+        axes = add_axes(figure, (6.4, 5.6), title)
         if manifold.energy is not None:
             # Energies grow with the square of the distance: equal steps of the root are equal
             # distances.

@@ -39,7 +39,7 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
     sides = np.array(image.pixels.shape[1::-1])
     sides = sides * (np.array((width, height)) / sides).max()  # the larger side fits exactly
     colors = _label_colors(image.labels, [box.label for box in image.boxes])
-    axes = add_axes(figure, (6.0, 6.0 * height / width), _title(title))
+    axes = add_axes(figure, (6.0, 6.0 * height / width), title)
     shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
     axes.imshow(shown, interpolation="nearest" if width < 200 else None)
     axes.set_axis_off()
@@ -87,8 +87,7 @@ def plot_events(
     colors = _label_colors(labels, names)
     rows = 0.22 * len(attention)
     size = 9.0, 3.0 + (rows + 0.4 if attention else 0)
-    note = "" if events else "\nno event found above the threshold"
-    axes = add_axes(figure, size, _title(title) + note)
+    axes = add_axes(figure, size, title, "" if events else "no event found above the threshold")
     if attention:
         below = make_axes_locatable(axes).append_axes("bottom", rows, pad=0.75)
         for row, spans in enumerate(attention):
@@ -149,7 +148,7 @@ def plot_tracks(
 
     weights: attention of the first agent to others, as lines to them, wider for larger weights.
     """
-    axes = add_axes(figure, (6.0, 6.0), _title(title))
+    axes = add_axes(figure, (6.0, 6.0), title)
     for other, weight in weights:
         ends = np.stack((tracks[0].history[-1], tracks[other].history[-1]))
         style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
@@ -168,10 +167,6 @@ def plot_tracks(
         axes.annotate(readable(track.label, spaces=" "), now, (4, 4), **style)
     axes.set(xlabel="meters", ylabel="meters", aspect="equal")
     axes.margins(0.08)
-
-
-def _title(title: str) -> str:
-    return readable(title, max_length=200, spaces=" ")
 
 
 def _tag(found: DetectedBox | DetectedEvent) -> str:

@@ -75,6 +75,4 @@ def explain_tokens(
     if tokens is None:
         tokens = [step.token for step in sample.steps]
     terms, bias = found.terms[0, :, : len(tokens)], found.bias[0, : len(tokens)]
-    return decoder_contribution_map(
-        sample, found.parts, terms, bias, tokens=tokens, key="contribution"
-    )
+    return decoder_contribution_map(sample, found.parts, terms, bias, tokens=tokens)

@@ -125,7 +125,6 @@ class TargetRecipe(Recipe[ConfigT]):
             found.bias[0].cpu() + weights.shift,
             names=weights.names,
             quantity=weights.quantity,
-            key="contribution",
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:

@@ -106,27 +106,15 @@ def _draw_lines(axes: Axes, chain: Chain, columns: _Columns) -> None:
         for index in range(step + 1):
             weight, is_current = float(chain.weights[step, index]), index == step
             left, width = columns.lefts[index], columns.widths[index]
+            light, dark, bold, edge, line_width = "white", INK, "normal", "none", 0.0
+            if is_current:
+                light, dark, bold, edge, line_width = _PALE_RED, _RED, "bold", _RED, 0.9
             if is_current or weight > 0:
-                frame = Rectangle(
-                    (left, bottom),
-                    width,
-                    height,
-                    facecolor=colors(weight),
-                    edgecolor=_RED if is_current else "none",
-                    linewidth=0.9 if is_current else 0,
-                    clip_on=False,
-                )
-                axes.add_patch(frame)
-            light, dark = (_PALE_RED, _RED) if is_current else ("white", INK)
-            axes.text(
-                left + width / 2,
-                bottom + height / 2,
-                columns.words[index],
-                color=light if weight > _DARK else dark,
-                weight="bold" if is_current else "normal",
-                ha="center",
-                va="center_baseline",
-                fontsize=columns.font,
-            )
+                style = {"facecolor": colors(weight), "edgecolor": edge, "linewidth": line_width}
+                axes.add_patch(Rectangle((left, bottom), width, height, clip_on=False, **style))
+            center = left + width / 2, bottom + height / 2
+            style = {"weight": bold, "color": light if weight > _DARK else dark}
+            place = {"ha": "center", "va": "center_baseline", "fontsize": columns.font}
+            axes.text(*center, columns.words[index], **style, **place)
     axes.set(xlim=(0, columns.size[0]), ylim=(len(columns.words) * line, 0))
     axes.set_axis_off()

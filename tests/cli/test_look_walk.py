@@ -25,13 +25,10 @@ def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
     vectors = attention_map.vectors()
     assert torch.allclose(attention_map.weights @ vectors.values, vectors.outputs, atol=1e-5)
     assert vectors.source is not None
-    for view, options in (
-        ("walk", ["--query", "1", "--head", "2"]),
-        ("multihead", []),
-        ("links", []),
-    ):
-        out = folder / f"{view}.svg"
-        assert main(["look", str(saved), "--view", view, *options, "--out", str(out)]) == 0
+    for options in ("walk --query 1 --head 2", "multihead", "links"):
+        out = folder / "view.svg"
+        words = ["--view", *options.split(), "--out", str(out), "--force"]
+        assert main(["look", str(saved), *words]) == 0
         check_picture(out)
     assert main(["look", str(saved), "--out", str(page)]) == 0
     assert '"walk": {"tensors"' in page.read_text(encoding="utf-8")
@@ -40,9 +37,8 @@ def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
     assert Capture.open(plain)[0].maps[0].vectors is None
     # The run itself needs no --walk for these figures; a capture without the numbers says how to
     # get them.
-    assert (
-        main(["look", run, "ada sees bob", "--view", "walk", "--out", str(folder / "run.svg")]) == 0
-    )
+    out = folder / "run.svg"
+    assert main(["look", run, "ada sees bob", "--view", "walk", "--out", str(out)]) == 0
     capsys.readouterr()
     assert main(["look", str(plain), "--view", "walk", "--out", str(folder / "no.svg")]) == 2
     assert "record them with `regard look RUN INPUT --walk" in capsys.readouterr().err
@@ -62,33 +58,17 @@ def test_a_figure_of_several_inputs_says_which_it_shows(folder, tmp_path, capsys
 
 
 def test_a_folder_gets_a_figure_of_each_input(folder, tmp_path, capsys):
-    texts = ["ada sees bob", "bob sees ada"]
-    look, out = (
-        ["look", str(folder / "run"), *texts, "--out", str(tmp_path / "figures")],
-        tmp_path / "figures",
-    )
-    assert main(look) == 0
+    look, out = ["look", str(folder / "run"), "ada sees bob", "bob sees ada"], tmp_path / "figures"
+    assert main([*look, "--out", str(out)]) == 0
     files = [out / "0-ada-sees-bob.png", out / "1-bob-sees-ada.png"]
     assert sorted(out.iterdir()) == files
     assert capsys.readouterr().out.splitlines()[-2:] == [str(file) for file in files]
-    assert (
-        main(
-            [
-                "look",
-                str(folder / "run"),
-                *texts,
-                "--sample",
-                "1",
-                "--out",
-                str(tmp_path / "one.png"),
-            ]
-        )
-        == 0
-    )
-    assert (tmp_path / "one.png").read_bytes() == files[1].read_bytes() != files[0].read_bytes()
+    one = tmp_path / "one.png"
+    assert main([*look, "--sample", "1", "--out", str(one)]) == 0
+    assert one.read_bytes() == files[1].read_bytes() != files[0].read_bytes()
     files[0].unlink()
-    assert main(look) == 2
+    assert main([*look, "--out", str(out)]) == 2
     assert "1-bob-sees-ada.png already exists" in capsys.readouterr().err
     assert list(out.iterdir()) == files[1:]
-    assert main([*look, "--force"]) == 0
+    assert main([*look, "--out", str(out), "--force"]) == 0
     assert sorted(out.iterdir()) == files

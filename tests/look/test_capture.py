@@ -82,7 +82,7 @@ def test_calls_after_a_segment_are_another_sample():
 
 
 def test_greedy_search_has_no_beams_but_alternatives():
-    (sample_maps,) = capture_sources(small(), [SOURCES[0]])
+    (sample_maps,) = capture_sources(small(), [SOURCES[0]], beam=1)
     for step in sample_maps.sample.steps:
         assert not step.beams
         assert step.alternatives[0].token == step.token

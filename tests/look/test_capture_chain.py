@@ -50,12 +50,10 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     assert list(sample_maps.sample.output_ids) == expected
     for t, step in enumerate(sample_maps.sample.steps):
         assert step.token == labels_of([expected[t]])[0]
-        assert step.probability == pytest.approx(
-            float(logits[t].softmax(-1)[expected[t]]), abs=1e-6
-        )
-        assert step.alternatives[0].probability == pytest.approx(
-            float(logits[t].softmax(-1).max()), abs=1e-6
-        )
+        probabilities = logits[t].softmax(-1)
+        assert step.probability == pytest.approx(float(probabilities[expected[t]]), abs=1e-6)
+        likely = step.alternatives[0].probability
+        assert likely == pytest.approx(float(probabilities.max()), abs=1e-6)
     assert [(own.kind, own.layer, own.direction, own.queries) for own in sample_maps.maps] == [
         ("chain", 1, "", "decoder input"),
         ("chain", 2, "", "decoder input"),
@@ -94,18 +92,17 @@ def traced(model, ids):
 def sampled(model, prompt, config, **settings):
     """Return the sampled tokens and their capture."""
     with record(model) as capture, capture.trace.segment([token_sample()]):
-        tokens = list(
-            sample(model, prompt, config, seed=1, banned=[0], trace=capture.trace, **settings)
-        )
+        settings |= {"seed": 1, "banned": [0], "trace": capture.trace}
+        tokens = list(sample(model, prompt, config, **settings))
     return tokens, capture
 
 
 @pytest.mark.parametrize("cell", ["window", "slide"])
 def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_positions(cell):
-    core = TransformerConfig(
-        layers=2, width=6, heads=2, feedforward=9, positions=RotaryConfig(dim=2)
-    )
-    core = replace(core, window=3) if cell == "window" else core
+    positions = RotaryConfig(dim=2)
+    core = TransformerConfig(layers=2, width=6, heads=2, feedforward=9, positions=positions)
+    windowed_core = replace(core, window=3)
+    core = windowed_core if cell == "window" else core
     torch.manual_seed(1)
     model = build_language_model(LanguageModelConfig(core=core), vocab=11).eval()
     if cell == "window":
@@ -116,9 +113,7 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
         tokens, capture = sampled(model, IDS[:3], config, window=3)
         text = [*IDS[:3], *tokens[:-1]]
     (sample_maps,) = capture
-    windowed = build_language_model(
-        LanguageModelConfig(core=replace(core, window=3)), vocab=11
-    ).eval()
+    windowed = build_language_model(LanguageModelConfig(core=windowed_core), vocab=11).eval()
     windowed.load_state_dict(model.state_dict())
     with record_weights(windowed) as expected, torch.no_grad():
         windowed(target=pad([[*text, 0]]))
@@ -172,14 +167,12 @@ def test_encoder_has_a_chain_for_each_direction(cell):
     with record(model, samples=of_source(IDS)) as capture, torch.no_grad():
         model(pad([IDS]))
     chains = capture[0].find("chain")
-    assert [(own.layer, own.direction) for own in chains] == [
-        (layer, direction) for layer in (1, 2) for direction in ("backward", "forward")
-    ]
+    directions = ["backward", "forward"]
+    assert [own.direction for own in chains] == directions * 2
+    assert [own.layer for own in chains] == [1, 1, 2, 2]
     for own in chains:
-        shown = tuple(labels_of(IDS))
-        assert capture[0].keys(own).labels == (
-            shown[::-1] if own.direction == "backward" else shown
-        )
+        ids = IDS[::-1] if own.direction == "backward" else IDS
+        assert capture[0].keys(own).labels == tuple(labels_of(ids))
         steps = capture.recording.steps(own.name)[0]
         offset = int(cell == "rnn")
         close(own.weights[0, 1 - offset :, : steps.shape[-1]], steps)
@@ -208,19 +201,15 @@ def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
     model = model_of(CORES[cell])
-    for sample_maps, source in zip(
-        capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True
-    ):
+    capture = capture_sources(model, SOURCES, beam=beam)
+    for sample_maps, source in zip(capture, SOURCES, strict=True):
         target = output_ids_of(sample_maps)
         expected = step_weights(model, source, target)
         chains = [own for own in sample_maps.find("chain") if not own.direction]
         assert [own.layer for own in chains] == [1, 2]
         for own in chains:
-            assert (
-                sample_maps.queries(own).labels
-                == sample_maps.keys(own).labels
-                == ("start", *sample_maps.sample.axes["decoder input"].labels)
-            )
+            labels = ("start", *sample_maps.sample.axes["decoder input"].labels)
+            assert sample_maps.queries(own).labels == sample_maps.keys(own).labels == labels
             steps = expected[own.name]
             assert not own.weights[0, 0].any()
             close(own.weights[0, 1:, : steps.shape[-1]], steps)
@@ -232,17 +221,11 @@ def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
 def test_a_set_has_no_past(cell):
     """Each query of a set is the first item of its row: reads of one state are left out."""
     torch.manual_seed(1)
-    core = SelfAttentiveConfig(
-        width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell
-    )
+    config = DetectorConfig(core=SelfAttentiveConfig(**CORE, cell=cell), num_queries=3)
     reads = ImageReader((3, 8, 8), 6, downsampling_layers=2)
-    model = build_detector(
-        DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2
-    ).eval()
-    samples = [
-        Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)
-    ]
-    with record(model, samples=samples) as capture, torch.no_grad():
+    model = build_detector(config, reads, num_classes=2, axes=2).eval()
+    sample = Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)})
+    with record(model, samples=[sample, sample]) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
     for sample_maps in capture:
         assert {own.direction for own in sample_maps.find("chain")} == {"forward", "backward"}

@@ -47,10 +47,8 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
     assert (opened.title, opened.model) == (capture.title, capture.model)
     for before, after in zip(capture, opened, strict=True):
         assert after.sample.axes == before.sample.axes
-        assert (after.sample.title, after.sample.steps) == (
-            before.sample.title,
-            before.sample.steps,
-        )
+        assert after.sample.title == before.sample.title
+        assert after.sample.steps == before.sample.steps
         for old_map, new_map in zip(before.maps, after.maps, strict=True):
             assert torch.equal(new_map.weights, old_map.weights.to(dtype))
             assert new_map.metadata() == old_map.metadata()
@@ -58,14 +56,9 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
 
 def test_pictures_are_restored(tmp_path):
     pictures = picture_of_each_kind()
-    axes = {
-        "q": Axis.grid(1, 2, picture="image"),
-        "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),)),
-    }
-    sample_maps = sample_maps_of(
-        "t", axes, map_of(torch.ones(1, 2, 1), "other", "q", "k"), **pictures
-    )
-    capture = capture_of(sample_maps)
+    track = Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),))
+    axes = {"output": Axis.grid(1, 2, picture="image"), "source": track}
+    capture = capture_of(sample_maps_of("t", axes, map_of(torch.ones(1, 2, 1)), **pictures))
     sample = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].sample
     assert sample.axes == axes
     assert np.array_equal(sample.pictures["image"].pixels, pictures["image"].pixels)
@@ -84,30 +77,26 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda header, _: header["__metadata__"].update(version="1"),
-            "is not a capture of version 4: .* version 1; record it again",
-        ),
-        (
-            lambda _, index: index.update(title=None),
-            r"damaged: Expected `str`, got `null` - at `\$.title`",
-        ),
-        (
-            lambda _, index: first_map(index)["heads"].append("head 3"),
-            r"damaged: maps/0 must have the shape \[3, 5, 5\], got",
-        ),
-        (lambda _, index: index.update(samples=[]), "contains no reads"),
-        (
-            lambda _, index: first_map(index).update(kind="os.system"),
-            "damaged: Invalid enum value 'os.system'",
-        ),
-    ],
-)
-def test_damage_of_a_capture_is_named(saved, change, message):
-    changed(saved, change)
+DAMAGES = {
+    "is not a capture of version 4: .* version 1; record it again": (
+        lambda header, _: header["__metadata__"].update(version="1")
+    ),
+    r"damaged: Expected `str`, got `null` - at `\$.title`": (
+        lambda _, index: index.update(title=None)
+    ),
+    r"damaged: maps/0 must have the shape \[3, 5, 5\], got": (
+        lambda _, index: first_map(index)["heads"].append("head 3")
+    ),
+    "contains no reads": lambda _, index: index.update(samples=[]),
+    "damaged: Invalid enum value 'os.system'": (
+        lambda _, index: first_map(index).update(kind="os.system")
+    ),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_damage_of_a_capture_is_named(saved, message):
+    changed(saved, DAMAGES[message])
     with pytest.raises(UserError, match=message) as error:
         Capture.open(saved)
     assert str(saved) in str(error.value)

@@ -26,9 +26,8 @@ def model():
 def capture(model, tmp_path_factory) -> Capture:
     """A capture from its file alone."""
     path = tmp_path_factory.mktemp("walk") / "x.safetensors"
-    return Capture.open(
-        capture_sources(model, SOURCES[:1], vectors=True).save(path, dtype=torch.float64)
-    )
+    capture_sources(model, SOURCES[:1], vectors=True).save(path, dtype=torch.float64)
+    return Capture.open(path)
 
 
 def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
@@ -44,15 +43,8 @@ def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
 def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path):
     capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=head)
     drawn, expected = matrices_of(figures[0]), encoder_formulas(model, head - 1)
-    titles = [
-        "X",
-        "Q = X W_Q + b",
-        "K = X W_K + b",
-        "V = X W_V + b",
-        "S = Q K^T / sqrt(3)",
-        "A = softmax(S)",
-        "Z = A V",
-    ]
+    titles = ["X", "Q = X W_Q + b", "K = X W_K + b", "V = X W_V + b"]
+    titles += ["S = Q K^T / sqrt(3)", "A = softmax(S)", "Z = A V"]
     assert list(drawn) == titles
     for title, name in zip(titles, "XQKVSAZ", strict=True):
         assert drawn[title] == pytest.approx(expected[name].numpy(), abs=1e-6), name
@@ -155,21 +147,14 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
-    assert (
-        "contributions of the states of the encoder to the score yes, with the sum +0.000" in words
-    )
-    assert [word for word in words if " to " in word and word.endswith("of 41")] == [
-        "1 to 16 of 41",
-        "17 to 32 of 41",
-        "33 to 41 of 41",
-    ]
+    about = "contributions of the states of the encoder to the score yes, with the sum +0.000"
+    assert about in words
+    assert {"1 to 16 of 41", "17 to 32 of 41", "33 to 41 of 41"} <= set(words)
 
 
 def test_contributions_to_different_tokens_are_not_summed(tmp_path):
-    sample, bias = Sample(title="text"), torch.zeros(2)
-    maps = decoder_contribution_map(
-        sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b")
-    )
+    sample, terms, bias = Sample(title="text"), torch.ones(1, 2), torch.zeros(2)
+    maps = decoder_contribution_map(sample, ["embedding"], terms, bias, tokens=("a", "b"))
     path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     text = path.read_text(encoding="utf-8")
     assert "contributions to the logit of each output token" in text

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from docs.gallery.browser import launch_browser
 from regard.cli.main import main
@@ -72,20 +72,19 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page = browser.new_page(viewport={"width": width, "height": height}, **context)
         page.set_default_timeout(20_000)
         pages.append(page)
-        page.on(
-            "console",
-            lambda message: message.type in ("error", "warning") and errors.append(message.text),
-        )
-        page.on("pageerror", lambda error: errors.append(str(error)))
         own = path.resolve().as_uri()
-        # Chromium requests the page itself; any other request is an error.
-        page.on(
-            "request",
-            lambda request: (
-                request.url.startswith((own, "data:", "blob:", "about:"))
-                or errors.append(request.url)
-            ),
-        )
+
+        def note_message(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                errors.append(message.text)
+
+        def note_request(request: Request) -> None:
+            if not request.url.startswith((own, "data:", "blob:", "about:")):
+                errors.append(request.url)
+
+        page.on("console", note_message)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", note_request)  # only of the page itself
         page.goto(own + fragment)
         page.wait_for_function("window.regard || document.querySelector('[role=alert], iframe')")
         page.evaluate("window.regard && window.regard.ready")

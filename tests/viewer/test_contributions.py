@@ -31,9 +31,8 @@ def write_page(path: Path, sample: Sample) -> Path:
 
 @pytest.fixture
 def text_page(tmp_path, open_page):
-    sample = Sample(
-        title="long words " * 200, axes={"source": Axis(labels=("a", "b", "c"), kind="token")}
-    )
+    axis = Axis(labels=("a", "b", "c"), kind="token")
+    sample = Sample(title="long words " * 200, axes={"source": axis})
     return open_page(write_page(tmp_path / "text.html", sample))
 
 
@@ -81,9 +80,8 @@ def test_a_long_title_has_two_lines_and_its_text_as_tooltip(text_page):
 
 
 def test_an_image_has_the_colors_of_its_legend_on_a_pale_picture(image_page):
-    colors = image_page.locator(".heat-scale").evaluate(
-        "scale => getComputedStyle(scale).backgroundImage"
-    )
+    scale = image_page.locator(".heat-scale")
+    colors = scale.evaluate("scale => getComputedStyle(scale).backgroundImage")
     below, above = [213, 94, 0], [12, 86, 165]
     for color in (below, above):
         assert ", ".join(map(str, color)) in colors
@@ -114,7 +112,6 @@ def test_axes_of_contributions_are_parts_and_items(text_page):
 
 
 def test_the_last_row_of_a_picture_is_inside_its_place(image_page):
-    canvas, stage = (
-        image_page.locator(selector).bounding_box() for selector in (".stage canvas", ".stage")
-    )
+    canvas = image_page.locator(".stage canvas").bounding_box()
+    stage = image_page.locator(".stage").bounding_box()
     assert canvas["y"] + canvas["height"] <= stage["y"] + stage["height"] + 0.5

@@ -106,16 +106,13 @@ def test_every_view_of_every_read_opens(run, train_and_capture, open_page):
     """No error is written to the console, and something is drawn."""
     capture, path = train_and_capture(run)
     page = open_page(path)
-    maps = {
-        (attention_map.kind, attention_map.measure): attention_map
-        for attention_map in capture[0].maps
-    }
-    for attention_map in maps.values():
+    maps = {(own.kind, own.measure): own for own in capture[0].maps}
+    for kind_and_measure, own in maps.items():
         for view in page.evaluate("window.regard.shown()")["views"]:
-            page.evaluate("hash => { location.hash = hash }", fragment(attention_map, view))
+            page.evaluate("hash => { location.hash = hash }", fragment(own, view))
             page.evaluate("window.regard.ready")
             shown = page.evaluate("window.regard.shown()")
-            assert (shown["kind"], shown["measure"]) == (attention_map.kind, attention_map.measure)
+            assert (shown["kind"], shown["measure"]) == kind_and_measure
             drawn = page.locator("main canvas, main table, main svg, main button")
             assert drawn.count() > 0
 
@@ -195,42 +192,32 @@ def test_the_strongest_link_is_on_the_first_screen(shape, open_page, tmp_path):
     weights[0, query, key] = 0.9
     page = open_page(write_weights(tmp_path / "page.html", weights), "#view=links")
     window = page.locator(".sheet").bounding_box()
-    for place in page.evaluate(
-        "([q, k]) => [[q, null], [null, k]].map((at) => window.regard.place(...at))", [query, key]
-    ):
+    for pair in ([query, None], [None, key]):
+        place = page.evaluate("pair => window.regard.place(...pair)", pair)
         assert window["y"] < place["y"] < window["y"] + window["height"]
 
 
 def test_headings_of_links_are_whole(open_page, tmp_path):
     """Short words: the headings are wider than their columns."""
-    path = write_weights(
-        tmp_path / "page.html", torch.full((1, 40, 40), 1 / 40), kind="observation"
-    )
+    weights = torch.full((1, 40, 40), 1 / 40)
+    path = write_weights(tmp_path / "page.html", weights, kind="observation")
     page = open_page(path, "#view=links", width=640)
     width = page.locator(".sheet").bounding_box()["width"]
     root, texts = save_svg(page)
-    for heading, is_left in (
-        ("queries: output observations", True),
-        ("keys: source observations", False),
-    ):
+    for heading in ("queries: output observations", "keys: source observations"):
         element = list(root.iter(f"{SVG}text"))[texts.index(heading)]
-        x, room = float(element.get("x")), 6 * len(heading)  # of 12 pixels
-        assert (x - room if is_left else width - x - room) >= 0, heading
+        x = float(element.get("x"))
+        room = x if heading.startswith("queries") else width - x
+        assert room >= 6 * len(heading)  # of 12 pixels
 
 
 @pytest.mark.parametrize("heads", [2, 4, 6])
 def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
-    weights = torch.softmax(
-        torch.randn(heads, 6, 12, generator=torch.Generator().manual_seed(0)), -1
-    )
-    page = open_page(
-        write_weights(tmp_path / "page.html", weights), "#view=heads", width=1920, height=1080
-    )
+    path = write_weights(tmp_path / "page.html", torch.randn(heads, 6, 12).softmax(-1))
+    page = open_page(path, "#view=heads", width=1920, height=1080)
     present(page)
-    drawn, room = (
-        page.locator(".grid canvas").first.bounding_box(),
-        page.locator(".host").bounding_box(),
-    )
+    drawn = page.locator(".grid canvas").first.bounding_box()
+    room = page.locator(".host").bounding_box()
     assert drawn["height"] <= room["height"] + 1
     assert drawn["width"] <= room["width"] + 1
     assert drawn["width"] * drawn["height"] > 0.6 * room["width"] * room["height"]
@@ -331,19 +318,15 @@ def test_views_fit_the_width_of_the_page(scheme, width, train_and_capture, open_
         page.evaluate("view => { location.hash = `#view=${view}` }", view)
         page.evaluate("window.regard.ready")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (
-        scheme == "dark"
-    )
+    color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    is_dark = sum(map(int, color.removeprefix("rgb(").removesuffix(")").split(","))) < 200
+    assert is_dark == (scheme == "dark")
 
 
 def test_notebooks_show_the_page_in_a_sandboxed_frame(train_and_capture, open_page, tmp_path):
     outer = tmp_path / "notebook.html"
-    outer.write_text(
-        f"<!doctype html><meta "
-        f"charset=utf-8><body>{train_and_capture('transformer')[0]._repr_html_()}",
-        "utf-8",
-    )
+    frame = train_and_capture("transformer")[0]._repr_html_()
+    outer.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}", "utf-8")
     page = open_page(outer)
     page.frame_locator("iframe").locator("main canvas").first.wait_for()
 
@@ -414,10 +397,7 @@ def test_views_are_saved_as_pictures(view, form, open_view, tmp_path):
         return
     root = ElementTree.parse(file).getroot()
     texts = [element.text for element in root.iter(f"{SVG}text")]
-    shapes = [
-        *root.iter(f"{SVG}rect"),
-        *root.iter(f"{SVG}path"),
-    ]
+    shapes = [*root.iter(f"{SVG}rect"), *root.iter(f"{SVG}path")]
     assert sum(len(shape.get("d", "M" * 10)) for shape in shapes) > 300
     if view == "alignment":
         assert "keys: source tokens" in texts
@@ -616,15 +596,10 @@ def capture_boxes(
 ) -> Capture:
     """Return a capture of images with these boxes, those of the first of `count` queries."""
     place = (0.0, 0.0, 1.0, 1.0)
-    axes = {
-        "queries": Axis(
-            labels=tuple(map(str, range(count))),
-            kind="box",
-            picture="image",
-            places=tuple(place for _ in range(count)),
-        ),
-        "source": Axis(labels=("1",), kind="patch", picture="image", places=(place,)),
-    }
+    labels_of_queries, places = tuple(map(str, range(count))), (place,) * count
+    queries = Axis(labels=labels_of_queries, kind="box", picture="image", places=places)
+    source = Axis(labels=("1",), kind="patch", picture="image", places=(place,))
+    axes = {"queries": queries, "source": source}
     maps = []
     for number, boxes in enumerate(samples):
         picture = Picture(pixels=np.zeros((60, 80, 3), np.uint8), boxes=tuple(boxes), labels=labels)
@@ -651,9 +626,8 @@ def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     assert "cell 1.00" in texts  # labels of larger scores come first
     for i, (x, y, width, height) in enumerate(tags):
         for left, top, wide, high in tags[:i]:
-            assert min(x + width, left + wide) <= max(x, left) or min(
-                y + height, top + high
-            ) <= max(y, top)
+            is_beside = min(x + width, left + wide) <= max(x, left)
+            assert is_beside or min(y + height, top + high) <= max(y, top)
 
 
 def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_page, tmp_path):
@@ -683,23 +657,17 @@ def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
         DetectedEvent(label="dog", score=0.5 + 0.1 * i, onset=i, duration=1, query=i)
         for i in range(found)
     )
-    axes = {
-        "queries": Axis(
-            labels=("a", "b", "c"),
-            kind="event",
-            picture="sound",
-            places=((0.0, 1.0), (1.0, 2.0), (2.0, 3.0)),
-        ),
-        "source": Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),)),
-    }
+    places = ((0.0, 1.0), (1.0, 2.0), (2.0, 3.0))
+    queries = Axis(labels=("a", "b", "c"), kind="event", picture="sound", places=places)
+    source = Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),))
+    axes = {"queries": queries, "source": source}
     picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
     read = map_of(torch.ones(1, 3, 1), queries="queries")
     capture = capture_of(sample_maps_of("sound", axes, read, sound=picture))
     page = open_page(capture.save(tmp_path / "page.html"), "#view=sound")
     entries = "buttons => buttons.map((button) => Number(button.dataset.entry))"
-    chips = [
-        each.locator("[data-entry]").evaluate_all(entries) for each in page.locator(".chips").all()
-    ]
+    groups = page.locator(".chips").all()
+    chips = [group.locator("[data-entry]").evaluate_all(entries) for group in groups]
     if found:
         assert page.locator(".side h3").first.inner_text() == "detected events"
         assert page.locator(".side summary").inner_text() == "1 below the threshold"

@@ -10,8 +10,9 @@
 The file contains labels and numbers, no code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,11 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
     maps = []
     for fields in entry["maps"]:
         tensor, vectors = fields["tensor"], fields["vectors"]
-        numbers: dict[str, Any] = {"load": _loader(path, tensor), "vectors": None}
+        numbers: dict[str, Any] = {"load": partial(_load_head, path, tensor), "vectors": None}
         if vectors is not None:
             formula = msgspec.convert(vectors["formula"], ReadFormula)
-            numbers["vectors"] = _vectors_loader(path, vectors["folder"], fields["name"], formula)
+            folder, read = vectors["folder"], fields["name"]
+            numbers["vectors"] = partial(_load_vectors, path, folder, read, formula)
         own = msgspec.convert(fields | numbers, AttentionMap)
         size = [len(own.heads), len(sample.axes[own.queries]), len(sample.axes[own.keys])]
         if shapes[tensor] != size:
@@ -164,26 +166,18 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
     return SampleMaps(sample=sample, maps=tuple(maps))
 
 
-def _loader(path: Path, tensor: str) -> Callable[[int], Tensor]:
-    def load(head: int) -> Tensor:
-        with safe_open(path, framework="pt") as file:
-            return file.get_slice(tensor)[head]
-
-    return load
+def _load_head(path: Path, tensor: str, head: int) -> Tensor:
+    with safe_open(path, framework="pt") as file:
+        return file.get_slice(tensor)[head]
 
 
-def _vectors_loader(
-    path: Path, folder: str, read: str, formula: ReadFormula
-) -> Callable[[], ReadVectors]:
-    def load() -> ReadVectors:
-        parts, projections = {}, {}
-        prefix = f"projections/{read}/"
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118  # no mapping
-                if name.startswith(f"{folder}/"):
-                    parts[name.removeprefix(f"{folder}/")] = file.get_tensor(name)
-                elif name.startswith(prefix):
-                    projections[name.removeprefix(prefix)] = file.get_tensor(name)
-        return ReadVectors(**parts, projections=projections, formula=formula)
-
-    return load
+def _load_vectors(path: Path, folder: str, read: str, formula: ReadFormula) -> ReadVectors:
+    parts, projections = {}, {}
+    prefix = f"projections/{read}/"
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118  # no mapping
+            if name.startswith(f"{folder}/"):
+                parts[name.removeprefix(f"{folder}/")] = file.get_tensor(name)
+            elif name.startswith(prefix):
+                projections[name.removeprefix(prefix)] = file.get_tensor(name)
+    return ReadVectors(**parts, projections=projections, formula=formula)

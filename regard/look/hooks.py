@@ -52,9 +52,8 @@ def record_weights(
 ) -> Iterator[Recording]:
     """Record the weights of every call of every `Read` inside `model`, until the context ends.
 
-    Recording changes no output and uses no random numbers; a choice that draws (Gumbel) is recorded
-    with the random numbers of the read. Under autocast the weights are computed in the dtypes of
-    the model. Each call costs one more evaluation of the formula.
+    A choice that draws (Gumbel) is recorded with the random numbers of the read. Under autocast the
+    weights are computed in the dtypes of the model.
 
     only, dtype, vectors: as of regard.record. With vectors, projections are computed one by one,
                  which may change the last bit in training.

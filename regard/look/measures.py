@@ -150,12 +150,7 @@ def contribution_maps(
 
 
 def decoder_contribution_map(
-    sample: Sample,
-    parts: Sequence[str],
-    terms: Tensor,
-    bias: Tensor,
-    *,
-    tokens: Sequence[str],
+    sample: Sample, parts: Sequence[str], terms: Tensor, bias: Tensor, *, tokens: Sequence[str]
 ) -> SampleMaps:
     """Return the map of contributions to each output token's logit (regard.models.decoder_terms).
 
@@ -178,11 +173,7 @@ def decoder_contribution_map(
 
 
 def _contributions(
-    sample: Sample,
-    axes: dict[str, Axis],
-    values: Tensor,
-    names: Sequence[str],
-    fact: str,
+    sample: Sample, axes: dict[str, Axis], values: Tensor, names: Sequence[str], fact: str
 ) -> SampleMaps:
     """Return the map of contributions (score, part, item); axes: of parts and of items."""
     queries, keys = axes

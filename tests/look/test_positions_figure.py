@@ -24,11 +24,8 @@ from tests.look.pictures import check_picture
 
 
 def core_of(positions) -> nn.Module:
-    return Transformer(
-        TransformerConfig(
-            width=6, heads=3, head_dim=4, layers=1, feedforward=5, positions=positions
-        )
-    )
+    sizes = {"width": 6, "heads": 3, "head_dim": 4, "layers": 1, "feedforward": 5}
+    return Transformer(TransformerConfig(**sizes, positions=positions))
 
 
 def images_of(figure: Figure) -> list[np.ndarray]:

@@ -31,9 +31,8 @@ class TwoReads(nn.Module):
 
 
 def inputs() -> tuple[torch.Tensor, Memory]:
-    return torch.randn(2, 11, 7), Memory(
-        torch.randn(2, 13, 5), torch.randn(2, 13, 3), padding([13, 6])
-    )
+    memory = Memory(torch.randn(2, 13, 5), torch.randn(2, 13, 3), padding([13, 6]))
+    return torch.randn(2, 11, 7), memory
 
 
 def train_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:

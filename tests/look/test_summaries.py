@@ -29,9 +29,8 @@ def test_entropy_is_zero_for_one_key_and_ln_n_for_uniform_weights():
 
 def test_distance_counts_entries_between():
     assert distance(torch.eye(4)) == 0
-    assert distance(torch.tensor([[0.0, 0, 1], [1, 0, 0], [0.5, 0, 0.5]])) == pytest.approx(
-        (2 + 1 + 1) / 3
-    )
+    weights = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0.5, 0, 0.5]])
+    assert distance(weights) == pytest.approx((2 + 1 + 1) / 3)
 
 
 def test_fully_masked_queries_do_not_count():
@@ -45,10 +44,8 @@ def test_distance_is_computed_only_within_one_sequence():
     weights = torch.rand(2, 3, 3).softmax(-1)
     shown = layers_of({("encoder self", 1): weights, ("cross", 1): weights})
     own, cross = map(summaries, shown.maps)
-    assert own == {
-        "entropy": [entropy(head) for head in weights],
-        "distance": [distance(head) for head in weights],
-    }
+    assert own["entropy"] == cross["entropy"] == [entropy(head) for head in weights]
+    assert own["distance"] == [distance(head) for head in weights]
     assert set(cross) == {"entropy"}
 
 
@@ -56,29 +53,21 @@ def test_rollout_by_hand():
     first = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 0, 1]], [[1.0, 0, 0], [0, 1, 0], [0, 0, 1]]])
     second = torch.tensor([[[0.0, 1, 0], [0, 1, 0], [0, 0, 1]]])
     pool = torch.tensor([[[0.0, 0.5, 0.5]]])
-    shown = with_rollout(
-        layers_of({("encoder self", 1): first, ("encoder self", 2): second, ("pooling", 1): pool})
-    )
-    first_rollout, second_rollout, pooled = (
-        attention_map.weights[0]
-        for attention_map in shown.maps
-        if attention_map.measure == "rollout"
-    )
+    layers = {("encoder self", 1): first, ("encoder self", 2): second, ("pooling", 1): pool}
+    maps = [own for own in with_rollout(layers_of(layers)).maps if own.measure == "rollout"]
+    first_rollout, second_rollout, pooled = (own.weights[0] for own in maps)
     # (mean of heads + identity) / 2: the second entry attends to the first with 1/4
     torch.testing.assert_close(first_rollout, torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [0, 0, 1]]))
     # the first entry attends to itself and to the second with 1/2 each; 1/4 of the second is the
     # first
-    torch.testing.assert_close(
-        second_rollout, torch.tensor([[0.625, 0.375, 0], [0.25, 0.75, 0], [0, 0, 1]])
-    )
+    expected = torch.tensor([[0.625, 0.375, 0], [0.25, 0.75, 0], [0, 0, 1]])
+    torch.testing.assert_close(second_rollout, expected)
     torch.testing.assert_close(pooled, torch.tensor([[0.125, 0.375, 0.5]]))
 
 
 def test_rollout_is_left_out_where_it_is_undefined():
     layer = torch.eye(3)[None]
-    assert (
-        len(with_rollout(layers_of({("encoder self", 2): layer})).maps) == 1
-    )  # the first layer is missing
-    assert len(with_rollout(layers_of({("cross", 1): layer})).maps) == 1
+    for only in (("encoder self", 2), ("cross", 1)):
+        assert len(with_rollout(layers_of({only: layer})).maps) == 1
     many = layers_of({("encoder self", 1): layer}, size=MAX_ROLLOUT + 1)
     assert with_rollout(many).maps == many.maps

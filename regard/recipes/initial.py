@@ -28,9 +28,9 @@ _WRITER = "writer."
 
 
 def check_init(recipe: Recipe[Any]) -> None:
-    """Raise UserError for tokenizers of other settings than those of the initial run.
+    """Raise UserError for tokenizers of other settings, or a recipe that trains other models first.
 
-    So does a recipe that trains other models first: its parameters have a meaning only with theirs.
+    The parameters of such a recipe have a meaning only with those of the other models.
     """
     run = recipe.run
     if run.init is None:
@@ -38,8 +38,8 @@ def check_init(recipe: Recipe[Any]) -> None:
     if type(recipe).pretrain is not Recipe.pretrain:
         raise UserError(
             f"--init: a run of {run.recipe} cannot start from another one: its model reads the "
-            f"codes of models that "
-            "each run trains first. To continue a run, give --run RUN without the recipe"
+            "codes of models that each run trains first. To continue a run, give --run RUN without "
+            "the recipe"
         )
     theirs = to_plain(read_run(run.init.folder, run.own, is_start=True).config)
     for name, (before, now) in find_differences(theirs, to_plain(run.config)).items():
@@ -71,27 +71,28 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
         for name, value in own.items():
             axis = axes.get(name)
             is_of_labels = before != now and name.startswith(_WRITER)
-            # A writer of one's own may not say what belongs to a label: what has a side of that
-            # length begins anew.
+            # A user's writer may not name the axes of labels: what has a side of that length is
+            # initialized.
             may_depend = is_of_labels and not axes and len(now) in value.shape
             if name not in given or may_depend or (axis is not None and not known):
                 new.append(name)
                 continue
-            shape, before_shape = list(value.shape), list(given[name].shape)
+            initial, expected = given[name], list(value.shape)
             if axis is not None:  # the number of labels may be another
-                del shape[axis], before_shape[axis]
-            if shape != before_shape and is_of_labels:
+                initial = initial.index_select(axis, source)
+                expected[axis] = len(known)
+            if list(initial.shape) == expected and axis is not None:
+                value.index_copy_(axis, target, initial.to(value))
+            elif list(initial.shape) == expected:
+                value.copy_(initial)
+            elif is_of_labels:
                 new.append(name)
-            elif shape != before_shape:
-                raise UserError(
-                    f"shape mismatch with --init {init.folder}: {name} is "
-                    f"{tuple(given[name].shape)}, expected {tuple(value.shape)}. Leave out the "
-                    f"--model options and those of the size of inputs"
-                )
-            elif axis is not None:
-                value.index_copy_(axis, target, given[name].index_select(axis, source).to(value))
             else:
-                value.copy_(given[name])
+                raise UserError(
+                    f"shape mismatch with --init {init.folder}: {name} is {tuple(initial.shape)}, "
+                    f"expected {tuple(value.shape)}. Leave out the --model options and those of "
+                    "the size of inputs"
+                )
     note = f"parameters of {init.folder}: {len(own) - len(new)} of {len(own)} tensors copied"
     added = [label for label in now if label not in before] if known else []
     unused = sorted(given.keys() - own.keys())

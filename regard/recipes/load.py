@@ -1,13 +1,13 @@
 """Loading of trained runs, and creation of the recipe of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.errors import UserError, warn_caller
-from regard.recipes.base.active import default_dtype
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import ARTIFACTS, Run
@@ -37,11 +37,10 @@ def load(
 ) -> TrainedRun:
     """Load the trained model of a run folder.
 
-    recipe:  the recipe of the run; the Entry of a recipe of your own must be given
-    (docs/howto/write-your-own.md).
+    recipe:  needed for a recipe of your own: its Entry (docs/howto/write-your-own.md).
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
-    engine:  the engine that decodes: torch, compiled, or auto; compute_type (such as
-             int8) and workers as in `TrainedRun.compile`.
+    engine:  the engine that decodes: torch, compiled, or auto; compute_type (such as int8) and
+             workers as in `TrainedRun.compile`.
     notify:  called with a message where data is left out, or an input is unusual; warns by default.
     run:     content of run.json, if it was read before.
     Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing,
@@ -56,15 +55,7 @@ def load(
             f"{weights} is missing: the run has no weights yet; `regard train` continues it"
         )
     created = create_recipe(run, notify)
-    # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype
-    # and inference mode. The random numbers of its initial state are not taken from those of the
-    # caller.
-    with (
-        torch.inference_mode(mode=False),
-        torch.device("cpu"),
-        default_dtype(torch.float32),
-        torch.random.fork_rng(devices=[]),
-    ):
+    with _plain_torch():
         created.open(folder / ARTIFACTS)
         model = created.model()
         load_weights(weights, model)
@@ -73,3 +64,19 @@ def load(
     if engine != "auto" or compute_type is not None or workers is not None:
         trained.compile(engine, compute_type=compute_type, workers=workers)
     return trained
+
+
+@contextmanager
+def _plain_torch() -> Iterator[None]:
+    """Create float32 tensors on the CPU whatever the caller's defaults; keep the random state."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with (
+            torch.inference_mode(mode=False),
+            torch.device("cpu"),
+            torch.random.fork_rng(devices=[]),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)

@@ -22,14 +22,7 @@ from typing import Any, Literal
 
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.run import (
-    ARTIFACTS,
-    Init,
-    Run,
-    Source,
-    data_paths,
-    training_fingerprint,
-)
+from regard.recipes.base.run import ARTIFACTS, Init, Run, Source, data_paths, training_fingerprint
 from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
@@ -40,7 +33,7 @@ from regard.system.writing import write_atomically
 FORMAT_VERSION = 4
 """Version of run.json; folders of another version are refused."""
 _FILE, _REPORT, _WEIGHTS = "run.json", "report.json", "model.safetensors"
-_UNFINISHED = ".artifacts.new"
+_UNFINISHED, _CHECKPOINT = ".artifacts.new", "checkpoints/step-*[0-9]/state.json"
 _LIMITS = ("steps", "epochs", "minutes", "patience")
 _MAX_SHOWN = 5
 
@@ -121,14 +114,15 @@ class RunFolder:
     report: dict[str, Any] | None = None
     """Report of a run that is finished, so that nothing is left to do."""
 
-    def start(self, fit: Callable[[Path], None]) -> None:
-        """Write run.json and, for a new run, the artifacts that `fit` writes to a folder."""
+    def start(self, fit: Callable[[], Mapping[str, Any]]) -> None:
+        """Write run.json and, for a new run, the artifacts that `fit` returns by file name."""
         unfinished, run = self.path / _UNFINISHED, self.run
         try:
             if not self.is_resumed:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 unfinished.mkdir()
-                fit(unfinished)
+                for name, artifact in fit().items():
+                    artifact.save(unfinished / name)
                 data = {name: find_source(path, None) for name, path in data_paths(run).items()}
                 run = dataclasses.replace(run, data=data)
             (self.path / _REPORT).unlink(missing_ok=True)
@@ -190,9 +184,7 @@ def check_run_folder(folder: Path, run: Run) -> None:
 
 def find_unfinished_step(folder: Path) -> int | None:
     """Return the step of the last checkpoint of a run; None if it is finished."""
-    steps = [
-        int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*[0-9]/state.json")
-    ]
+    steps = [int(path.parent.name[5:]) for path in folder.glob(_CHECKPOINT)]
     return None if (folder / _REPORT).exists() else max(steps, default=None)
 
 
@@ -217,20 +209,7 @@ def find_source(path: str, known: Source | None) -> Source:
     return Source(size=size, modified=modified, sha256=hashlib.sha256(content).hexdigest())
 
 
-def _open(
-    folder: Path,
-    run: Run,
-    resolve: Callable[[], Literal["float32", "bfloat16"]],
-    notify: Callable[[str], None],
-) -> RunFolder:
-    before = _find_run(folder, run)
-    if before is None:
-        if (folder / _FILE).exists():  # stopped before its first checkpoint
-            earlier = read_run(folder, run.own)
-            same = _with_precision(run, earlier.config.train.precision)
-            if training_fingerprint(earlier) == training_fingerprint(same):
-                run = same
-        return RunFolder(path=folder, run=_with_precision(run, resolve()), is_resumed=False)
+def _resume(folder: Path, before: Run, run: Run, notify: Callable[[str], None]) -> RunFolder:
     run = _with_precision(run, before.config.train.precision)
     _check_settings(folder, before, run)
     data = _check_data(folder, before, run, notify)
@@ -239,19 +218,16 @@ def _open(
         raise UserError(
             f"the run in {folder} has made {made} steps, more than --train.steps {steps}"
         )
-    report = None
-    if (folder / _REPORT).exists():
-        is_same = before.config == run.config
-        if not is_same and not _has_checkpoint(folder):
-            trains = before.config.train, run.config.train
-            if any(getattr(trains[0], name) != getattr(trains[1], name) for name in _LIMITS):
-                raise UserError(
-                    f"the run in {folder} is finished and kept no checkpoints "
-                    f"(--train.keep-finished model), so it cannot be continued; --init {folder} "
-                    f"starts a new run from its parameters"
-                )
-            is_same = True
-        report = read_json(folder / _REPORT, dict[str, Any]) if is_same else None
+    report, has_checkpoint = None, _has_checkpoint(folder)
+    if (folder / _REPORT).exists() and not has_checkpoint:
+        old, new = before.config.train, run.config.train
+        if any(getattr(old, name) != getattr(new, name) for name in _LIMITS):
+            raise UserError(
+                f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished "
+                f"model), so it cannot be continued; --init {folder} starts a new run from it"
+            )
+    if (folder / _REPORT).exists() and (before.config == run.config or not has_checkpoint):
+        report = read_json(folder / _REPORT, dict[str, Any])
     run = dataclasses.replace(before, config=run.config, data=data)
     return RunFolder(path=folder, run=run, is_resumed=True, report=report)
 
@@ -272,8 +248,7 @@ def _find_run(folder: Path, run: Run) -> Run | None:
 
 def _has_checkpoint(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first."""
-    patterns = ("checkpoints/step-*[0-9]/state.json", "*/checkpoints/step-*[0-9]/state.json")
-    return any(any(folder.glob(pattern)) for pattern in patterns)
+    return any(folder.glob(_CHECKPOINT)) or any(folder.glob(f"*/{_CHECKPOINT}"))
 
 
 def _with_precision(run: Run, precision: str) -> Run:
@@ -291,9 +266,8 @@ def _check_settings(folder: Path, before: Run, now: Run) -> None:
     differences = find_differences(training_fingerprint(before), training_fingerprint(now))
     rows = []
     for name, (theirs, mine) in differences.items():
-        rows.append(
-            f"{option_name(name.removesuffix('.name'))} is {theirs!r} there and {mine!r} here"
-        )
+        option = option_name(name.removesuffix(".name"))
+        rows.append(f"{option} is {theirs!r} there and {mine!r} here")
     if rows:
         raise UserError(
             f"{folder} holds a run of {now.recipe} with other settings: "
@@ -321,7 +295,7 @@ def _check_data(
 
 
 def _write(folder: Path, run: Run) -> None:
-    content: dict[str, Any] = {"format_version": FORMAT_VERSION}
-    content |= dataclasses.asdict(dataclasses.replace(run, config=to_plain(run.config), own=None))
+    plain = dataclasses.replace(run, config=to_plain(run.config), own=None)
+    content = {"format_version": FORMAT_VERSION} | dataclasses.asdict(plain)
     del content["own"]
     write_atomically(folder / _FILE, json.dumps(content, indent=2) + "\n")

@@ -37,7 +37,7 @@ from regard.training.precision import resolve_precision
 
 
 class RunResult(NamedTuple):
-    """Outcome of `train_run` on the calling process."""
+    """Result of `train_run` on the calling process."""
 
     report: dict[str, Any] | None
     """Content of report.json; None if interrupted, and on processes other than the main one."""
@@ -113,7 +113,7 @@ def train(
 
 
 def _to_settings(value: Any) -> Any:
-    """Return settings without paths and configs: as text, lists and dictionaries."""
+    """Convert paths and configs in settings to texts and dictionaries."""
     if isinstance(value, Mapping):
         return {name: _to_settings(below) for name, below in value.items()}
     if isinstance(value, list | tuple):
@@ -132,10 +132,8 @@ def train_run(
 ) -> RunResult:
     """Train a run in its folder, or resume its last checkpoint, and evaluate it on its test data.
 
-    The precision `auto` becomes the one the run started with, or else the faster one here; run.json
-    records it.
+    The precision `auto` becomes the one the run started with, or else the faster one here.
 
-    threads: number of CPU threads; torch's default if None.
     notify:  called with progress messages, on the main process.
     Raises:  UserError if the folder holds another run, another process trains in it, or the data is
              not usable or was edited since the run started; Diverged at a NaN loss.
@@ -150,8 +148,8 @@ def train_run(
         core = getattr(getattr(run.config, "model", None), "core", None)
         if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
             raise UserError(
-                "--model.core.kernel flex has no gradient on a CPU, so that it cannot train there: "
-                "choose auto or another, or --train.device cuda"
+                "--model.core.kernel flex has no gradient on a CPU: choose another, or "
+                "--train.device cuda"
             )
         run = _copy_pipes(run, Path(stack.enter_context(TemporaryDirectory(prefix="regard-"))))
         opening = open_run_folder(
@@ -179,23 +177,18 @@ def train_run(
 
 def _copy_pipes(run: Run, folder: Path) -> Run:
     """Copy pipes among the data to files in a folder, as they can be read only once."""
-    changes = {}
+    data: dict[str, Any] = {}
     for name, value in to_plain(run.config.data).items():
-        paths = value if isinstance(value, list) else [value]
         if not name.startswith(("train", "val", "test")):
             continue
-        files = []
-        for number, path in enumerate(paths):
-            copy = folder / f"{name}-{number}"
-            files.append(copy_pipe(path, copy) if isinstance(path, str) else path)
-        if files != paths:
-            changes[name] = files if isinstance(value, list) else files[0]
-    config = apply_changes(run.config, {"data": changes}, called=str) if changes else run.config
-    return replace(run, config=config)
+        if isinstance(value, str):
+            data[name] = copy_pipe(value, folder / name)
+        elif isinstance(value, list) and all(isinstance(path, str) for path in value):
+            data[name] = [copy_pipe(path, folder / f"{name}-{i}") for i, path in enumerate(value)]
+    return replace(run, config=apply_changes(run.config, {"data": data}, called=str))
 
 
 def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
-    """Read the data, start the run, build the model and train it."""
     run, folder = opened.run, opened.path
     notify(f"reading {', '.join(data_paths(run).values()) or 'the data'}")
     recipe = create_recipe(run, notify)
@@ -209,7 +202,7 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
             f"--data.val-share"
         )
     with report_slow(notify, "preparing vocabularies, labels and scales"):
-        world.run_on_main(partial(opened.start, recipe.learn))
+        world.run_on_main(partial(opened.start, lambda: recipe.fit(recipe.train)))
     is_new = world.run_on_main(lambda: not list_checkpoints(folder))
     if is_new:
         world.run_on_main(partial(recipe.pretrain, folder))

@@ -137,7 +137,8 @@ def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
     artifacts = tmp_path / "artifacts"
     artifacts.mkdir()
-    made.learn(artifacts)
+    for name, artifact in made.fit(made.train).items():
+        artifact.save(artifacts / name)
     made.pretrain(tmp_path)
     made.open(artifacts)
     trained = TrainedRun(made, made.model(), tmp_path)

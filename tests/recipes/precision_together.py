@@ -26,11 +26,8 @@ def main() -> None:
     training.resolve_precision = lambda setting, device: precision_setting
     loop.add_gradients = add_gradients
     assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0
-    print(
-        "\n" + "".join(f"rank-{RANK}:{precision}\n" for precision in precisions),
-        file=sys.__stdout__,
-        flush=True,
-    )
+    for precision in precisions:
+        print(f"\nrank-{RANK}:{precision}", file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":

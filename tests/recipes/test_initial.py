@@ -1,6 +1,7 @@
 """Runs that start from the parameters of another one, and training from Python."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import torch
 from torch import nn
 
 import regard
-from regard.cli.main import main
 from regard.errors import UserError
 from regard.models.build import build_detector
 from regard.models.config import DetectorConfig
@@ -22,6 +22,7 @@ from regard.recipes.reviews.recipe import ReviewsRecipe
 from regard.recipes.run_folder import read_run
 from regard.system.files import hash_file
 from regard.training.tensors import read_tensors, save_weights
+from tests.recipes.commands import command, failure
 
 MODEL = {
     "core": {"name": "transformer", "width": 16, "layers": 1, "feedforward": 16},
@@ -31,13 +32,26 @@ SHORT = {"steps": 4, "warmup": 1, "validate_every": 2, "tensorboard": False, "pr
 
 
 def write_texts(path: Path, labels: str) -> Path:
-    rows = [
-        f"it was {word} {i}\t{label}\n"
-        for i in range(8)
-        for word, label in zip("abc", labels.split(), strict=True)
-    ]
+    rows = []
+    for i in range(8):
+        for word, label in zip("abc", labels.split(), strict=True):
+            rows.append(f"it was {word} {i}\t{label}\n")
     path.write_text("".join(rows), encoding="utf-8")
     return path
+
+
+def tensors_of(*folders: Path) -> list[dict[str, torch.Tensor]]:
+    return [read_tensors(folder / "model.safetensors") for folder in folders]
+
+
+def close_tensors(own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
+    assert own.keys() == given.keys()
+    for name, value in own.items():
+        torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
+
+
+def artifacts_of(name: str, *folders: Path) -> list[bytes]:
+    return [(folder / "artifacts" / name).read_bytes() for folder in folders]
 
 
 @pytest.fixture(scope="module")
@@ -59,108 +73,80 @@ def test_a_finished_run_is_loaded(first: Path) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(UserError, match=r"model.depth is not a setting"):
-        regard.train("reviews", "nowhere", model={"depth": 3})
+    for options, message in (
+        ({"model": {"depth": 3}}, r"model.depth is not a setting"),
+        ({"seed": -1}, r"seed must be from 0 to .*, got -1"),
+        ({"threads": 0}, "threads must be from 1 to 1,024, got 0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            regard.train("reviews", "nowhere", **options)
     with pytest.raises(UserError, match="recipe"):
         regard.train("poems", "nowhere")
     with pytest.raises(TypeError, match=r"train has no argument 'modle' with recipe reviews"):
         regard.train("reviews", "nowhere", modle={})
-    with pytest.raises(UserError, match=r"seed must be from 0 to .*, got -1"):
-        regard.train("reviews", "nowhere", seed=-1)
-    with pytest.raises(UserError, match="threads must be from 1 to 1,024, got 0"):
-        regard.train("reviews", "nowhere", threads=0)
     assert not Path("nowhere").exists()
 
 
-def start_from(first: Path, folder: Path, labels: str, *more: str) -> int:
+def start_from(first: Path, folder: Path, labels: str, *more: str, code: int = 0) -> Path:
     data = write_texts(folder / "other.tsv", labels)
-    limits = (
-        "--train.steps 1 --train.warmup 1 --train.lr 1e-12 --train.tensorboard "
-        "false --train.precision float32"
-    )
     words = (
-        f"train reviews --run {folder / 'run'} --init {first} --data.train {data} {limits}".split()
+        f"train reviews --run {folder / 'run'} --init {first} --data.train {data} --train.steps 1 "
+        "--train.warmup 1 --train.lr 1e-12 --train.tensorboard false --train.precision float32"
     )
-    return main([*words, *more])
+    command(words, *more, code=code)
+    return folder / "run"
 
 
 def test_parameters_and_tokenizer_are_those_of_the_other_run(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert start_from(first, tmp_path, "good bad odd") == 0
+    folder = start_from(first, tmp_path, "good bad odd")
     assert f"parameters of {first}" in capsys.readouterr().err
-    own, given = (
-        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
-    )
-    assert own.keys() == given.keys()
-    for name, value in own.items():
-        torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    tokenizers = [
-        (folder / "artifacts" / "tokenizer.json").read_bytes()
-        for folder in (tmp_path / "run", first)
-    ]
-    assert tokenizers[0] == tokenizers[1]
-    run = read_run(tmp_path / "run")
+    close_tensors(*tensors_of(folder, first))
+    own, given = artifacts_of("tokenizer.json", folder, first)
+    assert own == given
+    run = read_run(folder)
     assert run.init is not None
     assert (run.init.folder, run.config.model) == (str(first), read_run(first).config.model)
-    assert len(run.init.weights) > 8
-    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["init"][
-        "folder"
-    ] == str(first)
-    assert (
-        main(f"train --run {tmp_path / 'run'}".split()) == 0
-    )  # finished: continued with its own settings
+    assert run.init.weights == hash_file(first / "model.safetensors")
+    command("train --run", folder)  # finished: continued with its own settings
 
 
 def test_output_of_other_labels_starts_anew(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert start_from(first, tmp_path, "left right left") == 0
+    folder, changed = start_from(first, tmp_path, "left right left"), set()
     assert "new: writer.output.weight, writer.output.bias" in capsys.readouterr().err
-    own, given = (
-        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
-    )
-    changed = [
-        n
-        for n in own
-        if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)
-    ]
-    assert sorted(changed) == ["writer.output.bias", "writer.output.weight"]
+    own, given = tensors_of(folder, first)
+    for name, value in own.items():
+        if value.shape != given[name].shape or not torch.allclose(value, given[name], atol=1e-6):
+            changed.add(name)
+    assert changed == {"writer.output.bias", "writer.output.weight"}
 
 
 def test_output_of_the_labels_of_both_runs_is_copied(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert start_from(first, tmp_path, "good poor bad") == 0
+    folder = start_from(first, tmp_path, "good poor bad")
     message = capsys.readouterr().err
     assert "; new labels: poor\n" in message
     assert "new: " not in message
-    own, given = (
-        read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first)
-    )
-    names, known = (
-        json.loads((f / "artifacts" / "labels.json").read_text())["names"]
-        for f in (tmp_path / "run", first)
-    )
-    output = "writer.output.weight"
-    for label in ("good", "bad"):
-        assert torch.allclose(
-            own[output][names.index(label)], given[output][known.index(label)], atol=1e-6
-        )
-    assert not torch.allclose(
-        own[output][names.index("poor")], given[output][known.index("odd")], atol=1e-6
-    )
+    own, given = (tensors["writer.output.weight"] for tensors in tensors_of(folder, first))
+    files = artifacts_of("labels.json", folder, first)
+    names, known = (json.loads(content)["names"] for content in files)
+    for label, other in (("good", "good"), ("bad", "bad"), ("poor", "odd")):
+        is_equal = torch.allclose(own[names.index(label)], given[known.index(other)], atol=1e-6)
+        assert is_equal == (label == other)
 
 
 def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
     (folder / "artifacts").mkdir(parents=True)
     (folder / "artifacts" / "labels.json").write_text(json.dumps({"names": names.split()}))
+    core = TransformerConfig(width=8, heads=1, feedforward=8, layers=1)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         reader = regard.ImageReader((1, 8, 8), 8, patch=4)
-        config = DetectorConfig(
-            core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2
-        )
+        config = DetectorConfig(core=core, num_queries=2)
         model = build_detector(config, reader, num_classes=len(names.split()), axes=2)
         for value in model.parameters():
             nn.init.normal_(value)
@@ -186,12 +172,9 @@ def test_a_writer_that_does_not_name_its_labels_takes_none_of_their_parts(
 def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
     before = make_detector(tmp_path / "before", "cat dog owl", 1)
     init = start_of(tmp_path / "before", before)
-    labels = {
-        "writer.class_heads.0.weight": 0,
-        "writer.class_heads.0.bias": 0,
-        "writer.class_embedding.weight": 1,
-    }
-    labels |= {"writer.proposal_class_head.weight": 0, "writer.proposal_class_head.bias": 0}
+    labels = {"writer.class_embedding.weight": 1}
+    for name in ("writer.class_heads.0", "writer.proposal_class_head"):
+        labels |= {f"{name}.weight": 0, f"{name}.bias": 0}
     given, known = dict(before.named_parameters()), ["cat", "dog", "owl"]
     for number, names in enumerate(("owl cat dog", "ant owl", "ant bee owl cat dog")):
         model = make_detector(tmp_path / str(number), names, 2)
@@ -206,30 +189,22 @@ def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) ->
                 assert torch.equal(own[name].select(axis, place), source[name].select(axis, index))
 
 
-BAD = {
-    "--model.core.width 24": "shape mismatch with --init",
-    "--tokenizer.kind char": "--tokenizer.kind must be",
-    "--preset none": "leave out --preset",
-}
-
-
-@pytest.mark.parametrize("words", BAD)
 def test_what_does_not_fit_is_refused(
-    first: Path, tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert start_from(first, tmp_path, "good bad odd", *words.split()) == 2
-    assert BAD[words] in capsys.readouterr().err
-    assert not (tmp_path / "run" / "model.safetensors").exists()
-
-
-def test_another_recipe_or_no_run_is_refused(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(f"train language --run {tmp_path / 'run'} --init {first}".split()) == 2
-    assert "is a run of reviews, expected a run of language" in capsys.readouterr().err
-    assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
-    assert "is not a run folder" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+    for words, message in {
+        "--model.core.width 24": "shape mismatch with --init",
+        "--tokenizer.kind char": "--tokenizer.kind must be",
+        "--preset none": "leave out --preset",
+    }.items():
+        folder = start_from(first, tmp_path, "good bad odd", *words.split(), code=2)
+        assert message in capsys.readouterr().err
+        assert not (folder / "model.safetensors").exists()
+    message = failure(capsys, "train language --run", tmp_path / "no", "--init", first)
+    assert "is a run of reviews, expected a run of language" in message
+    message = failure(capsys, "train reviews --run", tmp_path / "no", "--init", tmp_path)
+    assert "is not a run folder" in message
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_path: Path) -> None:
@@ -244,24 +219,17 @@ def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_p
     entry = replace(get_entry("reviews"), name="halved", recipe=Halved)
     data, short = {"train": str(first.parent / "train.tsv")}, SHORT | {"steps": 1, "lr": 1e-12}
     run = regard.train(entry, tmp_path / "run", init=first, quiet=True, data=data, train=short)
-    given = read_tensors(first / "model.safetensors")
-    for name, value in run.model.state_dict().items():
-        torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
-    tokenizers = [
-        (folder / "artifacts" / "tokenizer.json").read_bytes()
-        for folder in (tmp_path / "run", first)
-    ]
-    assert tokenizers[0] == tokenizers[1]
-    again = regard.train(
-        entry, tmp_path / "again", init=tmp_path / "run", quiet=True, data=data, train=short
-    )
+    close_tensors(*tensors_of(run.folder, first))
+    own, given = artifacts_of("tokenizer.json", run.folder, first)
+    assert own == given
+    options = {"quiet": True, "data": data, "train": short}
+    again = regard.train(entry, tmp_path / "again", init=run.folder, **options)
     assert again.folder == tmp_path / "again"
     other = replace(get_entry("language"), name="other", recipe=get_entry("language").load_class())
     for refused in (other, replace(entry, name="odd", recipe=get_entry("images").load_class())):
-        with pytest.raises(
-            UserError, match=rf"is a run of reviews, expected a run of {refused.name}"
-        ):
-            regard.train(refused, tmp_path / "no", init=first, quiet=True, data=data, train=short)
+        message = f"is a run of reviews, expected a run of {refused.name}"
+        with pytest.raises(UserError, match=message):
+            regard.train(refused, tmp_path / "no", init=first, **options)
 
 
 def test_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
@@ -269,15 +237,8 @@ def test_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
 ) -> None:
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    regard.train(
-        "reviews",
-        tmp_path / "run",
-        quiet=True,
-        threads=threads + 1,
-        data=data,
-        train=SHORT,
-        model=MODEL,
-    )
+    options = {"threads": threads + 1, "data": data, "train": SHORT, "model": MODEL}
+    regard.train("reviews", tmp_path / "run", quiet=True, **options)
     regard.load(tmp_path / "run")
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
@@ -287,23 +248,17 @@ def test_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
 def test_a_run_that_started_from_other_parameters_is_another_run(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert start_from(first, tmp_path, "good bad odd") == 0
-    second = tmp_path / "second"
+    folder, second = start_from(first, tmp_path, "good bad odd"), tmp_path / "second"
     second.mkdir()
-    assert (
-        start_from(tmp_path / "run", second, "good bad odd") == 0
-    )  # its parameters differ from those of `first`
-    (tmp_path / "run").rename(tmp_path / "start")
-    (second / "run").rename(tmp_path / "run")
-    capsys.readouterr()
-    assert start_from(first, tmp_path, "good bad odd") == 2
+    other = start_from(folder, second, "good bad odd")  # from other parameters than `first`
+    folder.rename(tmp_path / "start")
+    other.rename(folder)
+    start_from(first, tmp_path, "good bad odd", code=2)
     assert "holds a run of reviews with other settings: --init is" in capsys.readouterr().err
 
 
 def test_a_recipe_that_trains_other_models_first_is_refused() -> None:
     config, init = get_entry("draw").config(), Init(folder="runs/draw", weights="1")
     recipe = create_recipe(Run(recipe="draw", seed=1, config=config, init=init), print)
-    with pytest.raises(
-        UserError, match="its model reads the codes of models that each run trains first"
-    ):
+    with pytest.raises(UserError, match="its model reads the codes of models"):
         check_init(recipe)

@@ -6,42 +6,39 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from regard.cli.main import main
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.text import Bleu, ExactMatch
+from tests.recipes.commands import command, failure, printed, printed_json, report
 from tests.recipes.toy import SMALL, toy_arguments
 
 ROOT = Path(__file__).parents[2]
 DATES = (
-    "dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
+    "train dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
     "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 "
-    "--train.batch-tokens 300 "
-    "--train.warmup 2 --train.tensorboard false"
+    "--train.batch-tokens 300 --train.warmup 2 --train.tensorboard false"
 )
 
 
-def train(arguments: list[str], *more: str) -> int:
-    return main(["train", *arguments, *more])
+def training_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "report.json").read_text(encoding="utf-8"))["training"]
 
 
 def test_finished_run_holds_its_report_and_log(finished_run: Path) -> None:
-    report = json.loads((finished_run / "report.json").read_text(encoding="utf-8"))
-    assert report["training"]["steps"] == 20
-    assert report["training"]["stop_reason"] == "steps"
-    assert report["test"]["examples"] == 5
-    assert {"bleu", "nll", "perplexity"} <= set(report["validation"])
-    assert report["parameters"] == sum(
-        value.numel() for value in load(finished_run).model.parameters()
-    )
-    kinds = [
-        json.loads(line)["kind"] for line in (finished_run / "log.jsonl").read_text().splitlines()
-    ]
-    assert kinds.count("validation") == 3
+    content = json.loads((finished_run / "report.json").read_text(encoding="utf-8"))
+    assert content["training"]["steps"] == 20
+    assert content["training"]["stop_reason"] == "steps"
+    assert content["test"]["examples"] == 5
+    assert {"bleu", "nll", "perplexity"} <= content["validation"].keys()
+    parameters = load(finished_run).model.parameters()
+    assert content["parameters"] == sum(value.numel() for value in parameters)
+    lines = (finished_run / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines].count("validation") == 3
 
 
 def test_interrupted_and_resumed_ends_with_the_same_parameters(
@@ -60,9 +57,9 @@ def test_interrupted_and_resumed_ends_with_the_same_parameters(
         return score(self, outputs, references)
 
     monkeypatch.setattr(Bleu, "score", score_then_stop)
-    assert train(arguments) == 130
+    command("train", *arguments, code=130)
     assert not (tmp_path / "run" / "report.json").exists()
-    assert train(arguments) == 0
+    command("train", *arguments)
     assert "continuing the run" in capsys.readouterr().err
     weights = [folder / "model.safetensors" for folder in (tmp_path / "run", finished_run)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -71,33 +68,15 @@ def test_interrupted_and_resumed_ends_with_the_same_parameters(
 def test_finished_run_is_reported_and_continues_with_more_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = toy_arguments(tmp_path, core="transformer", steps=4)
-    assert train(arguments) == 0
-    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    capsys.readouterr()
-    assert train(arguments) == 0
-    output = capsys.readouterr().out
+    arguments, run = toy_arguments(tmp_path, core="transformer", steps=4), tmp_path / "run"
+    command("train", *arguments)
+    files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    output = printed(capsys, "train", *arguments)
     assert "is finished: it stopped by" in output
     assert "--train.steps" in output
-    assert {
-        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
-    } == files
-    assert train(arguments, "--train.steps", "6") == 0
-    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert report["training"]["steps"] == 6
-
-
-def test_another_run_is_refused_and_the_first_is_unchanged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = toy_arguments(tmp_path, core="recurrent", steps=2)
-    assert train(arguments) == 0
-    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
-    assert train(arguments, "--model.core.hidden", "22", "--seed", "2") == 2
-    error = capsys.readouterr().err
-    assert "--seed is 1 there and 2 here" in error
-    assert "--model.core.hidden is 18 there and 22 here" in error
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == files
+    command("train", *arguments, "--train.steps", "6")
+    assert training_of(run)["steps"] == 6
 
 
 @pytest.mark.parametrize("attention", ["none", "general"])
@@ -105,15 +84,12 @@ def test_dates_run_from_training_to_report(
     tmp_path: Path, attention: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     core = f"{SMALL['recurrent']} --model.core.attention {attention}"
-    assert train([*DATES.split(), "--run", str(tmp_path / "run"), *core.split()]) == 0
-    assert "exact match, %" in capsys.readouterr().out
-    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert 90 < report["test"]["upper_bound"] <= 100
-    run = load(tmp_path / "run")
+    assert "exact match, %" in printed(capsys, f"{DATES} {core} --run {tmp_path / 'run'}")
+    test, run = report(tmp_path / "run"), load(tmp_path / "run")
+    assert 90 < test["upper_bound"] <= 100
     assert run.evaluate()["examples"] == 13
-    assert ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]]) == pytest.approx(
-        200 / 3
-    )
+    exact = ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]])
+    assert exact == pytest.approx(200 / 3)
     if attention == "none":
         with pytest.raises(UserError, match="the model has no attention layers"):
             run.look(["3 maart 2019"])
@@ -125,15 +101,12 @@ def test_run_without_test_data_has_no_test_score(
     arguments = toy_arguments(tmp_path, core="transformer", steps=2)
     at = arguments.index("--data.test")
     del arguments[at : at + 2]
-    assert train(arguments) == 0
-    assert "No test data was given" in capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "has no test data: give it with --data.test" in capsys.readouterr().err
-    assert main(["look", str(tmp_path / "run"), "--test", "0"]) == 2
-    assert "has no test data" in capsys.readouterr().err
-    out, test = tmp_path / "answers.jsonl", tmp_path / "test.tsv"
-    evaluate = ["evaluate", str(tmp_path / "run"), "--data.test", str(test)]
-    assert main([*evaluate, "--predictions", str(out)]) == 0
+    run, out, test = tmp_path / "run", tmp_path / "answers.jsonl", tmp_path / "test.tsv"
+    assert "No test data was given" in printed(capsys, "train", *arguments)
+    expected = "has no test data: give it with --data.test"
+    assert expected in failure(capsys, "evaluate", run)
+    assert expected in failure(capsys, "look", run, "--test", "0")
+    command("evaluate", run, "--data.test", test, "--predictions", out)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     pairs = [f"{line['source']}\t{line['reference']}" for line in lines]
     assert pairs == test.read_text().splitlines()
@@ -142,11 +115,9 @@ def test_run_without_test_data_has_no_test_score(
 BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
-    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than "
-    "--data.max-length 3",
+    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than --data.max-",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
-    "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to "
-    "65,536",
+    "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1",
     "--tokenizer.joint false": "model.tie must be target or none if tokenizer.joint is false",
 }
 
@@ -155,10 +126,10 @@ BAD = {
 def test_unusable_data_is_reported_before_training(
     tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(toy_arguments(tmp_path, core="transformer"), *options.split()) == 2
-    error = capsys.readouterr().err
-    assert BAD[options] in error.splitlines()[-1]
-    assert error.splitlines()[-1].startswith("regard: ")
+    words = toy_arguments(tmp_path, core="transformer")
+    error = failure(capsys, "train", *words, *options.split()).splitlines()[-1]
+    assert BAD[options] in error
+    assert error.startswith("regard: ")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -176,34 +147,25 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("The run is in") == 1
-    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert report["training"]["steps"] == 3
+    assert training_of(tmp_path / "run")["steps"] == 3
 
 
 def test_several_references_are_scored_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = toy_arguments(tmp_path, core="transformer", steps=4)
-    assert train(arguments) == 0
-    run, test = tmp_path / "run", tmp_path / "test.tsv"
+    command("train", *toy_arguments(tmp_path, core="transformer", steps=4))
+    run, test, more = tmp_path / "run", tmp_path / "test.tsv", tmp_path / "more.txt"
     outputs = load(run).predict(load(run).recipe.load("test").data.sources)
-    (tmp_path / "more.txt").write_text("\n".join(text or "nothing" for text in outputs) + "\n")
-    capsys.readouterr()
-    evaluate = ["evaluate", str(run), "--json", "--data.test", str(test)]
-    assert main(evaluate) == 0
-    one = json.loads(capsys.readouterr().out)
-    assert main([*evaluate, "--data.references", str(tmp_path / "more.txt")]) == 0
-    two = json.loads(capsys.readouterr().out)
+    more.write_text("\n".join(text or "nothing" for text in outputs) + "\n")
+    one = printed_json(capsys, "evaluate", run, "--data.test", test)
+    two = printed_json(capsys, "evaluate", run, "--data.test", test, "--data.references", more)
     assert two["chrf"] > one["chrf"]
     assert two["ter"] < one["ter"]
     assert "nrefs:2" in two["signature"]
     assert two["nll"] == one["nll"]
-    with (tmp_path / "more.txt").open("a") as file:
+    with more.open("a") as file:
         file.write("one more\n")
-    assert main([*evaluate, "--data.references", str(tmp_path / "more.txt")]) == 2
-    assert "has 6 lines, but" in capsys.readouterr().err
-    assert main(["evaluate", str(run), "--data.references", str(tmp_path / "more.txt")]) == 2
-    assert "has 6 lines, but" in capsys.readouterr().err
+    assert "has 6 lines, but" in failure(capsys, "evaluate", run, "--data.references", more)
 
 
 def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(
@@ -219,11 +181,8 @@ def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(
         assert maps.keys(found).labels == tuple(step.token for step in maps.sample.steps)
         numbers = found.head(0)
         torch.testing.assert_close(numbers[1:].sum(0), numbers[0])
-        assert maps.queries(found).labels[:3] == (
-            "all parts",
-            "embedding",
-            "layer 1: self-attention",
-        )
+        parts = ("all parts", "embedding", "layer 1: self-attention")
+        assert maps.queries(found).labels[:3] == parts
         # Logits minus their mean differ from log-probabilities by one number per step.
         for number, step in zip(numbers[0], maps.sample.steps, strict=True):
             assert number > 0 or step.probability < 0.9
@@ -234,9 +193,7 @@ def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(
 def test_test_data_that_moved_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(toy_arguments(tmp_path, core="transformer", steps=2)) == 0
-    (tmp_path / "test.tsv").rename(tmp_path / "moved.tsv")
-    assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "test.tsv: no such file" in capsys.readouterr().err
-    moved = str(tmp_path / "moved.tsv")
-    assert main(["evaluate", str(tmp_path / "run"), "--data.test", moved]) == 0
+    command("train", *toy_arguments(tmp_path, core="transformer", steps=2))
+    moved = (tmp_path / "test.tsv").rename(tmp_path / "moved.tsv")
+    assert "test.tsv: no such file" in failure(capsys, "evaluate", tmp_path / "run")
+    command("evaluate", tmp_path / "run", "--data.test", moved)

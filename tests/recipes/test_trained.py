@@ -7,10 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 import regard
-from regard.cli.main import main
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
@@ -23,13 +21,10 @@ from tests.recipes.capture_checks import (
     check_gradients,
     check_test_input,
 )
+from tests.recipes.commands import command, printed
 from tests.recipes.toy import SOURCES, toy_arguments, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
-
-
-def test_load_is_public(finished_run: Path) -> None:
-    assert regard.load(finished_run).predict(["bob"]) == load(str(finished_run)).predict(["bob"])
 
 
 def test_a_model_created_by_the_caller_uses_torch(trained_run: TrainedRun) -> None:
@@ -38,9 +33,11 @@ def test_a_model_created_by_the_caller_uses_torch(trained_run: TrainedRun) -> No
     assert copy.engine.name == "torch"
 
 
-def test_predict_answers_in_order_independently_of_other_inputs(trained_run: TrainedRun) -> None:
+def test_predict_answers_in_order_independently_of_other_inputs(
+    trained_run: TrainedRun, finished_run: Path
+) -> None:
     alone = [trained_run.predict([text])[0] for text in MIXED]
-    assert trained_run.predict(MIXED) == alone
+    assert trained_run.predict(MIXED) == alone == regard.load(str(finished_run)).predict(MIXED)
     assert trained_run.predict([]) == []
 
 
@@ -59,13 +56,11 @@ def test_model_in_training_mode_is_set_to_eval_mode_with_a_warning(finished_run:
 
 
 def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> None:
-    (predictions,) = trained_run.predict(
-        ["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5
-    )
-    assert [type(prediction) for prediction in predictions] == [Ranked] * 4
-    scores = [prediction.score for prediction in predictions]
+    (found,) = trained_run.predict(["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5)
+    assert [type(prediction) for prediction in found] == [Ranked] * 4
+    scores = [prediction.score for prediction in found]
+    assert scores[0] < 0
     assert scores == sorted(scores, reverse=True)
-    assert all(score < 0 for score in scores)
 
 
 def test_beam_of_run_is_used_unless_another_is_given(trained_run: TrainedRun) -> None:
@@ -82,19 +77,15 @@ def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
     assert trained_run.predict([b"ada sees bob"]) == trained_run.predict(["ada sees bob"])
     with pytest.raises(UserError, match="input 2 is not UTF-8"):
         trained_run.predict(["bob", b"\xff"])
-    with pytest.raises(UserError, match="input 1 must be a text, got int"):
-        trained_run.predict([3])
 
 
 @pytest.mark.parametrize(
     ("inputs", "options", "error", "message"),
     [
         ("bob", {}, TypeError, "inputs must be a list, got str"),
-        (None, {}, TypeError, "inputs must be a list, got NoneType"),
         ({"text": "bob"}, {}, TypeError, "inputs must be a list, got dict"),
         (["bob"], {"bem": 3}, TypeError, "unknown option 'bem'; the options are: "),
         (["bob"], {"beam": 0}, UserError, "beam must be from 1 to 1,000, got 0"),
-        (["bob"], {"beam": "x"}, UserError, "beam must be a whole number, got 'x'"),
         (["bob"], {"n_best": 3, "beam": 2}, UserError, r"n_best must be at most beam \(2\)"),
         (["bob"], {"decode": {"bem": 3}}, UserError, r"decode\.bem is not a setting"),
         (["bob"], {"decode": 3}, UserError, "decode must hold settings by name, got 3"),
@@ -114,11 +105,8 @@ def test_an_input_of_another_type_is_skipped_as_a_bad_input(finished_run: Path) 
     run = load(finished_run, notify=notes.append)
     bad = [None, 5, ["bob"]]
     assert run.predict(["bob", *bad], on_bad="skip") == [*run.predict(["bob"]), *[None] * len(bad)]
-    kinds = ["NoneType", "int", "list"]
-    expected = [
-        f"input {number} must be a text, got {kind}" for number, kind in enumerate(kinds, start=2)
-    ]
-    assert notes == [f"skipped: {message}" for message in expected]
+    for number, (note, kind) in enumerate(zip(notes, ("NoneType", "int", "list"), strict=True)):
+        assert note == f"skipped: input {number + 2} must be a text, got {kind}"
 
 
 def test_answers_are_those_of_the_command_line(
@@ -126,20 +114,18 @@ def test_answers_are_those_of_the_command_line(
 ) -> None:
     run = load(finished_run, notify=[].append)
     inputs = ["bob sees", "bob " * 13, "ada sees"]
-    options = ["--decode.beam", "3", "--decode.n-best", "2", "--on-bad", "skip"]
-    assert main(["predict", str(finished_run), *inputs, "--json", *options]) == 0
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    options = ["--decode.beam", "3", "--decode.n-best", "2", "--on-bad", "skip", "--json"]
+    lines = printed(capsys, "predict", finished_run, *inputs, *options).splitlines()
     answers = run.answer(inputs, beam=3, n_best=2, on_bad="skip")
     assert [list(answer) for answer in answers] == [["outputs"], ["error"], ["outputs"]]
-    for line, answer in zip(printed, answers, strict=True):
-        if "error" in answer:
-            assert line["error"] == answer["error"]
-            continue
-        assert len(answer["outputs"]) == 2
-        for expected, output in zip(line["outputs"], answer["outputs"], strict=True):
-            assert output == expected | {
-                name: pytest.approx(expected[name], rel=1e-4) for name in ("score", "log_prob")
-            }
+    for line, answer in zip(map(json.loads, lines), answers, strict=True):
+        assert line.get("error") == answer.get("error")
+        for expected, output in zip(
+            line.get("outputs", []), answer.get("outputs", []), strict=True
+        ):
+            assert (output["text"], output["finished"]) == (expected["text"], expected["finished"])
+            assert output["score"] == pytest.approx(expected["score"], rel=1e-4)
+            assert output["log_prob"] == pytest.approx(expected["log_prob"], rel=1e-4)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -158,12 +144,6 @@ def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -
         outputs = trained_run.predict([" ", "bob", ""])
     assert Path(regard.__file__).parent not in Path(found[0].filename).parents  # the caller's
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
-
-
-def test_unseen_word_is_read_as_unknown_with_a_warning(trained_run: TrainedRun) -> None:
-    with pytest.warns(UserWarning, match="input 2: never seen in training.*'zoe'"):
-        outputs = trained_run.predict(["bob", "zoe sees bob"])
-    assert isinstance(outputs[1], str)
 
 
 @pytest.mark.parametrize(
@@ -200,15 +180,13 @@ def test_evaluate_scores_other_pairs(trained_run: TrainedRun, tmp_path: Path) ->
     bad = tmp_path / "bad.tsv"
     bad.write_text("bob\tBOB\nada\n", encoding="utf-8")
     assert trained_run.evaluate(bad, on_bad="skip", notify=messages.append)["examples"] == 1
-    assert [str(path) in message for path, message in zip((long, bad), messages, strict=True)] == [
-        True,
-        True,
-    ]
+    assert str(long) in messages[0]
+    assert str(bad) in messages[1]
 
 
 def test_outputs_end_at_the_last_learned_position(tmp_path: Path) -> None:
     learned = ["--model.core.positions", "learned", "--model.core.positions.max-length", "6"]
-    assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=1), *learned]) == 0
+    command("train", *toy_arguments(tmp_path, core="transformer", steps=1), *learned)
     run = load(tmp_path / "run")
     lengths = [len(output.split()) for output in run.predict(SOURCES, max_extra=100, beam=1)]
     assert max(lengths) == 6
@@ -231,13 +209,10 @@ def test_look_relates_output_to_input(trained_run: TrainedRun) -> None:
     first, second = check_capture(trained_run, ["  bob sees ada ", "gus"])
     assert first.sample.axes["source"].labels == ("bob", "sees", "ada", "</s>")
     assert second.sample.axes["source"].labels == ("gus", "</s>")
-    for sample_maps, text in ((first, "bob sees ada"), (second, "gus")):
-        assert sample_maps.sample.title == f"{text} -> {trained_run.predict([text])[0]}".strip()
-        assert any(
-            (attention_map.queries, attention_map.keys) == ("output", "source")
-            for attention_map in sample_maps.maps
-        )
-        assert len(sample_maps.sample.steps) == len(sample_maps.sample.axes["output"])
+    for maps, text in ((first, "bob sees ada"), (second, "gus")):
+        assert maps.sample.title == f"{text} -> {trained_run.predict([text])[0]}".strip()
+        assert ("output", "source") in [(found.queries, found.keys) for found in maps.maps]
+        assert len(maps.sample.steps) == len(maps.sample.axes["output"])
     assert check_test_input(trained_run) == SOURCES[7]
     with (
         pytest.warns(UserWarning, match="input 1 is empty"),
@@ -255,63 +230,38 @@ def test_gradients_are_those_of_the_output_text(trained_run: TrainedRun) -> None
         assert log_prob().item() == pytest.approx(expected, abs=0.2)
 
 
-def copy_run(finished_run: Path, folder: Path) -> Path:
-    return Path(
-        shutil.copytree(finished_run, folder / "copy", ignore=shutil.ignore_patterns("checkpoints"))
-    )
+@pytest.fixture
+def copied(finished_run: Path, tmp_path: Path) -> Path:
+    ignore = shutil.ignore_patterns("checkpoints")
+    return Path(shutil.copytree(finished_run, tmp_path / "copy", ignore=ignore))
 
 
 @pytest.mark.parametrize("name", ["run.json", "artifacts/tokenizer.json", "model.safetensors"])
-def test_load_names_a_missing_file(finished_run: Path, tmp_path: Path, name: str) -> None:
-    copy = copy_run(finished_run, tmp_path)
-    (copy / name).unlink()
+def test_load_names_a_truncated_or_missing_file(copied: Path, name: str) -> None:
+    content = (copied / name).read_bytes()
+    (copied / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=name):
-        load(copy)
-
-
-@pytest.mark.parametrize("name", ["run.json", "artifacts/tokenizer.json", "model.safetensors"])
-def test_load_names_a_truncated_file(finished_run: Path, tmp_path: Path, name: str) -> None:
-    copy = copy_run(finished_run, tmp_path)
-    content = (copy / name).read_bytes()
-    (copy / name).write_bytes(content[: len(content) // 2])
+        load(copied)
+    (copied / name).unlink()
     with pytest.raises(UserError, match=name):
-        load(copy)
+        load(copied)
 
 
-def test_load_refuses_a_tokenizer_of_another_run(finished_run: Path, tmp_path: Path) -> None:
-    copy = copy_run(finished_run, tmp_path)
-    Tokenizer.train(["bob"], TokenizerConfig(kind="char")).save(
-        copy / "artifacts" / "tokenizer.json"
-    )
+def test_load_refuses_a_tokenizer_of_another_run(copied: Path) -> None:
+    tokenizer = Tokenizer.train(["bob"], TokenizerConfig(kind="char"))
+    tokenizer.save(copied / "artifacts" / "tokenizer.json")
     with pytest.raises(UserError, match=r"model\.safetensors does not fit this model"):
-        load(copy)
+        load(copied)
 
 
-def test_run_is_loaded_on_its_own_device_whatever_the_default_is(finished_run: Path) -> None:
-    with torch.device("meta"):
-        trained_run = load(finished_run)
-    assert {parameter.device.type for parameter in trained_run._model.parameters()} == {"cpu"}
-    assert trained_run.predict(["ada"]) == load(finished_run).predict(["ada"])
-
-
-def test_a_dictionary_changes_fields_of_an_option(finished_run: Path) -> None:
-    trained_run = load(finished_run)
-
+def test_a_dictionary_changes_fields_of_an_option(trained_run: TrainedRun) -> None:
     def scores(**options: object) -> list[float]:
         return [best.score for best, *_ in trained_run.predict(MIXED, n_best=1, **options)]
 
-    assert (
-        scores(decode={"length_penalty": 0, "beam": 1})
-        == scores(length_penalty=0, beam=1)
-        != scores()
-    )
-    assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(
-        decode=dataclasses.replace(trained_run.config.decode, beam=1)
-    )
-    with pytest.raises(UserError, match=r"decode\.beams is not a setting"):
-        trained_run.predict(["bob"], decode={"beams": 1})
-    with pytest.raises(UserError, match=r"decode\.beam must be"):
-        trained_run.predict(["bob"], decode={"beam": 0})
+    changed = scores(decode={"length_penalty": 0, "beam": 1})
+    assert changed == scores(length_penalty=0, beam=1) != scores()
+    greedy = dataclasses.replace(trained_run.config.decode, beam=1)
+    assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(decode=greedy)
 
 
 def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
@@ -329,10 +279,5 @@ def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
     assert run.predict([long], on_bad="skip") == [None]
     run.predict([long, "bob", "zoe"], on_bad="skip")
     assert "input 3: never seen" in messages[-1]  # "zoe" was never seen in training
-    assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [
-        False,
-        True,
-        True,
-        False,
-        True,
-    ]
+    ranked = run.predict(texts, on_bad="skip", n_best=1)
+    assert [bool(answers) for answers in ranked] == [False, True, True, False, True]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from regard.cli.main import main
 from regard.recipes import training
 from regard.recipes.run_folder import read_run
+from tests.recipes.commands import command, failure
 from tests.recipes.toy import toy_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -35,15 +35,8 @@ def choice(monkeypatch: pytest.MonkeyPatch) -> Choice:
 
 def train_arguments(folder: Path, run: str, *more: str, steps: int) -> list[str]:
     plain = toy_arguments(folder, core="transformer", steps=steps)
-    ending = [
-        "--train.precision",
-        "auto",
-        "--train.validate-every",
-        "2",
-        "--train.schedule",
-        "constant",
-    ]
-    return ["train", *plain, *ending, "--run", str(folder / run), *more]
+    ending = "--train.precision auto --train.validate-every 2 --train.schedule constant --run"
+    return [*plain, *ending.split(), str(folder / run), *more]
 
 
 def weights(folder: Path, step: int) -> bytes:
@@ -54,55 +47,41 @@ def test_run_continues_in_the_precision_that_it_began_in(
     tmp_path: Path, choice: Choice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, steps in (("whole", 4), ("parts", 2)):
-        assert main(train_arguments(tmp_path, name, steps=steps)) == 0
+        command("train", *train_arguments(tmp_path, name, steps=steps))
         assert "precision bfloat16" in capsys.readouterr().err
     choice.name = "float32"
-    assert main(train_arguments(tmp_path, "parts", steps=4)) == 0
+    command("train", *train_arguments(tmp_path, "parts", steps=4))
     assert "precision bfloat16" in capsys.readouterr().err
     assert weights(tmp_path / "parts", 4) == weights(tmp_path / "whole", 4)
-    assert main(train_arguments(tmp_path, "other", steps=4)) == 0
+    command("train", *train_arguments(tmp_path, "other", steps=4))
     assert weights(tmp_path / "other", 4) != weights(tmp_path / "whole", 4)
     for name, precision in (("whole", "bfloat16"), ("parts", "bfloat16"), ("other", "float32")):
         assert read_run(tmp_path / name).config.train.precision == precision
-        assert (
-            json.loads((tmp_path / name / "report.json").read_text())["config"]["train"][
-                "precision"
-            ]
-            == precision
-        )
+        report = json.loads((tmp_path / name / "report.json").read_text())
+        assert report["config"]["train"]["precision"] == precision
 
 
 def test_precision_of_a_run_may_be_given_and_another_is_refused(
     tmp_path: Path, choice: Choice, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(train_arguments(tmp_path, "run", steps=2)) == 0
-    assert main(train_arguments(tmp_path, "run", "--train.precision", "bfloat16", steps=4)) == 0
-    assert main(train_arguments(tmp_path, "run", "--train.precision", "float32", steps=6)) == 2
-    assert "--train.precision is 'bfloat16' there and 'float32' here" in capsys.readouterr().err
+    given = "--train.precision"
+    command("train", *train_arguments(tmp_path, "run", steps=2))
+    command("train", *train_arguments(tmp_path, "run", given, "bfloat16", steps=4))
+    words = train_arguments(tmp_path, "run", given, "float32", steps=6)
+    expected = "--train.precision is 'bfloat16' there and 'float32' here"
+    assert expected in failure(capsys, "train", *words)
     choice.name = "float32"
-    assert main(train_arguments(tmp_path, "run", "--train.lr", "0.5", steps=6)) == 2
-    message = capsys.readouterr().err.splitlines()[-1]
+    words = train_arguments(tmp_path, "run", "--train.lr", "0.5", steps=6)
+    message = failure(capsys, "train", *words).splitlines()[-1]
     assert "train.lr" in message
     assert "train.precision" not in message
 
 
 def test_all_processes_compute_in_the_precision_of_the_main_one(tmp_path: Path) -> None:
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m"
+    program = [*launch.split(), "tests.recipes.precision_together", "--"]
     result = subprocess.run(
-        [
-            *launch,
-            "-m",
-            "tests.recipes.precision_together",
-            "--",
-            *train_arguments(tmp_path, "run", steps=2)[1:],
-        ],
+        [sys.executable, *program, *train_arguments(tmp_path, "run", steps=2)],
         cwd=ROOT,
         capture_output=True,
         text=True,

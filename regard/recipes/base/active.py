@@ -7,8 +7,6 @@ run.compile()    freezes a copy of the module; whoever changes the module afterw
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,11 +49,11 @@ class ActiveModel:
         return self._model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which owns the module and builds its own engine."""
+        """Return the state of a copy, which owns the module and prepares an engine again."""
         return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
 
     def hand_out(self) -> Any:
-        """Return the module. The caller may change it, so torch computes with it from now on."""
+        """Return the module, which the caller may change: torch computes with it from now on."""
         self.is_owned, self._engine, self._model = False, None, self.module
         return self.module
 
@@ -93,14 +91,3 @@ class ActiveModel:
         if self._engine is None and self.is_owned:
             self.compile()
         return self._engine or TorchEngine(self.model)
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Set the default dtype of new tensors within the context."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -23,14 +23,8 @@ def outputs_answer(hypotheses: Sequence[Hypothesis], decode: Callable[[list[int]
     for found in hypotheses:
         text = decode(found.tokens)
         ranked.append(Ranked(text, found.score))
-        outputs.append(
-            {
-                "text": text,
-                "score": found.score,
-                "log_prob": found.log_prob,
-                "finished": found.finished,
-            }
-        )
+        scores = {"score": found.score, "log_prob": found.log_prob, "finished": found.finished}
+        outputs.append({"text": text} | scores)
     best = ranked[0].text
     return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
 
@@ -47,8 +41,7 @@ def set_log_prob(
     if not len(pairs):
         raise EmptyAnswerError(
             f"no {noun} is detected in it, so there is no probability to differentiate: a lower "
-            f"threshold (a setting "
-            "of the run) detects more"
+            "threshold (a setting of the run) detects more"
         )
     return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()
 

@@ -48,11 +48,6 @@ class DetectionRecipe(Recipe[ConfigT]):
     batch_rows = 16
     labels: Labels
 
-    @property
-    def settings(self) -> Any:
-        """The settings that both recipes have."""
-        return self.config
-
     @abstractmethod
     def generate(self, split: str) -> AnnotatedDataset[Any]:
         """Return the synthetic data of a split."""
@@ -73,15 +68,14 @@ class DetectionRecipe(Recipe[ConfigT]):
             data = self.generate(split)
         else:
             data = self._splits[split == "val"]
-        items = data.items
         skipped = describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
         return Dataset(
             data,
             data.origin,
-            View(len(data), data.load),
-            View(len(data), lambda i: self._reference(items[i])),
-            View(len(data), lambda i: items[i].file),
-            (*data.notices, *skipped),
+            inputs=View(len(data), data.load),
+            references=View(len(data), lambda i: self._reference(data.items[i])),
+            names=View(len(data), lambda i: data.items[i].file),
+            notes=(*data.notices, *skipped),
         )
 
     def _reference(self, item: Annotated) -> list[dict[str, Any]]:
@@ -135,12 +129,8 @@ class DetectionRecipe(Recipe[ConfigT]):
         """Return the detections of all queries, by decreasing score, as boxes of the inputs."""
         predictions = model(source.to(device_of(model)))
         scores, classes, regions = predictions.best()
-        columns = (
-            scores.double().cpu().numpy(),
-            classes.cpu().numpy(),
-            self.to_boxes(regions.float().cpu(), frames),
-            predictions.order().cpu().numpy(),
-        )
+        boxes, order = self.to_boxes(regions.float().cpu(), frames), predictions.order()
+        columns = scores.double().cpu().numpy(), classes.cpu().numpy(), boxes, order.cpu().numpy()
         return [Detections(*row) for row in zip(*columns, strict=True)]
 
     def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
@@ -157,37 +147,32 @@ class DetectionRecipe(Recipe[ConfigT]):
         source = self.source([row[0] for row in rows])
         return self.detect(inference.model, source, [row[1] for row in rows])
 
-    def shown(self, found: Detections) -> list[Any]:
-        """Return the boxes with a score of at least the threshold, highest score first."""
-        boxes = []
-        for score, number, box in zip(found.scores, found.classes, found.boxes, strict=True):
-            if score >= self.settings.threshold:
-                label = self.labels.names[number]
-                boxes.append(self.box(label, float(score), *map(float, box)))
-        return boxes
+    def count_detected(self, found: Detections) -> int:
+        """Return the number of boxes with a score of at least the threshold; they come first."""
+        return int((found.scores >= self.settings.threshold).sum())
 
     def postprocess(self, example: Example) -> Answer:
-        boxes, lines = self.shown(example.outputs[0]), []
-        for box in boxes:
-            numbers = [f"{number:.{self.digits}f}" for number in box[2:]]
-            lines.append("\t".join([box.label, f"{box.score:.3f}", *numbers]))
+        (found,), boxes, lines = example.outputs, [], []
+        for i in range(self.count_detected(found)):
+            label, numbers = self.labels.names[found.classes[i]], found.boxes[i].tolist()
+            box = self.box(label, float(found.scores[i]), *numbers)
+            cells = [f"{number:.{self.digits}f}" for number in numbers]
+            lines.append("\t".join([label, f"{box.score:.3f}", *cells]))
+            boxes.append(box)
         return Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines)
 
     def box_sample(
         self, example: Example, i: int, source: Axis, places: Sequence[Any], **picture: Any
     ) -> Sample:
-        """Return the detections of row i, at these places on a picture, as the sample of a look.
-
-        source: axis of the items of the source.
-        """
+        """Return the detections of row i, at these places on a picture, as a sample."""
         found = example.outputs[i]
         columns = found.scores.tolist(), found.classes, places, found.queries.tolist()
         boxes = []
         for score, number, place, query in zip(*columns, strict=True):
             label = self.labels.names[number]
             boxes.append(DetectedBox(label=label, score=score, place=tuple(place), query=query))
-        shown = boxes[: len(self.shown(found))]
-        counts = sorted(Counter(box.label for box in shown).items())
+        detected = boxes[: self.count_detected(found)]
+        counts = sorted(Counter(box.label for box in detected).items())
         summary = ", ".join(f"{name} {count:,}" for name, count in counts) or "nothing"
         ordered = sorted(boxes, key=lambda box: box.query)
         queries = Axis(
@@ -199,13 +184,12 @@ class DetectionRecipe(Recipe[ConfigT]):
         return Sample(
             title=f"{example.name} -> {summary}",
             axes={"source": source, "queries": queries},
-            pictures={"image": Image(boxes=tuple(shown), labels=self.labels.names, **picture)},
+            pictures={"image": Image(boxes=tuple(detected), labels=self.labels.names, **picture)},
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         """Return the sum of log p of the detected boxes."""
-        found = example.outputs[i]
-        count = len(self.shown(found))
-        pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)
-        source: Any = self.source([example.rows[i][0]])
-        return set_log_prob(model(source.to(device_of(model))), pairs, "box")
+        found, source = example.outputs[i], self.source([example.rows[i][0]])
+        pairs = [*zip(found.queries.tolist(), found.classes.tolist(), strict=True)]
+        detected = pairs[: self.count_detected(found)]
+        return set_log_prob(model(source.to(device_of(model))), detected, "box")

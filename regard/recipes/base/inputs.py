@@ -43,7 +43,7 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
     Hidden files are ignored. Raises UserError if no file is left.
     """
     found: list[Input] = []
-    others: list[Path] = []
+    others: list[str] = []
     for root, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in names if not name.startswith(".")):
@@ -51,7 +51,7 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
             if name.lower().endswith(tuple(suffixes)):
                 found.append(Input(path, path))
             else:
-                others.append(Path(path))
+                others.append(path)
     if not found:
         raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)})")
     if others:

@@ -10,8 +10,7 @@
     postprocess(example)             an input with its rows and outputs -> its answer
     sample(inference, example, i)    title, labels and pictures for `regard look`
 
-Files, batches, recording and evaluation are the same for all (regard.recipes.base.trained), and so
-are training and the report (regard.recipes.training).
+The rest is the same for all: regard.recipes.base.trained and regard.recipes.training.
 """
 
 import copy
@@ -66,11 +65,11 @@ class Answer:
     """Answer to one input, in all of its forms."""
 
     value: Any
-    """As `TrainedRun.predict` returns it."""
+    """Return value of `TrainedRun.predict`."""
     json: Mapping[str, Any]
-    """As `regard predict --json` prints it (docs/answers.md)."""
+    """Output of `regard predict --json` (docs/answers.md)."""
     lines: list[str]
-    """As `regard predict` prints it."""
+    """Output of `regard predict`."""
     ranked: list[Ranked] = field(default_factory=list)
     """The best answers, best first, of recipes with the setting `n_best`."""
 
@@ -99,9 +98,9 @@ class Dataset(Generic[DataT]):
     origin: str
     """Name of the data, for messages."""
     inputs: Sequence[Any]
-    """Input of each example, as `TrainedRun.predict` takes it."""
+    """Input of each example for `TrainedRun.predict`."""
     references: Sequence[Any] | None = None
-    """Target of each example, as the answer has it in JSON."""
+    """Target of each example in the form of `Answer.json`."""
     names: Sequence[str] | None = None
     """Name of each example for reports; by default, its input."""
     notes: tuple[str, ...] = ()
@@ -115,12 +114,10 @@ class Dataset(Generic[DataT]):
 
 @dataclass
 class Example:
-    """One input of a prediction."""
+    """One input of a prediction with its rows of the model (one, several, or none)."""
 
     name: str
-    """For titles."""
     rows: list[Any]
-    """The input as rows of the model: one, several, or none."""
     outputs: list[Any] = field(default_factory=list)
     """Output of the model for each row."""
 
@@ -155,6 +152,11 @@ class Recipe(ABC, Generic[ConfigT]):
         self.config: ConfigT = run.config
         self._test: Dataset[Any] | None = None
 
+    @property
+    def settings(self) -> Any:
+        """The config without its type, for code that several recipes share."""
+        return self.config
+
     def change(self, values: Mapping[str, Any], *, for_test: bool = False) -> Self:
         """Return the recipe with changed settings of answers, and for_test of the test data.
 
@@ -181,7 +183,7 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def has_test(self) -> bool:
         """Return True if there is test data; built-in and synthetic data always have it."""
-        data: Any = self.config.data  # type: ignore[attr-defined]
+        data = self.settings.data
         return not getattr(data, "train", None) or bool(getattr(data, "test", None))
 
     def read(self, split: str) -> Dataset[Any]:
@@ -201,17 +203,14 @@ class Recipe(ABC, Generic[ConfigT]):
 
     @cached_property
     def train(self) -> Dataset[Any]:
-        """Training examples, as read."""
         return self.read("train")
 
     @cached_property
     def val(self) -> Dataset[Any]:
-        """Validation examples, as read."""
         return self.read("val")
 
     @cached_property
     def encoded_val(self) -> Dataset[Any]:
-        """Encoded validation examples."""
         return self.read_encoded(self.val)
 
     def check(self) -> None:
@@ -236,11 +235,6 @@ class Recipe(ABC, Generic[ConfigT]):
     @abstractmethod
     def open(self, folder: Path) -> None:
         """Load the artifacts of a run folder as attributes."""
-
-    def learn(self, folder: Path) -> None:
-        """Fit the artifacts and save them in a folder."""
-        for name, artifact in self.fit(self.train).items():
-            artifact.save(folder / name)
 
     def fit_tokenizer(
         self, texts: Iterable[str], config: TokenizerConfig, *, origin: str
@@ -280,7 +274,6 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def upper_bound(self) -> float | None:
         """Return the best score that any model can reach on the test data, if it is known."""
-        return None
 
     def describe(self) -> str:
         """Return a description of inputs and outputs, shown beside the number of parameters."""
@@ -290,8 +283,8 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def is_table(self, path: Path) -> bool:
         """Return True if `read_inputs` reads this file; others hold one input, or one per line."""
-        data: Any = self.config.data  # type: ignore[attr-defined]
-        return getattr(data, "format", "auto") != "auto" or plain_name(path).endswith(self.tables)
+        has_format = getattr(self.settings.data, "format", "auto") != "auto"
+        return has_format or plain_name(path).endswith(self.tables)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         """Yield the inputs of a file of data, read as for `evaluate`.
@@ -335,7 +328,7 @@ class Recipe(ABC, Generic[ConfigT]):
     def follow(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> Sequence[Any]:
-        """Return the output for each row in a look; by default that of `forward`."""
+        """Return the output for each row for `look`; by default that of `forward`."""
         return self.forward(inference, rows, trace)
 
     @abstractmethod
@@ -343,7 +336,7 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return the answer to an input, which has its outputs."""
 
     def stack(self, values: list[Any]) -> Any:
-        """Return the values of answers as `predict` returns them; by default a list."""
+        """Combine the values of answers to the result of `predict`; by default a list."""
         return values
 
     # Looks
@@ -355,8 +348,7 @@ class Recipe(ABC, Generic[ConfigT]):
     def explain(
         self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
-        """Return maps whose numbers sum to the scores of output i (regard.look.measures)."""
-        return None
+        """Return maps whose numbers sum to the scores of output i; None by default."""
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         """Return log p of output i as a differentiable scalar.
@@ -390,9 +382,8 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
 
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
-    if not skipped:
-        return ()
-    return (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",)
+    note = f"{origin}: skipped {len(skipped):,} of the {noun}; first: "
+    return (note + skipped[0],) if skipped else ()
 
 
 def join_items(items: Sequence[object]) -> str:

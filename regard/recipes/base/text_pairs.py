@@ -17,20 +17,17 @@ class Codec(NamedTuple):
     target: Tokenizer
 
     def encode(self, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
-        """Return the ids of both sides."""
         return EncodedPairs.from_sequences(
             self.source.encode_batch(sources), self.target.encode_batch(targets)
         )
 
     def artifacts(self) -> dict[str, Tokenizer]:
-        """Return one file for a joint vocabulary, else two."""
         if self.source is self.target:
             return {_JOINT: self.source}
         return {_SOURCE: self.source, _TARGET: self.target}
 
     @classmethod
     def load(cls, folder: Path) -> "Codec":
-        """Read the files of `artifacts`."""
         if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
             return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
         joint = Tokenizer.load(folder / _JOINT)

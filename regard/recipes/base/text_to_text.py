@@ -33,7 +33,7 @@ from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec
-from regard.recipes.metrics.text import Bleu, Metric, further_scores
+from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
@@ -54,13 +54,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     codec: Codec
     decodes = True
 
-    @property
-    def settings(self) -> Any:
-        """The settings that both recipes have."""
-        return self.config
-
     @abstractmethod
-    def scorer(self) -> Metric:
+    def scorer(self) -> Bleu | ExactMatch:
         """Return the metric of outputs, whose name is `metric`."""
 
     @abstractmethod
@@ -72,13 +67,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """Return the training pairs, or a function from an epoch to its pairs."""
 
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[Pairs]:
-        pairs, limit = dataset.data, self.settings.input_limit
+        pairs, limit, notes = dataset.data, self.settings.input_limit, dataset.notes
         encoded = self.codec.encode(pairs.sources, pairs.targets)
         sides = encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist()
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
         keep, skipped = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
-        notes = dataset.notes
         if skipped:
             notes = (*notes, f"{pairs.origin}: {skipped.describe()}")
         if len(keep) < len(pairs):
@@ -171,10 +165,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def preprocess(self, given: str, number: int) -> list[TextRow]:
         text, limit = given.strip(), self.settings.input_limit
+        ids, size = [], f"{len(text):,} characters"
         is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
-        ids = [] if is_long else self.codec.source.encode(text)
-        if is_long or len(ids) > limit:
-            size = f"{len(text):,} characters" if is_long else f"{len(ids):,} tokens"
+        if not is_long:
+            ids = self.codec.source.encode(text)
+            size, is_long = f"{len(ids):,} tokens", len(ids) > limit
+        if is_long:
             raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
         if not ids:
             self.notify(f"input {number} is empty, and so is its output")

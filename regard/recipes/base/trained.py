@@ -21,7 +21,15 @@ from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.outline import Outline, outline
 from regard.models.writers.vector import NoTermsError
-from regard.recipes.base.recipe import Answer, Dataset, EmptyAnswerError, Example, File, Recipe
+from regard.recipes.base.recipe import (
+    Answer,
+    Dataset,
+    EmptyAnswerError,
+    Example,
+    File,
+    Recipe,
+    plan_by_count,
+)
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes, read_unpacked
 from regard.trace import Trace
@@ -46,13 +54,11 @@ class TrainedRun:
         """Trace of what the run computes; None unless its attention is recorded."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the trace, which belongs to this process."""
         return vars(self) | {"trace": None}
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self._active.module.parameters())
-        name = f"{str(self.folder)!r}, recipe={self.run.recipe!r}"
-        return f"{type(self).__name__}({name}, parameters={count:,})"
+        return f"TrainedRun({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
 
     @property
     def config(self) -> Any:
@@ -86,7 +92,7 @@ class TrainedRun:
         compute_type: str | None = None,
         workers: int | None = None,
     ) -> None:
-        """Freeze a copy of the model in its present state, which computes all answers from now on.
+        """Freeze a copy of the model, which computes all answers from now on.
 
         It uses as many threads as torch has now. Later changes of the module that `model` returned
         do not reach the copy: call `compile` again.
@@ -132,11 +138,11 @@ class TrainedRun:
         The arguments and errors are those of `predict`. An input that is skipped has the answer
         {"error": message}.
         """
-        answers = self.compute_answers(inputs, self.recipe.change(options), on_bad=on_bad)
-        return [
-            dict(answer.json) if isinstance(answer, Answer) else {"error": str(answer)}
-            for answer in answers
-        ]
+        answers = []
+        for answer in self.compute_answers(inputs, self.recipe.change(options), on_bad=on_bad):
+            is_answer = isinstance(answer, Answer)
+            answers.append(dict(answer.json) if is_answer else {"error": str(answer)})
+        return answers
 
     def compute_answers(
         self,
@@ -150,13 +156,11 @@ class TrainedRun:
         if on_bad not in ("error", "skip"):
             raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         recipe = recipe or self.recipe
-        examples = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
-        usable = [example for example in examples if isinstance(example, Example)]
-        self._forward(recipe, usable, recipe.forward)
-        answers: list[Any] = []
-        for example in examples:
-            is_usable = isinstance(example, Example)
-            answers.append(recipe.postprocess(example) if is_usable else example)
+        answers = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
+        usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
+        self._forward(recipe, [answers[i] for i in usable], recipe.forward)
+        for i in usable:
+            answers[i] = recipe.postprocess(answers[i])
         return answers
 
     def evaluate(
@@ -184,11 +188,12 @@ class TrainedRun:
             recipe.notify = notify
         dataset = self._read_test(recipe)
         with torch.no_grad():
-            scores = recipe.metrics(self._active, dataset)
-        samples = {} if "samples" in scores else {"samples": self._samples(recipe, dataset)}
+            scores = round_scores(recipe.metrics(self._active, dataset))
+        if "samples" not in scores:
+            scores["samples"] = self._samples(recipe, dataset)
         if predictions is not None:
             self._write_predictions(recipe, dataset, predictions)
-        return {"data": dataset.origin, "examples": len(dataset)} | round_scores(scores) | samples
+        return {"data": dataset.origin, "examples": len(dataset)} | scores
 
     def test_input(self, index: int) -> Any:
         """Return input `index` (from 0) of the run's test data, as `predict` and `look` take it."""
@@ -228,9 +233,7 @@ class TrainedRun:
             hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
             raise UserError(f"the model has no attention layers: {error}{hint}") from error
         if not any(capture.recording.counts().values()):
-            raise UserError(
-                "no attention was recorded: inputs of a single item have no other item to attend to"
-            )
+            raise UserError("no attention was recorded: the inputs have a single item each")
         rows = [(example, i) for example in examples for i in range(len(example.rows))]
         if len(rows) == len(capture):
             self._explain(recipe, capture, rows)
@@ -268,12 +271,13 @@ class TrainedRun:
 
     def _read_test(self, recipe: Recipe[Any]) -> Dataset[Any]:
         """Return the encoded test data of a recipe; that of the run is read once."""
-        if recipe is self.recipe and self._own_test is not None:
+        is_own = recipe is self.recipe
+        if is_own and self._own_test is not None:
             return self._own_test
         if not recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
         dataset = recipe.read_encoded(recipe.read("test"))
-        if recipe is self.recipe:
+        if is_own:
             self._own_test = dataset
         return dataset
 
@@ -287,10 +291,11 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
-        _check_list(inputs)
+        is_text = isinstance(inputs, str | Path | bytes | Mapping)
+        if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
+            raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
         examples: list[Any] = []
-        for index, value in enumerate(inputs):
-            number = first + index
+        for number, value in enumerate(inputs, start=first):
             try:
                 given = self._read_input(value, number)
                 rows = recipe.preprocess(given, number)
@@ -300,14 +305,13 @@ class TrainedRun:
                 recipe.notify(f"skipped: {error}")
                 examples.append(error)
                 continue
-            name = names[index] if names else ""
+            name = names[number - first] if names else ""
             if not name and isinstance(given, File):
                 name = Path(given.name).name
             examples.append(Example(name or f"{self.input} {number}", rows))
         return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
-        """Return a text, or the content of a file."""
         if self.input == "text":
             return _to_text(value, number, reads_tokens=self.recipe.reads_tokens)
         if self.input == "vector" or not isinstance(value, str | Path | bytes):
@@ -329,26 +333,24 @@ class TrainedRun:
         traced: list[tuple[list[Sample | None], range]] = []
         with torch.no_grad():
             for batch in recipe.plan(rows):
-                part = rows[batch.start : batch.stop]
-                if self.trace is None:
-                    outputs = step(self._active, part)
-                else:
-                    samples: list[Sample | None] = [Sample() for _ in batch]
-                    with self.trace.segment(samples):
-                        outputs = step(self._active, part, self.trace)
-                    traced.append((samples, batch))
+                samples: list[Sample | None] = []
+                if self.trace is not None:
+                    samples += [Sample() for _ in batch]
+                with nullcontext() if self.trace is None else self.trace.segment(samples):
+                    outputs = step(self._active, rows[batch.start : batch.stop], self.trace)
                 for row, output in zip(batch, outputs, strict=True):
                     places[row][0].outputs.append(output)
-        for samples, batch in traced:  # described when the outputs are known
-            samples[:] = [recipe.sample(self._active, *places[row]) for row in batch]
+                traced.append((samples, batch))
+        if self.trace is not None:
+            for samples, batch in traced:  # described when the outputs are known
+                samples[:] = [recipe.sample(self._active, *places[row]) for row in batch]
 
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         """Write the answer to each example as a line of JSON."""
         kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
-        for first in range(0, len(dataset), _CHUNK):
-            indices = range(first, min(first + _CHUNK, len(dataset)))
+        for indices in plan_by_count(dataset, _CHUNK):
             values = [dataset.inputs[i] for i in indices]
-            answers = self.compute_answers(values, recipe, first=first + 1)
+            answers = self.compute_answers(values, recipe, first=indices.start + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
                 source = value
                 if not isinstance(value, str):
@@ -359,11 +361,10 @@ class TrainedRun:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def _samples(self, recipe: Recipe[Any], dataset: Dataset[Any]) -> list[dict[str, str]]:
-        """Return a few examples with their answers and references."""
+        """Return a few examples, spread over the data, with their answers and references."""
         if dataset.references is None:
             return []
         count = min(_SAMPLES, len(dataset))
-        # Spread over the data, which may be sorted by class.
         chosen = [i * len(dataset) // count for i in range(count)]
         answers = self.compute_answers([dataset.inputs[i] for i in chosen], recipe)
         samples = []
@@ -420,7 +421,6 @@ class TrainedRun:
 
 
 def _format_reference(reference: Any) -> str:
-    """Return a reference as text: labels of objects, texts, or numbers by name."""
     if isinstance(reference, Mapping):
         return ", ".join(f"{value:.5g}" for value in reference.values())
     if isinstance(reference, list):
@@ -429,7 +429,7 @@ def _format_reference(reference: Any) -> str:
 
 
 def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
-    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them."""
+    """Return a text, or a list of tokens if the recipe reads them."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -448,10 +448,3 @@ def _gives_n_best(options: Mapping[str, Any]) -> bool:
         if "n_best" in value if isinstance(value, Mapping) else getattr(value, "n_best", 1) > 1:
             return True
     return options.get("n_best") is not None
-
-
-def _check_list(inputs: Sequence[Any]) -> None:
-    """Raise TypeError for a single text, or for what is no list."""
-    is_text = isinstance(inputs, str | Path | bytes | Mapping)
-    if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
-        raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")

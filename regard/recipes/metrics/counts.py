@@ -13,12 +13,7 @@ from collections.abc import Iterable, Sequence
 def label_scores_of_sets(
     hits: Iterable[str], found: Iterable[str], present: Iterable[str]
 ) -> dict[str, dict[str, float]]:
-    """Return `count_scores` of the labels that occur, sorted, of items given by their label.
-
-    hits:    label of each correct prediction.
-    found:   label of each prediction.
-    present: label of each reference.
-    """
+    """Return `count_scores` of the labels of correct predictions, predictions and references."""
     counts = [Counter(labels) for labels in (hits, found, present)]
     names = sorted(set().union(*counts))
     return count_scores(names, *([each[name] for name in names] for each in counts))
@@ -29,16 +24,14 @@ def count_scores(
 ) -> dict[str, dict[str, float]]:
     """Return precision, recall and F1 of each class in percent, and its number of examples.
 
-    hits:    number of correct predictions of each class.
-    found:   number of its predictions.
-    present: number of its examples.
+    hits, found, present: numbers of correct predictions, predictions and examples of each class.
     """
-    return {
-        name: {
+    scores = {}
+    for name, hit, predicted, count in zip(names, hits, found, present, strict=True):
+        scores[name] = {
             "precision": 100 * hit / max(1, predicted),
             "recall": 100 * hit / max(1, count),
             "f1": 200 * hit / max(1, predicted + count),
             "examples": count,
         }
-        for name, hit, predicted, count in zip(names, hits, found, present, strict=True)
-    }
+    return scores

@@ -40,7 +40,7 @@ class Detections(NamedTuple):
     scores: NDArray[np.float64]
     classes: NDArray[np.int64]
     boxes: NDArray[np.float64]
-    """(boxes, 4): x, y, width, height in pixels; clouds (boxes, 6): first corner, size in meters"""
+    """Images (boxes, 4): x, y, width, height in pixels; clouds (boxes, 6): first corner, size"""
     queries: NDArray[np.int64] | None = None
     """Index of the decoder query that predicted each box."""
 
@@ -53,69 +53,50 @@ def average_precision(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP, AP50, AP75 and AR over classes of the images, and each class's scores, in percent.
+    """Return scores over classes, and those of each class, in percent.
 
-    AP and AR of small, medium and large boxes (areas up to 32^2 pixels, up to 96^2 and above) are
-    given where the images have such boxes.
+    Of images: AP, AP50, AP75 and AR, and AP and AR of small, medium and large boxes (areas up to
+    32^2 pixels, up to 96^2 and above), if the images have such boxes. Of clouds: AP25 and AP50.
 
+    boxes:     in the form of `Detections.boxes`, for each image or cloud.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
-    precision, recall = _curves(COCOeval_faster, detections, boxes, classes, names)
-    scores: dict[str, Any] = {
-        "ap": _mean(precision[..., 0]),
-        "ap50": _mean(precision[0, ..., 0]),
-        "ap75": _mean(precision[5, ..., 0]),
-        "ar": _mean(recall[..., 0]),
-    }
-    areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
-    for metric, curve in (("ap", precision), ("ar", recall)):
-        for i, size in enumerate(_SIZES, start=1):
-            if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
-                scores[f"{metric}_{size}"] = _mean(curve[..., i])
-    rows = threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_IOU)
-    for c, name in enumerate(rows):
-        rows[name] = {"ap50": _mean(precision[0, :, c, 0])} | rows[name]
+    is_cloud = detections[0].boxes.shape[1] == 6
+    evaluate = _CloudEvaluation if is_cloud else COCOeval_faster
+    precision, recall = _curves(evaluate, detections, boxes, classes, names)
+    scores: dict[str, Any] = {}
+    if is_cloud:
+        scores |= {"ap25": _mean(precision[0, ..., 0]), "ap50": _mean(precision[1, ..., 0])}
+    else:
+        scores |= {"ap": _mean(precision[..., 0]), "ap50": _mean(precision[0, ..., 0])}
+        scores |= {"ap75": _mean(precision[5, ..., 0]), "ar": _mean(recall[..., 0])}
+        areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
+        for metric, curve in (("ap", precision), ("ar", recall)):
+            for i, size in enumerate(_SIZES, start=1):
+                if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
+                    scores[f"{metric}_{size}"] = _mean(curve[..., i])
+    iou = _CLOUD_IOU[0] if is_cloud else _IOU
+    hits, found = _count_matches(
+        detections, boxes, classes, num_classes=len(names), threshold=threshold, iou=iou
+    )
+    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
+    rows = count_scores(names, hits.tolist(), found.tolist(), present.tolist())
+    for c, name in enumerate(names):
+        rows[name] = {"ap25" if is_cloud else "ap50": _mean(precision[0, :, c, 0])} | rows[name]
     return scores | {"classes": rows}
 
 
-def average_precision_of_clouds(
+def _count_matches(
     detections: Sequence[Detections],
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
-    names: Sequence[str],
     *,
-    threshold: float,
-) -> dict[str, Any]:
-    """Return AP25 and AP50 over classes of the clouds, and each class's metrics, in percent.
-
-    boxes:     (boxes, 6) of each cloud: first corner and sizes.
-    threshold: lowest score of the boxes whose precision, recall and F1 are computed.
-    """
-    precision, _ = _curves(_CloudEvaluation, detections, boxes, classes, names)
-    low, high = precision[0, ..., 0], precision[1, ..., 0]
-    rows = threshold_scores(
-        detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]
-    )
-    for c, name in enumerate(rows):
-        rows[name] = {"ap25": _mean(low[:, c])} | rows[name]
-    return {"ap25": _mean(low), "ap50": _mean(high), "classes": rows}
-
-
-def threshold_scores(
-    detections: Sequence[Detections],
-    boxes: Sequence[NDArray[np.float64]],
-    classes: Sequence[NDArray[np.int64]],
-    names: Sequence[str],
-    *,
+    num_classes: int,
     threshold: float,
     iou: float,
-) -> dict[str, dict[str, float]]:
-    """Return precision, recall and F1 of each class in percent, and its number of boxes.
-
-    threshold: lowest score of a detection.
-    iou:       lowest IoU of a match.
-    """
-    hits, found = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of correct detections, and of all detections, of each class."""
+    hits, found = np.zeros(num_classes, np.int64), np.zeros(num_classes, np.int64)
     for image, own_boxes, own_classes in zip(detections, boxes, classes, strict=True):
         kept = image.scores >= threshold
         if not kept.any():
@@ -127,8 +108,7 @@ def threshold_scores(
             if row.size and row.max() >= iou:
                 hits[c] += 1
                 overlaps[:, row.argmax()] = 0
-    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
-    return count_scores(names, hits.tolist(), found.tolist(), present.tolist())
+    return hits, found
 
 
 def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,10 +180,7 @@ def _curves(
 
 def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:
     """Return a box as an entry of COCO: `bbox` has two axes, `box` all."""
-    sides = box.tolist()
-    if len(sides) == 4:
-        return {"bbox": sides}
-    axes = len(sides) // 2
+    sides, axes = box.tolist(), len(box) // 2
     return {"bbox": [*sides[:2], *sides[axes : axes + 2]], "box": sides}
 
 

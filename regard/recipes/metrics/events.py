@@ -1,15 +1,17 @@
 """Metrics of sound event detection: event-based F1, and segment-based F1 with segments of a second.
 
-    a predicted event is correct if a reference event of the same label has its onset within `onset`
-    seconds (and, with offsets, its offset within the larger of 0.2 s and a fifth of its length);
-    the matching is one-to-one and maximal F1 = 2 correct / (predicted + reference), over all sounds
-    together segment-based F1: of the labels active in each second
+    F1 = 2 correct / (predicted + reference), over all sounds together
+
+A predicted event is correct if a reference event of the same label has its onset within `onset`
+seconds (and, with offsets, its offset within the larger of 0.2 s and a fifth of its length); the
+matching is one-to-one and maximal. Segment-based F1 is that of the labels active in each second.
 
 Source: mesaros2016 (event-based and segment-based F1).
 """
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from regard.data.sound.events import SoundEvent
 from regard.recipes.metrics.counts import label_scores_of_sets
 
-_OFFSET, _SHARE = 0.2, 0.2
+_OFFSET, _SHARE, _NO_MATCH = 0.2, 0.2, 1e6
 
 
 def event_scores(
@@ -35,26 +37,24 @@ def event_scores(
     for a, b in zip(predicted, reference, strict=True):
         pairs += [(a[i], b[j]) for i, j in match_events(a, b, onset=0.05)]
         num_standard += len(match_events(a, b, onset=0.2, with_offset=True))
-        active = labels_per_second(a, seconds), labels_per_second(b, seconds)
-        for own, other in zip(*active, strict=True):
-            num_common += len(own & other)
-            num_active += len(own) + len(other)
+        found, present = labels_per_second(a, seconds), labels_per_second(b, seconds)
+        num_common += len(found & present)
+        num_active += len(found) + len(present)
     scores: dict[str, Any] = {
         "f1": 200 * len(pairs) / max(1, total),
         "f1_200ms": 200 * num_standard / max(1, total),
         "f1_segments": 200 * num_common / max(1, num_active),
     }
-    labels = (
-        [a.label for a, _ in pairs],
-        [event.label for row in predicted for event in row],
-        [event.label for row in reference for event in row],
+    classes = label_scores_of_sets(
+        (a.label for a, _ in pairs),
+        (event.label for event in chain(*predicted)),
+        (event.label for event in chain(*reference)),
     )
-    if classes := label_scores_of_sets(*labels):
+    if classes:
         scores["classes"] = classes
     if pairs:
-        onsets = [abs(a.onset - b.onset) for a, b in pairs]
+        scores["onset_ms"] = 1000 * float(np.mean([abs(a.onset - b.onset) for a, b in pairs]))
         durations = [abs(a.duration - b.duration) for a, b in pairs]
-        scores["onset_ms"] = 1000 * float(np.mean(onsets))
         scores["duration_ms"] = 1000 * float(np.mean(durations))
     return scores
 
@@ -69,20 +69,23 @@ def match_events(
     """Return index pairs (predicted, reference) of a maximal matching with nearest onsets."""
     if not predicted or not reference:
         return []
-    cost = np.array([[_distance(a, b, onset, with_offset) for b in reference] for a in predicted])
-    rows, columns = linear_sum_assignment(np.where(np.isinf(cost), 1e6, cost))
-    return [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if np.isfinite(cost[i, j])]
+    cost = np.full((len(predicted), len(reference)), _NO_MATCH)
+    for i, a in enumerate(predicted):
+        for j, b in enumerate(reference):
+            distance, tolerance = abs(a.onset - b.onset), max(_OFFSET, _SHARE * b.duration)
+            has_offset = not with_offset or abs(a.offset - b.offset) <= tolerance
+            if a.label == b.label and distance <= onset and has_offset:
+                cost[i, j] = distance
+    rows, columns = linear_sum_assignment(cost)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(i, j) for i, j in pairs if cost[i, j] < _NO_MATCH]
 
 
-def labels_per_second(events: Sequence[SoundEvent], seconds: float) -> list[set[str]]:
-    """Return the set of labels active in each second."""
-    return [
-        {event.label for event in events if event.onset < second + 1 and event.offset > second}
-        for second in range(math.ceil(seconds))
-    ]
-
-
-def _distance(a: SoundEvent, b: SoundEvent, onset: float, with_offset: bool) -> float:
-    is_near = abs(a.onset - b.onset) <= onset
-    has_offset = not with_offset or abs(a.offset - b.offset) <= max(_OFFSET, _SHARE * b.duration)
-    return abs(a.onset - b.onset) if a.label == b.label and is_near and has_offset else np.inf
+def labels_per_second(events: Sequence[SoundEvent], seconds: float) -> set[tuple[int, str]]:
+    """Return (second, label) for the labels active in each second."""
+    active = set()
+    for event in events:
+        for second in range(math.ceil(seconds)):
+            if event.onset < second + 1 and event.offset > second:
+                active.add((second, event.label))
+    return active

@@ -1,6 +1,7 @@
 """Tables of scores and sample outputs."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from regard.system.terminal import table
@@ -62,15 +63,13 @@ def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
     columns = _NAMES | {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
     for title in ("classes", "numbers"):
-        rows = scores.get(title)
-        if not rows:
-            continue
-        names = [*next(iter(rows.values()))]
-        cells = [[title, *(columns.get(name, name) for name in names)]]
-        for label in [*rows][:MAX_CLASSES]:
-            cells.append([label, *(f"{rows[label][name]:.4g}" for name in names)])
-        rest = len(rows) - MAX_CLASSES
-        yield table(cells) + (f"\n  ({rest} more: --json)" if rest > 0 else "")
+        cells: list[list[str]] = []
+        for label, row in islice(scores.get(title, {}).items(), MAX_CLASSES):
+            cells = cells or [[title, *(columns.get(name, name) for name in row)]]
+            cells.append([label, *(f"{value:.4g}" for value in row.values())])
+        rest = len(scores.get(title, {})) - MAX_CLASSES
+        if cells:
+            yield table(cells) + (f"\n  ({rest} more: --json)" if rest > 0 else "")
     confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
     if 1 < len(confusion) <= MAX_CONFUSION:
         cells = [["", *classes]]
@@ -103,16 +102,16 @@ def score_table(scores: Mapping[str, Any]) -> str:
         if name in scores and name != "length_penalty":
             rows.append([names.get(name, name.replace("_", " ")), f"{scores[name]:.4g}"])
     rows.append(["signature" if "bleu" in scores else "details", scores["signature"]])
-    parts = [f"{title}\n{table(rows)}"]
-    classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
-    if classes:
-        parts.append(f"by class, %\n{table(classes)}")
-    parts += _tables(scores)
     samples = []
     for sample in scores["samples"]:
         is_correct = sample["output"] == sample["reference"]
         reference = "" if is_correct else f"(reference: {sample['reference']})"
         samples.append([sample["source"].strip(), sample["output"], reference])
+    parts = [f"{title}\n{table(rows)}"]
+    classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
+    if classes:
+        parts.append(f"by class, %\n{table(classes)}")
+    parts += _tables(scores)
     if samples:
         parts.append(f"sample outputs\n{table(samples)}")
     return "\n\n".join(parts)

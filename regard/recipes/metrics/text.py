@@ -1,4 +1,4 @@
-"""Metrics of text outputs: exact match and BLEU.
+"""Metrics of text outputs with one or several references each.
 
 exact   100 * outputs that equal their reference / all
 bleu    corpus BLEU-4 by sacrebleu, with its signature        papineni2002, post2018
@@ -7,27 +7,11 @@ ter     corpus translation edit rate by sacrebleu             snover2006
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from regard.recipes.metrics.config import BleuConfig
-
-
-@runtime_checkable
-class Metric(Protocol):
-    """Corpus-level score of outputs against references; higher is better."""
-
-    name: str
-    """Name of the metric in reports."""
-
-    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-        """Return the score, from 0 to 100, with one or several references per output."""
-        ...
-
-    def signature(self) -> str:
-        """Return the settings under which scores are comparable."""
-        ...
 
 
 class ExactMatch:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.models.model import Model
 from regard.recipes.metrics.counts import count_scores
 
 MAX_CONFUSION = 100
@@ -33,13 +32,11 @@ _TINY = 1e-38
 @torch.no_grad()
 def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Return answers (rows, ...) and targets (rows, ...) of all batches, by index."""
-    assert isinstance(model, Model)
     device = next(model.parameters()).device
     answers, targets, order = [], [], []
-    for cpu_batch in batches:
-        batch = cpu_batch.to(device)
-        answers.append(model(batch.source).cpu())
-        targets.append(batch.target.cpu())
+    for batch in batches:
+        answers.append(model(batch.to(device).source).cpu())
+        targets.append(batch.target)
         order += batch.indices
     back = torch.tensor(order).argsort()
     return torch.cat(answers)[back], torch.cat(targets)[back]
@@ -66,17 +63,16 @@ def class_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) ->
 
 
 def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return the metrics of labels (rows, labels), and those of each label.
+    """Return micro and macro F1, exact match, mean AP and nll of labels (rows, labels).
 
-    They are micro and macro F1, exact match, mean average precision and nll.
+    Also precision, recall and F1 of each label.
     """
     predicted, present = probabilities >= LABEL_THRESHOLD, target.bool()
     hits, found, count = (predicted & present).sum(0), predicted.sum(0), present.sum(0)
-    precisions = [
-        average_precision(*column)
-        for column in zip(probabilities.T, present.T, strict=True)
-        if column[1].any()
-    ]
+    precisions = []
+    for scores, is_present in zip(probabilities.T, present.T, strict=True):
+        if is_present.any():
+            precisions.append(average_precision(scores, is_present))
     likelihood = torch.where(present, probabilities, 1 - probabilities).double().clamp(min=_TINY)
     return {
         "micro_f1": _mean(_f1s(hits.sum()[None], (found + count).sum()[None])),

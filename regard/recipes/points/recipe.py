@@ -32,7 +32,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.recipe import Dataset, Example, File
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.detection import average_precision_of_clouds
+from regard.recipes.metrics.detection import average_precision
 from regard.recipes.points.config import PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from regard.system.files import plain_name
@@ -121,7 +121,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         boxes = [_from_corner(item.boxes) for item in batches.data.items]
         for found in self.detect_all(inference, batches):
             detections.append(found._replace(boxes=_from_corner(found.boxes)))
-        scores = average_precision_of_clouds(
+        scores = average_precision(
             detections, boxes, batches.classes, names, threshold=self.config.threshold
         )
         metric = "AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes"

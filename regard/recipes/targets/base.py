@@ -1,11 +1,4 @@
-"""Targets of recipes from inputs to one vector (reviews, images): a class, labels, or numbers.
-
-target = get_target_type(data).fit(raw, data)    names of classes or labels, scales of numbers
-target.encode(raw)                 targets as rows of an array; errors name the file and the line
-target.build_writer(...)           the output layer
-target.metrics(outputs, targets)   scores; `metric` selects the best checkpoint
-target.answer(output, n_best)      the answer to one input
-"""
+"""Targets of recipes from inputs to one vector (reviews, images): a class, labels, or numbers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,6 +15,10 @@ from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Answer
 
 MAX_EXCERPT = 60
+
+
+TargetData = LabeledConfig | ImagesConfig
+"""Settings of data with targets."""
 
 
 class RawTargets(NamedTuple):
@@ -58,12 +55,12 @@ class Target(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
-        """Create the target from the training data."""
+    def fit(cls, raw: RawTargets, data: TargetData) -> Self:
+        """Create the target from the training data: names of classes or labels, or scales."""
 
     @classmethod
     @abstractmethod
-    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: TargetData) -> Self:
         """Read the artifacts."""
 
     @abstractmethod
@@ -93,7 +90,7 @@ class Target(ABC):
 
     @abstractmethod
     def reference(self, target: Any) -> object:
-        """Return the target of one input as the JSON of an answer has it."""
+        """Return the target of one input in the form of `Answer.json`."""
 
     @abstractmethod
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
@@ -104,9 +101,7 @@ class Target(ABC):
         """Return log p of the answer for an output (size,)."""
 
 
-def parse_rows(
-    raw: RawTargets, parse: Callable[[str], list[Any]]
-) -> tuple[list[int], list[list[Any]]]:
+def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int], list[Any]]:
     """Return the indices of the targets that `parse` accepts, and the parsed targets.
 
     Raises UserError naming the first that raises ValueError, unless on_bad is skip.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.artifact import Artifact
-from regard.data.config import ImagesConfig, LabeledConfig
+from regard.data.config import ImagesConfig
 from regard.data.text.labels import Labels, parse_labels
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
@@ -18,7 +18,7 @@ from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
-from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, parse_rows
+from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
 
 _LABELS, _WEIGHTS = "labels.json", "class_weights.json"
 MAX_SHOWN = 10
@@ -27,7 +27,7 @@ MAX_SHOWN = 10
 class ClassWeights(Artifact):
     """Weight of each class in the loss: n / (k n_c), for n_c of n inputs and k classes."""
 
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...]
 
 
 class NamedTarget(Target):
@@ -35,17 +35,17 @@ class NamedTarget(Target):
 
     noun: str
 
-    def __init__(self, labels: Labels, data: LabeledConfig | ImagesConfig):
+    def __init__(self, labels: Labels, data: TargetData):
         names = data.names if isinstance(data, ImagesConfig) else ()
         self.labels = labels
         self.names = names if len(names) == len(labels) else labels.names
         self.separator = data.separator
         more = ", ..." if len(self.names) > MAX_SHOWN else ""
-        shown = ", ".join(self.names[:MAX_SHOWN])
-        self.signature = f"{len(self.names)} {self.noun}: {shown}{more}"
+        first = ", ".join(self.names[:MAX_SHOWN])
+        self.signature = f"{len(self.names)} {self.noun}: {first}{more}"
 
     @classmethod
-    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: TargetData) -> Self:
         return cls(Labels.load(folder / _LABELS), data)
 
     def artifacts(self) -> dict[str, Any]:
@@ -70,35 +70,33 @@ class ClassTarget(NamedTarget):
 
     noun = "classes"
 
-    def __init__(
-        self,
-        labels: Labels,
-        data: LabeledConfig | ImagesConfig,
-        weights: ClassWeights | None = None,
-    ):
+    def __init__(self, labels: Labels, data: TargetData, class_weights: tuple[float, ...] = ()):
         super().__init__(labels, data)
-        self.weights = weights
-        self.class_weights = () if weights is None else weights.weights
+        self.class_weights = class_weights
         # Macro F1 is a mean over the classes.
         self.metric = "macro_f1" if data.class_weights == "balanced" else "accuracy"
 
     @classmethod
-    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+    def fit(cls, raw: RawTargets, data: TargetData) -> Self:
         labels = Labels.from_names(raw.texts, origin=raw.origin)
         if data.class_weights == "none":
             return cls(labels, data)
         counts, inputs = Counter(raw.texts), len(raw.texts)
         weights = tuple(inputs / (len(labels) * counts[name]) for name in labels.names)
-        return cls(labels, data, ClassWeights(weights))
+        return cls(labels, data, weights)
 
     @classmethod
-    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
-        if data.class_weights == "none":
-            return super().load(folder, data)
-        return cls(Labels.load(folder / _LABELS), data, ClassWeights.load(folder / _WEIGHTS))
+    def load(cls, folder: Path, data: TargetData) -> Self:
+        target = super().load(folder, data)
+        if data.class_weights == "balanced":
+            target.class_weights = ClassWeights.load(folder / _WEIGHTS).weights
+        return target
 
     def artifacts(self) -> dict[str, Any]:
-        return super().artifacts() | ({_WEIGHTS: self.weights} if self.weights else {})
+        artifacts = super().artifacts()
+        if self.class_weights:
+            artifacts[_WEIGHTS] = ClassWeights(self.class_weights)
+        return artifacts
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
@@ -123,10 +121,9 @@ class ClassTarget(NamedTarget):
         return class_scores(outputs, targets, self.names)
 
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
-        ranked = self.rank(output, n_best)
+        ranked, labels = self.rank(output, n_best), self.probabilities(output, n_best)
         label, probability = ranked[0]
-        shown = self.probabilities(output, n_best)
-        json = {"label": label, "probability": probability, "labels": shown}
+        json = {"label": label, "probability": probability, "labels": labels}
         return Answer(label, json, [one_line(label)], ranked)
 
     def reference(self, target: Any) -> str:
@@ -153,7 +150,7 @@ class LabelsTarget(NamedTarget):
     noun = "labels"
 
     @classmethod
-    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+    def fit(cls, raw: RawTargets, data: TargetData) -> Self:
         _, rows = parse_rows(raw, lambda text: parse_labels(text, data.separator))
         names = [label for row in rows for label in row]
         return cls(Labels.from_names(names, least=1, origin=raw.origin), data)
@@ -162,18 +159,16 @@ class LabelsTarget(NamedTarget):
         """Return multi-hot rows (rows, labels)."""
         known = {label: number for number, label in enumerate(self.labels.names)}
 
-        def parse(text: str) -> list[int]:
-            labels = parse_labels(text, self.separator)
-            for label in labels:
+        def parse(text: str) -> NDArray[np.float32]:
+            row = np.zeros(len(known), np.float32)
+            for label in parse_labels(text, self.separator):
                 if label not in known:
                     raise ValueError(self.labels.describe_unknown(label, raw.nouns))
-            return [known[label] for label in labels]
+                row[known[label]] = 1
+            return row
 
         keep, rows = parse_rows(raw, parse)
-        targets = np.zeros((len(keep), len(known)), np.float32)
-        for row, numbers in enumerate(rows):
-            targets[row, numbers] = 1
-        return keep, targets
+        return keep, np.stack(rows)
 
     def build_writer(
         self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module

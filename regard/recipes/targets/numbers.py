@@ -1,6 +1,5 @@
 """Targets that are numbers."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.artifact import Artifact
-from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.tables import as_number
 from regard.data.text.labels import split_list
 from regard.errors import UserError
@@ -19,7 +17,7 @@ from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Answer, Ranked
 from regard.recipes.metrics.vectors import number_scores
-from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, parse_rows
+from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
 
 MAX_VALUE, MIN_DEVIATION, MIN_RELATIVE = 1e15, 1e-15, 1e-6
 """Limits of targets: largest magnitude; smallest deviation, absolute and relative (float32)."""
@@ -40,19 +38,18 @@ class NumberTarget(Target):
     metric = "mae"
     higher_is_better = False
 
-    def __init__(self, scales: Scales, data: LabeledConfig | ImagesConfig):
+    def __init__(self, scales: Scales, data: TargetData):
         self.scales, self.separator = scales, data.separator
-        count = len(scales.means)
-        default = ("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)]
-        self.names: Sequence[str] = scales.names or default
-        shown = scales.names or ["a number"] * count
-        parts = []
-        for name, mean, deviation in zip(shown, scales.means, scales.deviations, strict=True):
+        self.names, parts = [*scales.names], []
+        for i, (mean, deviation) in enumerate(zip(scales.means, scales.deviations, strict=True)):
+            if not scales.names:
+                self.names.append("value" if len(scales.means) == 1 else f"value {i + 1}")
+            name = scales.names[i] if scales.names else "a number"
             parts.append(f"{name}, {mean:.4g} +- {deviation:.4g} in training")
         self.signature = ", ".join(parts)
 
     @classmethod
-    def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
+    def fit(cls, raw: RawTargets, data: TargetData) -> Self:
         """Compute mean and standard deviation, of as many numbers as the first target has."""
         rows: list[list[float]] = []
 
@@ -66,12 +63,12 @@ class NumberTarget(Target):
         if (deviations < np.maximum(MIN_DEVIATION, MIN_RELATIVE * np.abs(means))).any():
             raise UserError(f"{raw.origin}: a number is the same everywhere: nothing to learn")
         named = [one for one in data.label_column if isinstance(one, str) and not one.isdecimal()]
-        is_named = len(named) == len(data.label_column) == values.shape[1]
-        names = tuple(named) if is_named else ()
-        return cls(Scales(tuple(means.tolist()), tuple(deviations.tolist()), names), data)
+        if not len(named) == len(data.label_column) == values.shape[1]:
+            named = []
+        return cls(Scales(tuple(means.tolist()), tuple(deviations.tolist()), tuple(named)), data)
 
     @classmethod
-    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+    def load(cls, folder: Path, data: TargetData) -> Self:
         return cls(Scales.load(folder / _FILE), data)
 
     def artifacts(self) -> dict[str, Any]:
@@ -96,7 +93,7 @@ class NumberTarget(Target):
         )
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        scores: dict[str, Any] = {**number_scores(outputs, targets)}
+        scores: dict[str, Any] = number_scores(outputs, targets)
         if len(self.names) > 1:
             columns = zip(self.names, outputs.split(1, 1), targets.split(1, 1), strict=True)
             scores["numbers"] = {name: number_scores(*pair) for name, *pair in columns}
@@ -119,7 +116,7 @@ class NumberTarget(Target):
         """Return the numbers in their own unit."""
         rows = torch.diag(torch.tensor(self.scales.deviations))
         shift = torch.tensor(self.scales.means)
-        return ScoreWeights(list(self.names[:most]), rows[:most], shift[:most], "number")
+        return ScoreWeights(self.names[:most], rows[:most], shift[:most], "number")
 
     def log_prob(self, output: Tensor) -> Tensor:
         raise UserError("this run predicts numbers, which have no probability to differentiate")

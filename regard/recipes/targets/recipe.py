@@ -51,13 +51,7 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the description of an input for captures: a title, the axis "source", pictures."""
 
     @property
-    def settings(self) -> Any:
-        """The settings that both recipes have."""
-        return self.config
-
-    @property
     def kind(self) -> type[Target]:
-        """Class of the target."""
         return _KINDS[self.settings.data.target]
 
     def set_target(self, target: Target) -> None:
@@ -66,7 +60,6 @@ class TargetRecipe(Recipe[ConfigT]):
         self.metric, self.higher_is_better = target.metric, target.higher_is_better
 
     def raw_targets(self, dataset: Dataset[Any]) -> RawTargets:
-        """Return the unparsed targets of a dataset as read."""
         data, on_bad = dataset.data, self.settings.data.on_bad
         return RawTargets(self.label_texts(data), data.where, dataset.origin, self.nouns, on_bad)
 

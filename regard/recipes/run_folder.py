@@ -209,7 +209,20 @@ def find_source(path: str, known: Source | None) -> Source:
     return Source(size=size, modified=modified, sha256=hashlib.sha256(content).hexdigest())
 
 
-def _resume(folder: Path, before: Run, run: Run, notify: Callable[[str], None]) -> RunFolder:
+def _open(
+    folder: Path,
+    run: Run,
+    resolve: Callable[[], Literal["float32", "bfloat16"]],
+    notify: Callable[[str], None],
+) -> RunFolder:
+    before = _find_run(folder, run)
+    if before is None:
+        if (folder / _FILE).exists():  # stopped before its first checkpoint
+            earlier = read_run(folder, run.own)
+            same = _with_precision(run, earlier.config.train.precision)
+            if training_fingerprint(earlier) == training_fingerprint(same):
+                run = same
+        return RunFolder(path=folder, run=_with_precision(run, resolve()), is_resumed=False)
     run = _with_precision(run, before.config.train.precision)
     _check_settings(folder, before, run)
     data = _check_data(folder, before, run, notify)

@@ -52,7 +52,6 @@ class Entry:
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
 
     def load_class(self) -> type[Any]:
-        """Return the recipe's class, which is imported if need be."""
         if not isinstance(self.recipe, str):
             return self.recipe
         module, _, name = self.recipe.partition(":")
@@ -77,26 +76,24 @@ class Entry:
         for path in settings_by_path(config):
             if self.may_change(path, for_test=for_test):
                 allowed[path.rpartition(".")[2]] = path
-        changes: dict[str, Any] = {}
         if values.get("test") is not None:
             config = without_test(config)
+        changes: dict[str, Any] = {}
         for name, given in values.items():
             value = to_plain(given) if is_dataclass(given) else given
             if value is None:
                 continue
-            if name in allowed:
-                *above, last = allowed[name].split(".")
-                node = changes
-                for part in above:
-                    node = node.setdefault(part, {})
-                is_one_file = name == "test" and isinstance(config.data.test, tuple)
-                node[last] = [value] if is_one_file else value
-            elif name in (*self.answers, *self.scores):
-                is_group = isinstance(value, Mapping)
-                changes[name] = changes.get(name, {}) | value if is_group else value
-            else:
+            if name not in allowed and name not in (*self.answers, *self.scores):
                 expected = ", ".join(allowed) or "none"
                 raise TypeError(f"unknown option {name!r}; the options are: {expected}")
+            if name == "test" and isinstance(config.data.test, tuple):
+                value = [value]
+            node = changes
+            *above, last = allowed.get(name, name).split(".")
+            for part in above:
+                node = node.setdefault(part, {})
+            is_group = isinstance(value, Mapping)
+            node[last] = node.get(last, {}) | value if is_group else value
         return apply_changes(config, changes, called=lambda path: path.removeprefix("data."))
 
     def check(self, config: Any) -> None:

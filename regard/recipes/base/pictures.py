@@ -1,6 +1,7 @@
 """Images as data and inputs: splits, pixels, patches of attention maps, shape of a run's images."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,15 +39,14 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
 
 def patch_axis(reader: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
-    axis = Axis.grid(*reader.grid, picture="image")
     # The center of the first item is half an item from the edges; the last may extend beyond them.
     width, height = (2 * reader.get_buffer("centers")[0].double()).tolist()
     places = []
-    for number in range(len(axis)):
-        row, column = divmod(number, reader.grid[1])
-        left, top = column * width, row * height
-        places.append((left, top, min(width, 1 - left), min(height, 1 - top)))
-    return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
+    for row in range(reader.grid[0]):
+        for column in range(reader.grid[1]):
+            left, top = column * width, row * height
+            places.append((left, top, min(width, 1 - left), min(height, 1 - top)))
+    return replace(Axis.grid(*reader.grid, picture="image"), places=tuple(places))
 
 
 def read_pixels(
@@ -107,10 +107,9 @@ class ImageSplits:
         else:
             shape = self.shape or self._training[0].shape
             images = read_images(data.test, data, shape, resizes=True)
-        count = len(images)
         # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
-        inputs = View(count, lambda i: fromarray(to_picture(images.pixels[i]).pixels))
-        names, notes = View(count, images.where), images.left_out()
+        inputs = View(len(images), lambda i: fromarray(to_picture(images.pixels[i]).pixels))
+        names, notes = View(len(images), images.where), images.left_out()
         return Dataset(images, images.origin, inputs, names=names, notes=notes)
 
     @cached_property

@@ -262,11 +262,8 @@ class Recipe(ABC, Generic[ConfigT]):
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the validation metrics of a model."""
         scores = self.metrics(self.inference(model), self.encoded_val)
-        return {
-            name: value
-            for name, value in scores.items()
-            if isinstance(value, int | float) and name in (self.monitored or scores)
-        }
+        names = self.monitored or tuple(scores)
+        return {name: scores[name] for name in names if isinstance(scores[name], int | float)}
 
     def inference(self, model: nn.Module) -> ActiveModel:
         """Return the model in eval mode, with its engine."""
@@ -292,8 +289,8 @@ class Recipe(ABC, Generic[ConfigT]):
         An input that cannot be read has a `problem`, if the file is a list of inputs. Of other
         files, it is an error, or left out and reported (skip_bad).
         """
-        skipping = {"on_bad": "skip"} if skip_bad else {}
-        dataset = self.change({"test": str(path)} | skipping, for_test=True).read("test")
+        options = {"test": str(path), "on_bad": "skip" if skip_bad else None}
+        dataset = self.change(options, for_test=True).read("test")
         for i, value in enumerate(dataset.inputs):
             if isinstance(value, str) or dataset.names is None:
                 yield Input(value, str(path), i + 1)

@@ -1,8 +1,4 @@
-"""Text-to-text recipes (`dates`, `translate`): text pairs, their tokenizers and an encoder-decoder.
-
-run = load("runs/dates")
-run.predict(["3 maart 2019"])       ["2019-03-03"]
-"""
+"""Text-to-text recipes (`dates`, `translate`): text pairs, tokenizers and an encoder-decoder."""
 
 import dataclasses
 import math
@@ -17,7 +13,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.tables import read_column
 from regard.data.text.pairs import Pairs, limit_length
-from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
+from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
@@ -32,13 +28,37 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import device_of, loss_per_token
-from regard.recipes.base.text_pairs import Codec
 from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this times the token limit is always too long."""
 _SAMPLES = 5
+_JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"
+
+
+class Codec(NamedTuple):
+    """Source and target tokenizer; the same object if they share a vocabulary."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    def encode(self, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
+        return EncodedPairs.from_sequences(
+            self.source.encode_batch(sources), self.target.encode_batch(targets)
+        )
+
+    def artifacts(self) -> dict[str, Tokenizer]:
+        if self.source is self.target:
+            return {_JOINT: self.source}
+        return {_SOURCE: self.source, _TARGET: self.target}
+
+    @classmethod
+    def load(cls, folder: Path) -> "Codec":
+        if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
+            return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
+        joint = Tokenizer.load(folder / _JOINT)
+        return cls(joint, joint)
 
 
 class TextRow(NamedTuple):
@@ -100,7 +120,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
         )
 
     def training_origin(self) -> str:
-        """Return the name of the training data, for messages."""
         return self.train.origin
 
     def model(self) -> Model:
@@ -131,14 +150,14 @@ class TextToTextRecipe(Recipe[ConfigT]):
         limit: decode only the first so many texts; the loss is computed over all.
         """
         pairs, encoded = dataset.data, dataset.targets
-        rows = [TextRow(encoded.sources[i].tolist(), "") for i in range(len(encoded))]
-        decoding = self.change({"n_best": 1})
-        hypotheses = decoding.forward(inference, rows[:limit])
+        count = len(encoded) if limit is None else min(limit, len(encoded))
+        rows = [TextRow(encoded.sources[i].tolist(), "") for i in range(count)]
+        hypotheses = self.change({"n_best": 1}).forward(inference, rows)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
         references = pairs.references or [[target] for target in pairs.targets]
         scores: dict[str, Any] = {
-            self.metric: scorer.score(outputs, references[: len(outputs)]),
+            self.metric: scorer.score(outputs, references[:count]),
             "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
@@ -227,5 +246,5 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
 
 def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:
-    """Return text pairs as a dataset."""
+    """Convert text pairs to a dataset."""
     return Dataset(pairs, pairs.origin, pairs.sources, pairs.targets, notes=notes)

@@ -10,8 +10,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Dataset
 from regard.recipes.base.run import Run
-from regard.recipes.base.text_pairs import Codec
-from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
+from regard.recipes.base.text_to_text import Codec, TextToTextRecipe, to_dataset
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.metrics.text import ExactMatch
 

@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
+from regard.data.tables import excerpt
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Answer
-
-MAX_EXCERPT = 60
-
 
 TargetData = LabeledConfig | ImagesConfig
 """Settings of data with targets."""
@@ -113,7 +111,7 @@ def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int],
             keep.append(i)
         except ValueError as error:
             if raw.on_bad == "error":
-                raise UserError(f"{raw.where(i)}: {error}, got {text[:MAX_EXCERPT]!r}") from error
+                raise UserError(f"{raw.where(i)}: {error}, got {excerpt(text)}") from error
     if not keep:
         raise UserError(f"{raw.origin}: no {raw.nouns[1]} has a {raw.nouns[0]} that can be used")
     return keep, rows

@@ -7,8 +7,7 @@ from regard.data.batches import EncodedPairs
 from regard.data.text.pairs import Pairs, add_references, read_split
 from regard.data.tokenizer import train_tokenizers
 from regard.recipes.base.recipe import Dataset
-from regard.recipes.base.text_pairs import Codec
-from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
+from regard.recipes.base.text_to_text import Codec, TextToTextRecipe, to_dataset
 from regard.recipes.metrics.text import Bleu
 from regard.recipes.translate.config import TranslateRunConfig
 

@@ -17,8 +17,9 @@ from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError, warn_caller
 
-_DEFAULT = ("auto", None, None)
+EngineChoice = tuple[str, str | None, int | None]
 """Engine, compute type and workers."""
+_DEFAULT: EngineChoice = ("auto", None, None)
 
 
 class ActiveModel:
@@ -33,7 +34,7 @@ class ActiveModel:
         """True if nothing else refers to the module, as after `load`."""
         self._model: Any = self.module
         self._decodes, self._recipe = decodes, recipe
-        self._choice: tuple[str, str | None, int | None] = _DEFAULT
+        self._choice = _DEFAULT
         self._engine: Engine | None = None
 
     @property
@@ -57,17 +58,9 @@ class ActiveModel:
         self.is_owned, self._engine, self._model = False, None, self.module
         return self.module
 
-    def compile(
-        self,
-        engine: str | None = None,
-        *,
-        compute_type: str | None = None,
-        workers: int | None = None,
-    ) -> None:
-        """Freeze the module, or a copy if it is not owned; see `TrainedRun.compile`."""
-        choice = self._choice
-        if engine is not None or compute_type is not None or workers is not None:
-            choice = (engine or "auto", compute_type, workers)
+    def compile(self, choice: EngineChoice | None = None) -> None:
+        """Freeze the module, or a copy if it is not owned; by default with the last choice."""
+        choice = choice or self._choice
         if not self._decodes and choice not in (_DEFAULT, ("torch", None, None)):
             raise UserError(f"the recipe {self._recipe} does not decode tokens: it has no engines")
         model = self.module

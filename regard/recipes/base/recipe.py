@@ -239,7 +239,7 @@ class Recipe(ABC, Generic[ConfigT]):
     def fit_tokenizer(
         self, texts: Iterable[str], config: TokenizerConfig, *, origin: str
     ) -> Tokenizer:
-        """Return the tokenizer of the run that this one starts from, or train one on texts."""
+        """Load the tokenizer of the initial run, or train one on texts."""
         if self.run.init is not None:
             return Tokenizer.load(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
         return Tokenizer.train(texts, config, origin=origin)

@@ -103,7 +103,8 @@ class TrainedRun:
         Raises:  UserError if the engine does not exist, is not installed, does not support this
                  model or the compute type, or if the recipe decodes no tokens.
         """
-        self._active.compile(engine, compute_type=compute_type, workers=workers)
+        is_default = engine is None and compute_type is None and workers is None
+        self._active.compile(None if is_default else (engine or "auto", compute_type, workers))
 
     def predict(
         self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any

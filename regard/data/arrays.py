@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,5 +19,5 @@ def load_arrays(content: bytes, name: str, names: Sequence[str]) -> dict[str, ND
         if isinstance(loaded, np.ndarray):
             return dict.fromkeys(names, loaded)
         return {key: loaded[key] for key in names}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{name}: expected arrays of NumPy ({', '.join(names)}): {error}") from None

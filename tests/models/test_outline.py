@@ -26,7 +26,7 @@ from regard.recipes.load import create_recipe
 from regard.recipes.registry import RECIPES
 from regard.settings.options import parse
 from tests.models.test_grid import CORES, READERS, WRITERS, make_example, make_model
-from tests.recipes.tiny import BASE
+from tests.recipes.tiny import quick_options
 
 PAIRS = [
     *((reader, "transformer", "classes") for reader in READERS),
@@ -133,7 +133,7 @@ def test_another_module_is_refused():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
-    config = parse(BASE[recipe], TrainOptions(), RECIPES[recipe].config()).config
+    config = parse(quick_options(recipe), TrainOptions(), RECIPES[recipe].config()).config
     made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
     artifacts = tmp_path / "artifacts"
     artifacts.mkdir()

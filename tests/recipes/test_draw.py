@@ -1,6 +1,5 @@
 """Runs of `draw` on handwritten digits and on captions; killed runs, bad input."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -45,16 +44,13 @@ def run(tmp_path_factory):
 def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     test = report(run)
     assert test["examples"] == 30
-    accuracies = [name for name in test if name.startswith("prompt_accuracy")]
-    assert len(accuracies) == 3
-    for name in (*accuracies, "item_recall"):
-        assert 0 <= test[name] <= 100
+    real, rebuilt = test["prompt_accuracy_real"], test["prompt_accuracy_reconstructed"]
+    assert 0 <= test["prompt_accuracy"] <= 100 >= max(real, rebuilt, test["item_recall"])
     # The classifier distinguishes real digits, and the codes are better than chance.
     assert test["classifier_accuracy"] > 60
     assert test["nll"] < np.log(32)
     assert 2 < test["codes_used"] <= 32
-    digits = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    assert set(test["by_class"]) <= set(digits)
+    assert {"three", "seven"} <= set(test["by_class"])
     assert printed_json(capsys, "evaluate", run) == test
     words = ("--decode.guidance", "1", "--decode.temperature", "1")
     output = printed(capsys, "evaluate", run, *words)
@@ -112,18 +108,6 @@ def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
         Image.new("L", (8, 8), 90).save(tmp_path / number / "1.png")
     scores = printed_json(capsys, "evaluate", run, "--data.test", tmp_path)
     assert set(scores["by_class"]) == {"three", "seven"}
-
-
-def test_look_draws_the_attention_to_each_word(run, tmp_path):
-    command("look", run, "a three left of a seven", "--out", tmp_path / "look.svg")
-    content = (tmp_path / "look.svg").read_text(encoding="utf-8")
-    titles = re.findall(r">([^<>]+)</text>", content)
-    assert "a three left of a seven" in titles
-    assert any(title.startswith("attention weights: cross") for title in titles)
-    words = [title.split() for title in titles[:7]]
-    assert " ".join(word for word, *_ in words) == "a three left of a seven &lt;/s&gt;"
-    # Each share is written with two digits.
-    assert sum(float(share) for _, share, *_ in words) == pytest.approx(1, abs=0.04)
 
 
 def test_look_relates_codes_to_words(run):
@@ -221,17 +205,13 @@ def test_items_are_counted_by_class():
     assert describe_canvas((NOTHING,), ("a",)) == "nothing"
 
 
-@pytest.mark.parametrize(
-    ("texts", "out", "first", "count", "names"),
-    [
-        (["Two ankle boots!"], None, 1, 1, [["Two-ankle-boots.png"]]),
-        (["a", "a"], Path("d/x.png"), 3, 1, [["d/x-3.png"], ["d/x-4.png"]]),
-        (["?"], None, 1, 2, [["drawing-1.png", "drawing-2.png"]]),
-    ],
-)
-def test_paths_of_drawings(texts, out, first, count, names):
-    rows = drawing_paths(texts, out, first=first, count=count)
-    assert [[path.as_posix() for path in row] for row in rows] == names
+def test_paths_of_drawings():
+    def names(*texts: str, out: Path | None = None, **options: int) -> list[list[str]]:
+        return [[str(path) for path in row] for row in drawing_paths(texts, out, **options)]
+
+    assert names("Two ankle boots!", first=1, count=1) == [["Two-ankle-boots.png"]]
+    assert names("a", "a", out=Path("d/x.png"), first=3, count=1) == [["d/x-3.png"], ["d/x-4.png"]]
+    assert names("?", first=1, count=2) == [["drawing-1.png", "drawing-2.png"]]
 
 
 def test_canvases_are_shuffled_in_each_epoch(run):

@@ -117,7 +117,6 @@ def test_data_that_cannot_be_used_is_named_before_training(words, message, tmp_p
 
 
 def test_runs_of_other_recipes_have_no_manifold(finished_run, tmp_path, capsys):
-    message = failure(
-        capsys, "look", finished_run, "--view", "manifold", "--out", tmp_path / "m.png"
-    )
+    words = ("--view", "manifold", "--out", tmp_path / "m.png")
+    message = failure(capsys, "look", finished_run, *words)
     assert "translate has no manifold of reconstructions" in message

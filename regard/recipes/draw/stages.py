@@ -1,7 +1,7 @@
 """Models that `draw` trains first: an image tokenizer (autoencoder), a classifier of drawings.
 
     RUN/autoencoder/, RUN/classifier/            checkpoints, logs and parameters of a training
-    RUN/autoencoder.json, RUN/classifier.json    shape of the images, and metrics; written last
+    RUN/autoencoder.json, RUN/classifier.json    shape of the images; written last
 
 The classifier is independent of the other models and their outputs: it is trained to classify the
 images of the training split, with an additional class for empty cells (black, with a little noise).
@@ -39,10 +39,9 @@ _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
 class TrainedStage(Artifact):
-    """Shape (channels, height, width) of the images of a stage, its metrics, and its classes."""
+    """Shape (channels, height, width) of the images of a stage, and its number of classes."""
 
     shape: tuple[int, int, int]
-    metrics: dict[str, float]
     classes: int = 0
 
 
@@ -99,8 +98,9 @@ def train_autoencoder(
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
-    metrics = _train_stage(
+    _train_stage(
         folder / _AUTOENCODER,
+        TrainedStage(train.shape),
         run,
         model,
         canvas_batches(train, rows=config.autoencoder_batch, seed=derive_seed(run.seed, 2)),
@@ -110,7 +110,6 @@ def train_autoencoder(
         metric="mse",
         maximize=False,
     )
-    _write_stage(folder, _AUTOENCODER, TrainedStage(train.shape, metrics))
 
 
 def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
@@ -143,8 +142,9 @@ def train_classifier(
         seed=derive_seed(run.seed, 4),
         augment="shift",
     )
-    metrics = _train_stage(
+    _train_stage(
         folder / _CLASSIFIER,
+        TrainedStage(shape, classes),
         run,
         model,
         batches,
@@ -154,7 +154,6 @@ def train_classifier(
         metric="accuracy",
         maximize=True,
     )
-    _write_stage(folder, _CLASSIFIER, TrainedStage(shape, metrics, classes))
 
 
 def load_classifier(folder: Path) -> ConvolutionalClassifier:
@@ -167,6 +166,7 @@ def load_classifier(folder: Path) -> ConvolutionalClassifier:
 
 def _train_stage(
     folder: Path,
+    stage: TrainedStage,
     run: Run,
     model: nn.Module,
     batches: TrainingBatches,
@@ -176,8 +176,8 @@ def _train_stage(
     measure: Callable[..., dict[str, float]],
     metric: str,
     maximize: bool,
-) -> dict[str, float]:
-    """Train a stage in a folder of its own, or resume it; return its validation metrics."""
+) -> None:
+    """Train a stage in a folder of its own, or resume it, and record its end."""
     if torch.distributed.is_initialized():
         raise UserError(f"the {folder.name} is trained by a single process: start without torchrun")
     train = run.config.train
@@ -205,11 +205,7 @@ def _train_stage(
     )
     if result.is_interrupted:
         raise KeyboardInterrupt
-    return result.metrics
-
-
-def _write_stage(folder: Path, name: str, stage: TrainedStage) -> None:
-    with replace_atomically(folder / f"{name}.json") as unfinished:
+    with replace_atomically(folder.with_suffix(".json")) as unfinished:
         stage.save(unfinished)
 
 

@@ -198,23 +198,20 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
     ) -> None:
         """Plot an input and its reconstruction to an image file."""
-        model, rebuilt = inference.model, _reconstruct(inference.model, row[None]).numpy()
+        rebuilt = _reconstruct(inference.model, row[None]).numpy()
         if self._reads_vectors:
-            self._plot_manifold(model, out, inputs=row[None], outputs=rebuilt, overwrite=overwrite)
+            self.plot_manifold(
+                inference, out, inputs=row[None], outputs=rebuilt, overwrite=overwrite
+            )
         else:
             images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
             plot_images(images, out, overwrite=overwrite)
 
-    def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
+    def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
         """Plot the manifold of the reconstructions to an image file."""
-        if not self._reads_vectors:
-            raise UserError("images have no manifold of reconstructions")
-        self._plot_manifold(inference.model, out, overwrite=overwrite)
-
-    def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:
         if self.shape != (2,):
-            raise UserError(f"the manifold needs vectors of 2 numbers, got {self.shape[0]}")
-        data = self.train.data.values
+            raise UserError(f"the manifold needs vectors of 2 numbers, got {_format(self.shape)}")
+        model, data = inference.model, self.train.data.values
         codes, rebuilt = trace_codes(model, data), _reconstruct(model, data).numpy()
         content = Manifold(data, codes, rebuilt, map_energy(model, data))
         plot_manifold(content, out, title=f"rebuild: {self.describe()}", **options)

@@ -19,20 +19,20 @@ other texts. Features are stored as digests of eight bytes, without the text.
 Source: wang2012, section 2.1 (log-count ratios, binarized counts).
 """
 
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.arrays import load_arrays
 from regard.data.config import FeatureKinds
 from regard.errors import UserError
+from regard.system.files import read_bytes
 
 KINDS: dict[FeatureKinds, tuple[str, ...]] = {
     "words": ("word",),
@@ -119,11 +119,8 @@ class LogCountRatios:
     @classmethod
     def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
         """Read a file of `save`. Raises UserError if it is missing, damaged, of other classes."""
-        try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                numbers, kind, counts = (file[name] for name in ("numbers", "kind", "counts"))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-            raise UserError(f"{path}: {error}") from error
+        names = ("numbers", "kind", "counts")
+        numbers, kind, counts = load_arrays(read_bytes(path), str(path), names).values()
         if counts.shape != (numbers.size, num_classes) or kind.shape != numbers.shape:
             raise UserError(f"{path}: expected counts of features in {num_classes} classes")
         return cls(kinds, numbers, kind, counts)

@@ -7,6 +7,7 @@ of a union is selected first, so that only its fields are options. Dashes and un
 are equivalent. The last value of a repeated option counts.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,7 +157,9 @@ def _describe_unknown(name: str, path: str, settings: Mapping[str, Setting]) -> 
         for variant, cls in setting.variants.items():
             if path.removeprefix(f"{setting.path}.") in settings_by_path(cls()):
                 return f"{name} needs {option_name(setting.path)} {variant}"
-    return f"unknown option {name}; --help lists all"
+    close = difflib.get_close_matches(name, map(option_name, settings), n=1, cutoff=0.8)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"unknown option {name}; {hint}--help lists all"
 
 
 def _before_end(argv: Sequence[str]) -> Sequence[str]:

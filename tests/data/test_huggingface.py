@@ -75,6 +75,7 @@ def test_local_file_is_the_train_split_by_default(package, tmp_path):
 
 
 def test_folder_is_read_with_its_split(package, tmp_path):
+    (tmp_path / "dataset_dict.json").touch()
     package.table = {"train": Table(ROWS), "validation": Table(ROWS[1:])}
     assert list(read_pairs(tmp_path, split="val")) == [("two", "zwei")]
     assert next(iter(read_pairs(f"{tmp_path}#train", split="val"))) == ("one", "eins")

@@ -21,8 +21,10 @@ _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 
 
 def is_data_set(path: str | Path) -> bool:
-    """Return True for hf:NAME and for a folder."""
-    return str(path).startswith(PREFIX) or Path(str(path).partition("#")[0]).is_dir()
+    """Return True for hf:NAME and for a folder that `datasets` wrote."""
+    folder = Path(str(path).partition("#")[0])
+    is_saved = (folder / "state.json").exists() or (folder / "dataset_dict.json").exists()
+    return str(path).startswith(PREFIX) or is_saved
 
 
 def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: BadRows) -> Table:

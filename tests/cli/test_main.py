@@ -43,7 +43,7 @@ BAD = {
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; the recipes are dates, translate",
     "train dates extra": "'extra' is an unexpected argument",
-    "train dates --model.core.layrs 2": "unknown option --model.core.layrs; did you mean --model.core.layers?",
+    "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
     "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or none",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
     "train dates --config nowhere.yaml": "nowhere.yaml: No such file",

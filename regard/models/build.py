@@ -231,7 +231,5 @@ def build_token_reader(
 
 def _scale(config: TokenModelConfig) -> Literal["root", "one"]:
     """Return the scale of the embeddings; if it is not given, that of the source of the model."""
-    if config.embedding_scale is not None:
-        return config.embedding_scale
     is_gpt = isinstance(config, LanguageModelConfig) and isinstance(config.core, TransformerConfig)
-    return "one" if is_gpt else "root"
+    return config.embedding_scale or ("one" if is_gpt else "root")

@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.choices import reinforce, sampling_choices
+from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
@@ -88,10 +89,8 @@ class Model(nn.Module):
         If the core decodes targets in order: its state before the first target (CoreState), which
         holds h^Enc as keys and values. None for a model without a reader.
         """
-        if self.reader is None:
-            _check_no_source(source)
-            return None
-        return self.writer.encode(self.core, self.reader(source))
+        items = self._items(source)
+        return None if items is None else self.writer.encode(self.core, items)
 
     def predictor(self, target: Any, encoded: Any, *, source: Any = None) -> Any:
         """Return h^Dec, the hidden vectors from which the writer predicts.
@@ -141,10 +140,7 @@ class Model(nn.Module):
 
         rows: number of rows of a model without a reader.
         """
-        if self.reader is None:
-            _check_no_source(source)
-            return ModelState(self.core.start(None, rows=rows))
-        return ModelState(self.core.start(self.reader(source)))
+        return ModelState(self.core.start(self._items(source), rows=rows))
 
     def step(
         self, tokens: Int[Tensor, " rows"], state: ModelState
@@ -173,6 +169,14 @@ class Model(nn.Module):
         hidden = self.core(self.writer.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
         return self.writer.answer(hidden[:, -1])
 
+    def _items(self, source: Any) -> Padded | None:
+        if self.reader is not None:
+            return self.reader(source)
+        if source is not None:
+            kind = type(source).__name__
+            raise TypeError(f"`source` must be None, since the model has no reader, got a {kind}")
+        return None
+
     def _read(self, encoded: Any, queries: Tensor | None, source: Any) -> Any:
         if encoded is None and queries is not None:
             encoded = self.core.start(None, rows=queries.shape[0])
@@ -184,12 +188,6 @@ class Model(nn.Module):
         return TextForm(
             source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
         )
-
-
-def _check_no_source(source: Any) -> None:
-    if source is not None:
-        kind = type(source).__name__
-        raise TypeError(f"`source` must be None, since the model has no reader, got a {kind}")
 
 
 def _check_parts(reader: Reader | None, core: Core, writer: Writer) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.autoencoder import AutoencoderBase
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.model import Model
 from regard.models.readers.reader import Shape
@@ -69,7 +69,7 @@ def outline(model: nn.Module) -> Outline:
 
     Raises: TypeError for a module that is neither a Model nor an autoencoder.
     """
-    if isinstance(model, Autoencoder | QuantizedAutoencoder):
+    if isinstance(model, AutoencoderBase):
         return _outline_autoencoder(model)
     if not isinstance(model, Model):
         raise TypeError(f"`model` must be a Model or an autoencoder, got {type(model).__name__}")
@@ -83,7 +83,7 @@ def outline(model: nn.Module) -> Outline:
     if reader is not None:
         source, items = reader.shapes()
         encoded = (*items[:-1], core.memory_dim)
-        detail = _join(_layers(core.num_layers("encoder")), _count(encodings))
+        detail = _stack(core.num_layers("encoder"), encodings)
         encoding = [
             Stage("input", "source", "", "x", source),
             Stage("encoder", type(reader).__name__, _count(reader.parameters()), "", items),
@@ -104,14 +104,14 @@ def outline(model: nn.Module) -> Outline:
         name = type(parts[0]).__name__
         predicting.append(Stage("predictor", name, _count(counted), symbol, hidden))
     if writer.part != "encoder":
-        detail = _join(_layers(core.num_layers("decoder")), _count(own))
+        detail = _stack(core.num_layers("decoder"), own)
         predicting.append(Stage("predictor", type(core).__name__, detail, "h^Dec", hidden))
     size = _count(writer.parameters(), without=counted) or "its table is that of the embedding"
     predicting.append(Stage("decoder", type(writer).__name__, size, "y~", answer))
     return Outline(tuple(encoding), tuple(predicting))
 
 
-def _outline_autoencoder(model: Autoencoder | QuantizedAutoencoder) -> Outline:
+def _outline_autoencoder(model: AutoencoderBase) -> Outline:
     shape: Shape = ("batch", *model.shape)
     name = "image" if len(model.shape) == 3 else "vector"
     encoding = [Stage("input", name, "", "y", shape)]
@@ -132,9 +132,8 @@ def _outline_autoencoder(model: Autoencoder | QuantizedAutoencoder) -> Outline:
 
 
 def _layers_of(part: nn.Module) -> str:
-    is_convolutional = any(
-        isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in part.modules()
-    )
+    kinds = nn.Conv2d | nn.ConvTranspose2d
+    is_convolutional = any(isinstance(layer, kinds) for layer in part.modules())
     return "convolutions" if is_convolutional else "linear layers"
 
 
@@ -147,9 +146,6 @@ def _count(parameters: Iterable[Tensor], *, without: Iterable[Tensor] = ()) -> s
     return f"{count:,} parameters" if count else ""
 
 
-def _layers(number: int) -> str:
-    return "" if number == 0 else f"{number} layer" + ("s" if number > 1 else "")
-
-
-def _join(*parts: str) -> str:
-    return ", ".join(filter(None, parts))
+def _stack(num_layers: int, parameters: Iterable[Tensor]) -> str:
+    layers = f"{num_layers} layer" + ("s" if num_layers > 1 else "")
+    return ", ".join(filter(None, (layers if num_layers else "", _count(parameters))))

@@ -67,6 +67,8 @@ class AutoencoderBase(nn.Module):
 
     encoder: AutoencoderPart
     decoder: AutoencoderPart
+    numbers: int
+    """Number of numbers, or indices, of a code."""
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
@@ -103,7 +105,6 @@ class Autoencoder(AutoencoderBase):
 
     encoder: h = encoder(y), codes (batch, code).
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
-    numbers: size of a code.
     Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4
              with convolutions.
     """

@@ -138,7 +138,7 @@ class QuantizedAutoencoder(AutoencoderBase):
             up = nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1)
             back = [up, nn.GELU(), *back]
             before, after = after, (2 if number == 0 else 1) * after
-        self.grid = height, width
+        self.grid, self.numbers = (height, width), height * width
         residual = _ResidualBlock(before), _ResidualBlock(before)
         narrow = nn.Conv2d(before, config.code_dim, 1)
         self.encoder = AutoencoderPart(*into, *residual, narrow, input_shift=-0.5)
@@ -146,11 +146,6 @@ class QuantizedAutoencoder(AutoencoderBase):
         residual = _ResidualBlock(before), _ResidualBlock(before)
         self.decoder = AutoencoderPart(first, *residual, nn.GELU(), *back[:-1], output_shift=0.5)
         self.codebook = Codebook(config.codebook_size, config.code_dim)
-
-    @property
-    def numbers(self) -> int:
-        """Number of codes of an image."""
-        return self.grid[0] * self.grid[1]
 
     def vectors(self, images: Images) -> Float[Tensor, "batch row column dim"]:
         """Return z, one vector for each cell of the grid."""

@@ -28,12 +28,10 @@ from regard.attention.scores.base import Score
 from regard.models.cores.config import ChoiceConfig
 
 ConfigT = TypeVar("ConfigT")
-Targets = Float[Tensor, "batch target model"]
-"""Items, or hidden states, of all targets."""
-Target = Float[Tensor, "rows model"]
-"""Items, or hidden states, of one target per row."""
-Queries = Float[Tensor, "batch query model"]
-"""Queries, or hidden states, of a set."""
+Items = Float[Tensor, "batch time model"]
+"""Items, or hidden states, of all targets in order, or of a set of queries."""
+Item = Float[Tensor, "rows model"]
+"""Item, or hidden state, of one target per row."""
 
 
 @runtime_checkable
@@ -97,7 +95,7 @@ class Core(nn.Module, ABC):
         """Encode the source items: (batch, source, memory_dim), lengths unchanged."""
 
     @abstractmethod
-    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
+    def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         """Return hidden states of a set after each block. Raises: ValueError if in_order."""
 
     @abstractmethod
@@ -108,11 +106,11 @@ class Core(nn.Module, ABC):
         """
 
     @abstractmethod
-    def forward(self, targets: Targets, state: CoreState) -> Targets:
+    def forward(self, targets: Items, state: CoreState) -> Items:
         """Return hidden states of all targets; each depends on itself and those before it."""
 
     @abstractmethod
-    def step(self, target: Target, state: CoreState) -> tuple[Target, CoreState]:
+    def step(self, target: Item, state: CoreState) -> tuple[Item, CoreState]:
         """Return hidden states of one more target per row, and the next state."""
 
 

@@ -50,15 +50,7 @@ from regard.models.cores.config import (
     SelfAttentiveConfig,
     check_reads,
 )
-from regard.models.cores.core import (
-    Core,
-    Queries,
-    Target,
-    Targets,
-    config_of,
-    create_choice,
-    load_class,
-)
+from regard.models.cores.core import Core, Item, Items, config_of, create_choice, load_class
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell
@@ -182,7 +174,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
     def encode(self, source: Padded) -> Padded:
         return source._replace(items=self.dropout(self.encoder(source).states))
 
-    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
+    def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         # A step from zeros in every layer, then attention to the source.
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
@@ -212,7 +204,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         memory = self._memory(self.read, self.dropout(encoded.states), source.mask)
         return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
 
-    def forward(self, targets: Targets, state: RecurrentDecoderState) -> Targets:
+    def forward(self, targets: Items, state: RecurrentDecoderState) -> Items:
         # The input and output projections are one product each, outside the loop.
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major
@@ -224,8 +216,8 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return self._read_out((torch.stack(outputs, 1),), targets)
 
     def step(
-        self, target: Target, state: RecurrentDecoderState
-    ) -> tuple[Target, RecurrentDecoderState]:
+        self, target: Item, state: RecurrentDecoderState
+    ) -> tuple[Item, RecurrentDecoderState]:
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 

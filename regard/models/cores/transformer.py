@@ -45,15 +45,7 @@ from regard.layers.positions.config import PositionsConfig, positions_config
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
-from regard.models.cores.core import (
-    Core,
-    Queries,
-    Target,
-    Targets,
-    config_of,
-    create_choice,
-    load_class,
-)
+from regard.models.cores.core import Core, Item, Items, config_of, create_choice, load_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +182,7 @@ class Transformer(Core):
             sources.append(block.cross.memory(encoded.items, source.mask))
         return TransformerState(tuple(sources), pasts)
 
-    def decode_set(self, queries: Queries, encoded: Padded) -> list[Queries]:
+    def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
         items, hidden = queries, []
@@ -200,13 +192,13 @@ class Transformer(Core):
             hidden.append(self.decoder_norm(items))
         return hidden
 
-    def forward(self, targets: Targets, state: TransformerState) -> Targets:
+    def forward(self, targets: Items, state: TransformerState) -> Items:
         items = self.positions.add(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
         return self.decoder_norm(items)
 
-    def step(self, target: Target, state: TransformerState) -> tuple[Target, TransformerState]:
+    def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
         item = self.positions.add(target.unsqueeze(1), state.position)
         pasts = []
         for layer, block in enumerate(self._decoder_blocks):

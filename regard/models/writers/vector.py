@@ -118,7 +118,6 @@ class VectorWriter(Writer):
     def terms(
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
     ) -> Contributions:
-        """Return the contributions of `explain`."""
         decompose = getattr(self.pool, "decompose", None)
         if decompose is None:
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")

@@ -7,7 +7,6 @@ from PIL import Image
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
-from tests.data.test_clouds import ply
 from tests.recipes.capture_checks import (
     check_capture,
     check_gradients,
@@ -15,7 +14,7 @@ from tests.recipes.capture_checks import (
     predict_each,
 )
 from tests.recipes.commands import command, failure, printed, printed_json, report
-from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
+from tests.recipes.toy_clouds import SMALL, write_clouds
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false "
@@ -69,17 +68,6 @@ def test_order_and_place_of_a_cloud_have_no_effect(clouds):
     (third,) = trained.predict([moved])
     for a, b in zip(first, third, strict=True):
         assert b[2:] == pytest.approx((a.x + 512, a.y - 64, a.z + 8, a.dx, a.dy, a.dz), abs=1e-4)
-
-
-def test_the_same_points_in_any_format_have_the_same_boxes(clouds, tmp_path):
-    with np.load(clouds / with_boxes(clouds)) as file:
-        points = np.column_stack((file["points"], file["intensity"])).round(3)
-    paths = [tmp_path / f"same.{kind}" for kind in FORMATS]
-    for path in paths:
-        path.write_bytes(FORMATS[path.suffix[1:]](points))
-    answers = predict_each(load(clouds / "run"), [*paths, points])
-    assert all(answer == answers[0] for answer in answers)
-    assert answers[0]
 
 
 def test_queries_and_groups_have_places_on_the_top_view(clouds):
@@ -141,12 +129,6 @@ def test_clouds_are_accepted_as_arrays(clouds):
     trained.predict([np.array([[0.0, 0, 0, 100], [30, 1, 0.5, 20]])])
     assert len(notes) == 1
     assert notes[0].startswith("input 1: spans 30 x 1 x 0.5 m; boxes are found in the ")
-
-
-def test_a_bad_file_is_named(clouds, tmp_path, capsys):
-    (tmp_path / "no.ply").write_bytes(ply("ascii", np.ones((2, 4)), count=9))
-    message = failure(capsys, "predict", clouds / "run", tmp_path / "no.ply")
-    assert "no.ply: its header states 9 points, it holds 2" in message
 
 
 def test_data_that_does_not_fit_is_refused_before_training(clouds, tmp_path, capsys):

@@ -37,6 +37,14 @@ class Input(NamedTuple):
         return {name: part for name, part in parts.items() if part is not None}
 
 
+class Prompt(NamedTuple):
+    """A text, its ids, and the number of the input, on which its random numbers depend."""
+
+    text: str
+    ids: list[int]
+    number: int
+
+
 def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:
     """Return files of these suffixes in a folder and subfolders, by name; `notify` counts others.
 

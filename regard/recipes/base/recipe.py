@@ -24,7 +24,6 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from torch import Tensor, nn
 
-from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
@@ -236,13 +235,11 @@ class Recipe(ABC, Generic[ConfigT]):
     def open(self, folder: Path) -> None:
         """Load the artifacts of a run folder as attributes."""
 
-    def fit_tokenizer(
-        self, texts: Iterable[str], config: TokenizerConfig, *, origin: str
-    ) -> Tokenizer:
+    def fit_tokenizer(self, texts: Iterable[str], origin: str) -> Tokenizer:
         """Load the tokenizer of the initial run, or train one on texts."""
         if self.run.init is not None:
             return Tokenizer.load(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
-        return Tokenizer.train(texts, config, origin=origin)
+        return Tokenizer.train(texts, self.settings.tokenizer, origin=origin)
 
     def pretrain(self, folder: Path) -> None:  # one recipe has something to do here
         """Train the models that the main model needs, each in a folder of its own."""

@@ -6,8 +6,8 @@ from typing import Annotated
 from regard.data.config import CaptionsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import COSINE, limit_input_length
+from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.config import COSINE, check_positions, limit_input_length
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -58,9 +58,8 @@ class CaptionRunConfig:
                 raise ValueError("downsampling_layers must not be given with patch")
             if self.data.width % self.patch or self.data.height % self.patch:
                 raise ValueError(f"patch must divide data.width and data.height, got {self.patch}")
-        limit, needed = max_length_of(self.model.core), max(self.positions, 2)
-        if limit is not None and limit < needed:
-            raise ValueError(f"model.core.positions.max_length must be at least {needed}")
+        needed = max(self.positions, 2)
+        check_positions(self.model.core, needed, str(needed))
 
     @property
     def positions(self) -> int:

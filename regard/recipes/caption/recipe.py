@@ -101,8 +101,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         images, texts = train.data, []
         for i in images.epoch(0):
             texts += images.captions(i)
-        tokenizer = self.fit_tokenizer(texts, self.config.tokenizer, origin=images.origin)
-        return {_TOKENIZER: tokenizer}
+        return {_TOKENIZER: self.fit_tokenizer(texts, images.origin)}
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)

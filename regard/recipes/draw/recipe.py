@@ -41,7 +41,9 @@ from regard.models.build import build
 from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import check_positions
 from regard.recipes.base.entry import Entry
+from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.pictures import to_picture
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.run import Run
@@ -71,14 +73,6 @@ class Drawing(NamedTuple):
 
     image: Any
     score: float
-
-
-class PromptRow(NamedTuple):
-    """A text, its ids, and the number of the input, on which its random numbers depend."""
-
-    text: str
-    ids: list[int]
-    number: int
 
 
 class DrawRecipe(Recipe[DrawRunConfig]):
@@ -118,11 +112,9 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def fit(self, train: Dataset[CanvasDataset]) -> dict[str, Any]:
         canvases, labels = train.data, self._splits[2]
-        limit = max_length_of(self.config.model.core)
         needed = QuantizedAutoencoder(self.config.autoencoder, canvases.shape).numbers + 1
-        if limit is not None and limit < needed:
-            expected = f"at least {needed}, one more than the codes of a canvas"
-            raise UserError(f"model.core.positions.max_length must be {expected}, got {limit}")
+        reason = f"{needed}, one more than the codes of a canvas"
+        check_positions(self.config.model.core, needed, reason)
         tokenizer = Tokenizer.train(train.inputs, self.config.tokenizer, origin=train.origin)
         return {_TOKENIZER: tokenizer} | ({} if labels is None else {_LABELS: labels})
 
@@ -218,7 +210,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
-    def preprocess(self, given: str, number: int) -> list[PromptRow]:
+    def preprocess(self, given: str, number: int) -> list[Prompt]:
         text, limit = given.strip(), max_length_of(self.config.model.core)
         ids = self.tokenizer.encode(text)
         if not ids:
@@ -228,7 +220,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if UNK in ids:
             unknown = ", ".join(map(repr, self.tokenizer.unknown(text)[:10]))
             self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
-        return [PromptRow(text, ids, number)]
+        return [Prompt(text, ids, number)]
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None

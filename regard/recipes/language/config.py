@@ -6,8 +6,8 @@ from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
-from regard.models.cores.config import max_length_of, unsupported_slide_reason
-from regard.recipes.base.config import COSINE
+from regard.models.cores.config import unsupported_slide_reason
+from regard.recipes.base.config import COSINE, check_positions
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
@@ -40,12 +40,7 @@ class LanguageRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
-        limit = max_length_of(self.model.core)
-        if limit is not None and limit < self.context:
-            raise ValueError(
-                f"model.core.positions.max_length must be at least context={self.context}, got "
-                f"{limit}"
-            )
+        check_positions(self.model.core, self.context, f"context={self.context}")
         reason = unsupported_slide_reason(self.model.core)
         if self.sample.context == "slide" and reason is not None:
             raise UserError(f"sample.context must be restart or last, since {reason}, got slide")

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import explain_tokens
+from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.recipe import Answer, Dataset, Example, Ranked, Recipe, View, one_line
 from regard.recipes.base.scoring import device_of, mean_nll
 from regard.recipes.language.config import LanguageRunConfig
@@ -48,14 +49,6 @@ from regard.trace import Trace
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
 _BANNED = list(range(len(SPECIALS)))
-
-
-class Prompt(NamedTuple):
-    """A text, its ids, and the number of the input, on which its random numbers depend."""
-
-    text: str
-    ids: list[int]
-    number: int
 
 
 class LanguageRecipe(Recipe[LanguageRunConfig]):
@@ -85,8 +78,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return replace(dataset, targets=self.encode_corpus(dataset.data))
 
     def fit(self, train: Dataset[Corpus]) -> dict[str, Any]:
-        text = train.data
-        return {_TOKENIZER: self.fit_tokenizer(text, self.config.tokenizer, origin=text.origin)}
+        return {_TOKENIZER: self.fit_tokenizer(train.data, train.origin)}
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)

@@ -107,8 +107,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         pairs, raw = train.data, self.raw_targets(train)
         target = self.kind.fit(raw, self.config.data)
-        config, origin = self.config.tokenizer, pairs.origin
-        self.tokenizer = self.fit_tokenizer(pairs.sources, config, origin=origin)
+        self.tokenizer = self.fit_tokenizer(pairs.sources, pairs.origin)
         artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
         if self.feature_kinds is not None:
             assert isinstance(target, ClassTarget)

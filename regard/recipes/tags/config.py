@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
-from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import COSINE
+from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.config import COSINE, check_positions
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
@@ -37,12 +37,8 @@ class TagsRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
-        most, least = max_length_of(self.model.core), self.data.max_length
-        if most is not None and most < least:
-            raise ValueError(
-                f"model.core.positions.max_length must be at least data.max_length={least}, got "
-                f"{most}"
-            )
+        least = self.data.max_length
+        check_positions(self.model.core, least, f"data.max_length={least}")
 
 
 ENTRY = Entry(

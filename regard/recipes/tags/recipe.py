@@ -130,7 +130,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         words = [" ".join(tokens) for tokens in sentences.tokens]
         tags = [tag for own in sentences.tags for tag in own]
         return {
-            _TOKENIZER: self.fit_tokenizer(words, self.config.tokenizer, origin=train.origin),
+            _TOKENIZER: self.fit_tokenizer(words, train.origin),
             _LABELS: Labels.from_names(tags, origin=train.origin),
         }
 

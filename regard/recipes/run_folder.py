@@ -141,7 +141,6 @@ class RunFolder:
             shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
 
     def write_report(self, report: Mapping[str, Any]) -> None:
-        """Write report.json, which marks the run as finished."""
         content = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
         write_atomically(self.path / _REPORT, content)
 
@@ -273,7 +272,6 @@ def _with_precision(run: Run, precision: str) -> Run:
 
 
 def _check_settings(folder: Path, before: Run, now: Run) -> None:
-    """Raise UserError for settings that affect the parameters and differ."""
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}")
     differences = find_differences(training_fingerprint(before), training_fingerprint(now))

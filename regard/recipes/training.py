@@ -113,7 +113,6 @@ def train(
 
 
 def _to_settings(value: Any) -> Any:
-    """Convert paths and configs in settings to texts and dictionaries."""
     if isinstance(value, Mapping):
         return {name: _to_settings(below) for name, below in value.items()}
     if isinstance(value, list | tuple):
@@ -240,7 +239,6 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
 def _make_report(
     folder: Path, run: Run, result: Result, *, device: str, notify: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return the content of report.json, evaluated with the saved parameters."""
     progress = result.progress
     trained = load(folder, recipe=run.own, device=device, notify=notify)
     test = None

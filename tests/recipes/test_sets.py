@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,20 +51,23 @@ def picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple]]:
     return Image.fromarray(pixels), boxes
 
 
+def write_csv(path: Path, rows: list[tuple]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory):
     folder, draw = tmp_path_factory.mktemp("boxes"), np.random.default_rng(1)
     files = ""
     for split, count in (("train", 60), ("val", 10), ("test", 20)):
         (folder / split).mkdir()
-        with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["file", "x", "y", "width", "height", "label"])
-            for i in range(count):
-                image, image_boxes = picture(draw)
-                image.save(folder / split / f"{i}.png")
-                rows = image_boxes or [("",) * 5]
-                writer.writerows((f"{i}.png", *row) for row in rows)
+        rows = [("file", "x", "y", "width", "height", "label")]
+        for i in range(count):
+            image, image_boxes = picture(draw)
+            image.save(folder / split / f"{i}.png")
+            rows += [(f"{i}.png", *row) for row in image_boxes or [("",) * 5]]
+        write_csv(folder / f"{split}.csv", rows)
         files += f"--data.{split} {folder}/{split}.csv --data.{split}-images {folder}/{split} "
     size = "--data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 4"
     limits = "--batch 16 --train.steps 300"
@@ -92,8 +96,7 @@ def events(tmp_path_factory):
             wavfile.write(folder / name, 2000, (sound * 32767).astype(np.int16))
             if len(rows) == before:
                 rows.append((name, "", "", ""))
-        with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
+        write_csv(folder / f"{split}.csv", rows)
         files += f"--data.{split} {folder}/{split}.csv "
     size = "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels 16"
     limits = "--model.num-queries 4 --batch 16 --train.steps 300"
@@ -139,8 +142,6 @@ def test_detections_scores_and_references(  # noqa: PLR0917
     command("look", run, folder / path, "--out", tmp_path / "seen.png")
     with Image.open(tmp_path / "seen.png") as figure:
         assert figure.size[0] > 300
-    with pytest.raises(UserError, match="already exists"):
-        load(run).look([str(folder / path)]).plot(tmp_path / "seen.png")
 
 
 def test_threshold_of_evaluate_and_look(boxes, capsys):
@@ -202,16 +203,6 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     file.write_text(json.dumps(content))
     message = failure(capsys, "predict", boxes / "run", file, "--coco")
     assert "has no category 'green'" in message
-
-
-def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):
-    path = boxes / "test" / "1.png"
-    with Image.open(path) as image:
-        large = image.resize((128, 96), Image.Resampling.NEAREST)
-    small, found = load(boxes / "run").predict([path, large], threshold=0.3)
-    assert len(small) == len(found) > 0
-    for a, b in zip(small, found, strict=True):
-        assert [4 * number for number in a[2:]] == pytest.approx(list(b[2:]), abs=4)
 
 
 def test_boxes_name_the_queries_that_predicted_them(boxes):
@@ -303,9 +294,8 @@ def test_figures_show_boxes_on_the_image_at_its_own_size(boxes, tmp_path, monkey
 
 
 def test_images_smaller_than_the_input_size_are_shown_with_padding(boxes):
-    trained = load(boxes / "run")
-    (sample_maps,) = check_capture(trained, [np.zeros((24, 16, 3), np.uint8)])
-    pixels = sample_maps.sample.pictures["image"].pixels
+    (maps,) = check_capture(load(boxes / "run"), [np.zeros((24, 16, 3), np.uint8)])
+    pixels = maps.sample.pictures["image"].pixels
     assert pixels.shape == (24, 32, 3)
     assert (pixels[:, :16] == 0).all()
     assert (pixels[:, 16:] == 128).all()

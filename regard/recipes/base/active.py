@@ -50,7 +50,6 @@ class ActiveModel:
         return self._model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which owns the module and prepares an engine again."""
         return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
 
     def hand_out(self) -> Any:

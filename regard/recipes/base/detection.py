@@ -79,14 +79,12 @@ class DetectionRecipe(Recipe[ConfigT]):
         )
 
     def _reference(self, item: Annotated) -> list[dict[str, Any]]:
-        """Return the annotated boxes as an answer has detected ones, without scores."""
         names = self.box._fields[2:]
         rows = zip(item.labels, item.boxes.tolist(), strict=True)
         return [{"label": label} | dict(zip(names, box, strict=True)) for label, box in rows]
 
     @cached_property
     def _splits(self) -> tuple[AnnotatedDataset[Any], AnnotatedDataset[Any]]:
-        """Training and validation data from files."""
         train = self.read_split("train")
         if self.settings.data.val is not None:
             return train, self.read_split("val")
@@ -134,7 +132,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         return [Detections(*row) for row in zip(*columns, strict=True)]
 
     def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
-        """Return the detections in all examples."""
         detections: list[Detections] = []
         for rows in track(batches.plan(0), self.noun, len(batches.data)):
             frames = [batches.frame(i) for i in rows]
@@ -188,7 +185,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        """Return the sum of log p of the detected boxes."""
         found, source = example.outputs[i], self.source([example.rows[i][0]])
         pairs = [*zip(found.queries.tolist(), found.classes.tolist(), strict=True)]
         detected = pairs[: self.count_detected(found)]

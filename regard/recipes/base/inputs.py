@@ -32,7 +32,6 @@ class Input(NamedTuple):
         return " ".join(self.value) if is_words else None
 
     def describe(self) -> dict[str, Any]:
-        """Return file, line and source, as far as there are, for JSON."""
         parts = {"file": self.file, "line": self.line, "source": self.source}
         return {name: part for name, part in parts.items() if part is not None}
 

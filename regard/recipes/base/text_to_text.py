@@ -202,7 +202,6 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[TextRow], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses for each text."""
         decode, limit = self.settings.decode, max_length_of(self.settings.model.core)
         if limit is not None:  # learned positions
             decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))

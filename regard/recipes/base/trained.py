@@ -62,7 +62,6 @@ class TrainedRun:
 
     @property
     def config(self) -> Any:
-        """All settings of the run."""
         return self.run.config
 
     @property
@@ -347,7 +346,6 @@ class TrainedRun:
                 samples[:] = [recipe.sample(self._active, *places[row]) for row in batch]
 
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
-        """Write the answer to each example as a line of JSON."""
         kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
         for indices in plan_by_count(dataset, _CHUNK):
             values = [dataset.inputs[i] for i in indices]
@@ -430,7 +428,6 @@ def _format_reference(reference: Any) -> str:
 
 
 def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
-    """Return a text, or a list of tokens if the recipe reads them."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")

@@ -52,7 +52,6 @@ class NamedTarget(Target):
         return {_LABELS: self.labels}
 
     def rank(self, output: Tensor, n_best: int) -> list[Ranked]:
-        """Return the most probable names."""
         values, numbers = output.topk(min(n_best, len(self.names)))
         pairs = zip(numbers.tolist(), values.tolist(), strict=True)
         return [Ranked(self.names[i], value) for i, value in pairs]

@@ -113,7 +113,6 @@ class NumberTarget(Target):
         return {name: float(str(value)) for name, value in zip(self.names, target, strict=True)}
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
-        """Return the numbers in their own unit."""
         rows = torch.diag(torch.tensor(self.scales.deviations))
         shift = torch.tensor(self.scales.means)
         return ScoreWeights(self.names[:most], rows[:most], shift[:most], "number")

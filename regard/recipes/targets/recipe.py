@@ -55,7 +55,6 @@ class TargetRecipe(Recipe[ConfigT]):
         return _KINDS[self.settings.data.target]
 
     def set_target(self, target: Target) -> None:
-        """Set the target, which selects the metric."""
         self.target = target
         self.metric, self.higher_is_better = target.metric, target.higher_is_better
 

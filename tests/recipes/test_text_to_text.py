@@ -165,7 +165,7 @@ def test_several_references_are_scored_together(
     assert two["nll"] == one["nll"]
     with more.open("a") as file:
         file.write("one more\n")
-    assert "has 6 lines, but" in failure(capsys, "evaluate", run, "--data.references", more)
+    assert "6 lines for 5 pairs" in failure(capsys, "evaluate", run, "--data.references", more)
 
 
 def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(

@@ -113,10 +113,5 @@ def apply_preset(name: str, recipe: str, config: Any) -> Any:
         raise UserError(f"unknown preset {name!r}; the presets are {', '.join(PRESETS)}")
     preset = PRESETS[name]
     if recipe not in preset.recipes:
-        fitting = [other for other, entry in PRESETS.items() if recipe in entry.recipes]
-        which = f"the presets of {recipe} are {', '.join(fitting)}"
-        if not fitting:
-            which = f"{recipe} has no preset"
-        fits = " and ".join(preset.recipes)
-        raise UserError(f"preset {name} is for {fits}, not {recipe}; {which}")
+        raise UserError(f"preset {name} is for {' and '.join(preset.recipes)}, not {recipe}")
     return apply_changes(replace(config, model=preset.model()), preset.settings, called=option_name)

@@ -184,12 +184,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def preprocess(self, given: str, number: int) -> list[TextRow]:
         text, limit = given.strip(), self.settings.input_limit
-        ids, size = [], f"{len(text):,} characters"
         is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
-        if not is_long:
-            ids = self.codec.source.encode(text)
-            size, is_long = f"{len(ids):,} tokens", len(ids) > limit
-        if is_long:
+        ids = [] if is_long else self.codec.source.encode(text)
+        if is_long or len(ids) > limit:
+            size = f"{len(text):,} characters" if is_long else f"{len(ids):,} tokens"
             raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
         if not ids:
             self.notify(f"input {number} is empty, and so is its output")

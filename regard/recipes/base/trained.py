@@ -47,7 +47,6 @@ class TrainedRun:
         self.recipe = recipe
         self.run = recipe.run
         self.folder = folder
-        self.entry = recipe.entry
         self._active = recipe.inference(model)
         self._own_test: Dataset[Any] | None = None
         self.trace: Trace | None = None
@@ -72,7 +71,7 @@ class TrainedRun:
     @property
     def input(self) -> str:
         """Kind of input: text, image, sound, tracks or vector."""
-        return self.entry.input_of(self.config)
+        return self.recipe.entry.input_of(self.config)
 
     @property
     def engine(self) -> Engine:

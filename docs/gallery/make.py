@@ -151,7 +151,7 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
     inputs = [trained.test_input(number) for number in shown.inputs]
     if shown.beam is None:
         capture = trained.look(
-            inputs, names=[f"test {trained.entry.input} {number}" for number in shown.inputs]
+            inputs, names=[f"test {trained.input} {number}" for number in shown.inputs]
         )
     else:
         with record(trained) as capture:

@@ -35,6 +35,7 @@ FORMATS: dict[str, TableFormat] = {
 }
 _FILE = ("file", "image", "filename")
 _MISSING = -1
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark."""
 MAX_SHOWN = 60
@@ -146,7 +147,7 @@ def read_rows_of_files(
         with bad_rows.catch(where):
             file = next((as_text(row.pop(name)) for name in _FILE if name in row), "")
             if not file:
-                raise UserError("expected the name of a file, got none")
+                raise UserError("expected the name of a file (column file, image or filename)")
             by_file.setdefault(file, []).append((where, row))
     return by_file
 
@@ -185,6 +186,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
     with open_unpacked(path) as file:
         mark = _MARK
         for line in file:
+            if mark and line.startswith(_UTF_16_MARKS):
+                raise UserError(f"{path}: is UTF-16, expected UTF-8.")
             yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
             mark = b""
 

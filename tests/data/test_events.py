@@ -133,7 +133,7 @@ def test_long_files_are_divided_into_segments(folder):
         ("long.wav,0.1,0,a", "expected an onset >= 0, a duration > 0"),
         ("long.wav,0.1,1,", "and a label, got 0.1, 1"),
         ("long.wav,2.5,1,a", "begins at 2.5 s, after the end of long.wav"),
-        (",0.1,1,a", "expected the name of a file, got none"),
+        (",0.1,1,a", "expected the name of a file"),
         ("gone.wav,0.1,1,a", r"gone\.wav: no such file"),
         ("events.csv,0.1,1,a", r"events\.csv: not a readable sound file"),
     ],

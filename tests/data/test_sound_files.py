@@ -108,7 +108,8 @@ def _wav(samples):
     [
         ("none.wav", None, "no such file"),
         ("text.wav", b"0.5\t1.5\tbark\n", "not a readable sound file .Format not recognised"),
-        ("short.wav", _wav([0, 1])[:30], "not a readable sound file"),
+        ("short.wav", _wav([0, 1])[:30], "is cut: it has 30 of"),
+        ("cut.wav", _wav(np.zeros(99))[:-8], "is cut: it has"),
         ("cut.flac", _flac(np.random.default_rng(5).normal(0, 0.2, 300_000))[:-3000], "not a read"),
         ("samples.raw", bytes(1000), "not a readable sound file"),
         ("empty.wav", _wav([]), "contains no samples"),
@@ -120,3 +121,9 @@ def test_unreadable_files_are_refused(tmp_path, name, content, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}: {message}"):
         read_samples(tmp_path / name, 8000)
+
+
+def test_wav_whose_writer_did_not_know_its_size_is_read(tmp_path):
+    content = _wav(np.full(9, 0.5))
+    (tmp_path / "a.wav").write_bytes(content[:4] + b"\xff\xff\xff\xff" + content[8:])
+    assert read_samples(tmp_path / "a.wav", 8000).tolist() == [16384] * 9

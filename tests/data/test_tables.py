@@ -91,7 +91,6 @@ def test_optional_columns(tmp_path):
         ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
         ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: .* byte 0xff"),
-        ("a.tsv", b"\xff\xfea\0\t\0b\0\n\0", r"a\.tsv, line 1: not UTF-8"),
         ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], r"a\.csv\.gz: damaged: .* ended before"),
         ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),
         ("a.jsonl", b"\n{", r"a\.jsonl, line 2: not valid JSON"),
@@ -109,6 +108,13 @@ def test_bad_rows_are_left_out_and_counted(tmp_path):
     rows, skipped = read(tmp_path, "a.tsv", b"a\tx\nb\n\xff\tx\nc\ty\n", (1, 2), on_bad="skip")
     assert rows == [(1, ["a", "x"]), (4, ["c", "y"])]
     assert [message.partition(":")[0] for message in skipped] == ["a.tsv, line 2", "a.tsv, line 3"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_utf_16_is_refused_even_where_bad_rows_are_skipped(tmp_path, name):
+    (tmp_path / name).write_text("one\ttwo\n" * 3, encoding="utf-16")
+    with pytest.raises(UserError, match=f"{name}: is UTF-16, expected UTF-8"):
+        list(read_table(tmp_path / name, [1, 2], bad_rows=BadRows("skip")))
 
 
 def test_byte_order_mark_is_removed_at_the_start_only(tmp_path):

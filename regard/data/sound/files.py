@@ -21,6 +21,7 @@ ENDINGS = (
 )
 """File extensions of sounds in a folder."""
 _BLOCK = 1 << 18
+_UNKNOWN_SIZE = 0x7FFF0000
 
 
 class _SequentialFile(soundfile.SoundFile):
@@ -40,6 +41,7 @@ def decode_sound(
     """
     if isinstance(file, Path):
         check_file(file)
+    _check_wav(file, name)
     try:
         with _SequentialFile(file) as sound:
             resampler = None
@@ -62,3 +64,16 @@ def decode_sound(
         raise UserError(f"{name}: not a readable sound file ({problem}).") from error
     if not count:
         raise UserError(f"{name}: contains no samples.")
+
+
+def _check_wav(file: Path | io.BytesIO, name: str) -> None:
+    """Raise UserError if a WAV file is shorter than its header says, which libsndfile accepts."""
+    if isinstance(file, io.BytesIO):
+        header, count = file.getvalue()[:8], file.getbuffer().nbytes
+    else:
+        with file.open("rb") as opened:
+            header, count = opened.read(8), file.stat().st_size
+    size = 8 + int.from_bytes(header[4:], "little")
+    # Programs that write to a pipe do not know the size, and state about 2 or 4 GiB.
+    if header[:4] == b"RIFF" and count < size < _UNKNOWN_SIZE:
+        raise UserError(f"{name}: is cut: it has {count:,} of {size:,} bytes.")

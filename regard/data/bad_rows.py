@@ -27,7 +27,9 @@ class BadRows:
     def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""
         if self.on_bad == "error":
-            raise UserError(with_hint(message, self.noun))
+            end = "" if message.endswith((".", "?")) else "."
+            hint = f"With --data.on-bad skip, such {self.noun} are left out and counted."
+            raise UserError(f"{message}{end} {hint}")
         self.skipped.append(message)
 
     def in_order(self, rows: Iterable[RowT]) -> Iterator[tuple[str, RowT | None]]:
@@ -51,9 +53,3 @@ class BadRows:
         else:
             return
         self.add(problem if where in problem else f"{where}: {problem}")
-
-
-def with_hint(message: str, noun: str) -> str:
-    """Return the message about a bad row, with the option that leaves such rows out."""
-    end = "" if message.endswith((".", "?")) else "."
-    return f"{message}{end} With --data.on-bad skip, such {noun} are left out and counted."

@@ -9,8 +9,7 @@ from babel import Locale
 from babel.dates import format_date
 
 from regard.data.embedded.date_formats import Day, load_spellings
-from regard.data.embedded.dates import DatesDataset
-from regard.data.embedded.dates_config import LOCALES, DatesConfig
+from regard.data.embedded.dates_config import LOCALES
 
 
 def read_back(spelling, text):
@@ -129,11 +128,3 @@ def test_month_comes_first_only_where_it_is_unambiguous():
         if any(spelling.is_month_first for spelling in load_spellings(name).spellings):
             firsts.add(name)
     assert firsts == {"en", "fil"}
-
-
-def test_text_of_an_example_determines_its_date():
-    plain = DatesConfig(case_noise=0.0, space_noise=0.0, native_digits=0.0)
-    for example in DatesDataset(plain).examples("test")[:500]:
-        spellings = load_spellings(example.locale).spellings
-        (spelling,) = [one for one in spellings if one.pattern == example.pattern]
-        assert read_back(spelling, example.text) == tuple(map(int, example.iso.split("-")))

@@ -89,14 +89,6 @@ def test_order_matters_only_if_the_text_states_it():
     assert not wide.matches((0, 2, NOTHING, NOTHING))
 
 
-def test_cells_are_split_row_by_row():
-    canvas = np.arange(24, dtype=np.uint8).reshape(1, 1, 4, 6)
-    cut = split_cells(canvas, 2, 3)
-    assert cut.shape == (6, 1, 2, 2)
-    assert cut[1].tolist() == [[[2, 3], [8, 9]]]
-    assert cut[3].tolist() == [[[12, 13], [18, 19]]]
-
-
 def test_digits_are_named_in_words_and_names_must_match_the_classes():
     train, val, labels = load_training_canvases(ScenesConfig(), seed=1)
     assert train.shape == val.shape == (1, 8, 16)

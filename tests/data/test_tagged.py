@@ -98,8 +98,6 @@ def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
     assert read(tmp_path, content, "a.conll")[0] == sentences
     words = [words for _, words, _ in read_words(tmp_path / "a.conll", TaggedConfig())]
     assert words == [["x", "#"], ["#", "y"]]
-
-
-def test_comment_with_as_many_columns_as_the_rows_is_skipped(tmp_path):
+    # A comment may have as many columns as the rows.
     content = "# id = 1\nx NN I O\n\n# NN I B\ny NN I O\n"
     assert read(tmp_path, content, "a.conll")[0] == ((("x",), ("O",)), (("#", "y"), ("B", "O")))

@@ -49,9 +49,6 @@ class CaptionedShapes:
         self.split, self.seed, self.config = split, seed, config
         self.origin = f"drawn shapes, {split}"
 
-    def __len__(self) -> int:
-        return len(self.epoch(0))
-
     def epoch(self, number: int) -> range:
         """Return the scene indices of an epoch: new ones in each of training, else the same."""
         if self.split != "train":
@@ -86,10 +83,9 @@ class CaptionedShapes:
         smaller = min(width, height)
         count, *draws = (int(number) for number in stream.random_raw(1 + 2 * _MOST))
         count = 1 + count % _MOST
-        kinds = [
-            f"{list(_COLORS)[color % len(_COLORS)]} {_SHAPES[shape % len(_SHAPES)]}"
-            for color, shape in zip(draws[:count], draws[_MOST:], strict=False)
-        ]
+        kinds = []
+        for color, shape in zip(draws[:count], draws[_MOST:], strict=False):
+            kinds.append(f"{list(_COLORS)[color % len(_COLORS)]} {_SHAPES[shape % len(_SHAPES)]}")
         while True:
             places = []
             for _ in range(count):
@@ -148,11 +144,8 @@ def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bo
                 return False
     centers = [_center(place) for place in places]
     if len(centers) == 1:  # not close to the border of a ninth
-        return all(
-            abs(value / side * 3 - border) > 0.15
-            for value, side in zip(centers[0], (width, height), strict=True)
-            for border in (1, 2)
-        )
+        thirds = centers[0][0] / width * 3, centers[0][1] / height * 3
+        return all(min(abs(third - 1), abs(third - 2)) > 0.15 for third in thirds)
     if len(centers) == _MOST:
         xs = sorted(x for x, _ in centers)
         return all(second - first > width / 12 for first, second in pairwise(xs))

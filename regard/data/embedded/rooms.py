@@ -60,7 +60,6 @@ def make_rooms(
     split: str, seed: int, config: PointsConfig
 ) -> AnnotatedDataset[NDArray[np.float64]]:
     """Generate the rooms of a split, with three to eight pieces of furniture each."""
-
     items, clouds = [], []
     for i in range(_COUNT[split]):
         points, boxes, labels = make_room(split, seed, i)
@@ -117,11 +116,12 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
         if kind in _AT_WALL:  # its back, at 0 of the first axis before it is turned
             axis = direction % 2
             first[axis] = 0.0 if direction < 2 else free[axis]
-        if all(
-            (first > other[:2] + size[:2] + _GAP).any()
-            or (first + sides[:2] + _GAP < other[:2]).any()
-            for _, other, size, _ in pieces
-        ):
+        last = first + sides[:2] + _GAP
+        is_free = True
+        for _, other, size, _ in pieces:
+            is_beside = (first > other[:2] + size[:2] + _GAP) | (last < other[:2])
+            is_free = is_free and bool(is_beside.any())
+        if is_free:
             pieces.append((kind, np.array([*first, 0.0]), sides, direction))
     return pieces
 
@@ -154,9 +154,8 @@ def _turn(
     corner: NDArray[np.float64], size: NDArray[np.float64], direction: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a cuboid in the unit cube turned about z; its back: 0 or 1 of the first two axes."""
-    corner, size = corner.copy(), size.copy()
     if direction % 2:
-        corner[[0, 1]], size[[0, 1]] = corner[[1, 0]], size[[1, 0]]
+        corner, size = corner[[1, 0, 2]], size[[1, 0, 2]]
     if direction >= 2:
         axis = direction % 2
         corner[axis] = 1 - corner[axis] - size[axis]
@@ -166,7 +165,6 @@ def _turn(
 def _faces(
     first: NDArray[np.float64], sides: NDArray[np.float64]
 ) -> list[tuple[NDArray[np.float64], ...]]:
-    """Return the six faces of a cuboid."""
     x, y, z = np.diag(sides)
     near = [(first, x, y), (first, x, z), (first, y, z)]
     return [*near, (first + z, x, y), (first + y, x, z), (first + x, y, z)]

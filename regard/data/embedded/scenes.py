@@ -200,11 +200,8 @@ def load_training_canvases(
         return *split_data(train, config.val_share, "images", seed=seed), None
     train_images, val_images = read_training_images(config, seed=seed)
     labels = Labels.from_names(train_images.labels, origin=train_images.origin)
-    return (
-        make_scenes(train_images, labels, config, seed=seed, split="train"),
-        make_scenes(val_images, labels, config, seed=seed, split="val"),
-        labels,
-    )
+    train = make_scenes(train_images, labels, config, seed=seed, split="train")
+    return train, make_scenes(val_images, labels, config, seed=seed, split="val"), labels
 
 
 def load_test_canvases(
@@ -231,21 +228,17 @@ def make_scenes(
     images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split
 ) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
+    nouns, origin = ("class", "image"), images.origin
     keep, numbers = labels.encode(
-        images.labels,
-        config.on_bad,
-        where=images.where,
-        origin=images.origin,
-        nouns=("class", "image"),
+        images.labels, config.on_bad, where=images.where, origin=origin, nouns=nouns
     )
     if len(keep) < len(images):
         unknown = []
         for i in sorted(set(range(len(images))) - set(keep)):
             unknown.append(f"{images.where(i)}: class {images.labels[i]!r} is unknown")
         images = replace(images.take(keep), skipped=(*images.skipped, *unknown))
-    return SceneDataset(
-        images, numbers, class_names(labels, config), config, seed=seed, split=split
-    )
+    names = class_names(labels, config)
+    return SceneDataset(images, numbers, names, config, seed=seed, split=split)
 
 
 def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:

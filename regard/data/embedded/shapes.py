@@ -52,10 +52,7 @@ def _draw_image(split: str, seed: int, number: int, config: BoxesConfig) -> Imag
 
 
 def draw_shape(
-    pen: ImageDraw.ImageDraw,
-    name: str,
-    box: tuple[int, int, int, int],
-    color: tuple[int, ...],
+    pen: ImageDraw.ImageDraw, name: str, box: tuple[int, int, int, int], color: tuple[int, ...]
 ) -> None:
     """Draw a circle, a square or a triangle that fills a box (x, y, width, height)."""
     x, y, width, height = box

@@ -67,10 +67,7 @@ def read_boxes(
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
     return AnnotatedDataset(
-        tuple(items),
-        lambda i: files.read(items[i].file),
-        str(path),
-        bad_rows.skipped,
+        tuple(items), lambda i: files.read(items[i].file), str(path), bad_rows.skipped
     )
 
 

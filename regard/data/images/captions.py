@@ -42,8 +42,6 @@ class CaptionedFile(NamedTuple):
     """File name of an image, with at least one caption."""
 
     file: str
-    where: str
-    """Location of its first mention, for messages."""
     captions: list[tuple[str, str]]
     """Location and text of each."""
 
@@ -154,13 +152,13 @@ def read_captions(
     is_coco = plain_name(path).endswith(".json")
     captions = read_coco_captions(path) if is_coco else _read_list(path, config, bad_rows)
     items: list[CaptionedFile] = []
-    for file, (where, rows) in captions.items():
-        with bad_rows.catch(where):
-            kept = [(place, " ".join(text.split())) for place, text in rows]
+    for file, rows in captions.items():
+        with bad_rows.catch(rows[0][0] if rows else str(path)):
+            kept = [(where, " ".join(text.split())) for where, text in rows]
             if not kept or not all(text for _, text in kept):
                 raise UserError(f"image {file[:200]!r} has no caption, or an empty one")
             files.read(file)
-            items.append(CaptionedFile(file, where, kept))
+            items.append(CaptionedFile(file, kept))
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
     load = cache_resized(files.read, config.width, config.height)
@@ -180,14 +178,12 @@ def read_training_captions(
 
 def _read_list(
     path: Path, config: CaptionsConfig, bad_rows: BadRows
-) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Read rows of an image file and a caption; rows of the same file belong to one image."""
-    pairs = read_pairs(
-        path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption")
-    )
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the locations and captions of each image file."""
+    names = ("image", "caption")
+    pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
     bad_rows.skipped.extend(pairs.skipped)
-    captions: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    captions: dict[str, list[tuple[str, str]]] = {}
     for index, (file, text) in enumerate(pairs):
-        where = pairs.where(index)
-        captions.setdefault(file, (where, []))[1].append((where, text))
+        captions.setdefault(file, []).append((pairs.where(index), text))
     return captions

@@ -55,14 +55,13 @@ def read_coco_boxes(path: Path, bad_rows: BadRows) -> dict[str, list[tuple[str, 
     return images
 
 
-def read_coco_captions(path: Path) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Return the images of a file, by name: location, and location and text of each caption."""
+def read_coco_captions(path: Path) -> dict[str, list[tuple[str, str]]]:
+    """Return the locations and captions of each image file."""
     coco = read_coco(path)
-    images: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    images: dict[str, list[tuple[str, str]]] = {}
     for key, image in coco.imgs.items():
-        captions = []
+        captions = images[image["file_name"]] = []
         for annotation in coco.imgToAnns[key]:
             where = f"{path}, annotation {annotation['id']}"
             captions.append((where, str(annotation.get("caption", ""))))
-        images[image["file_name"]] = f"{path}, image {key}", captions
     return images

@@ -135,9 +135,8 @@ def make_sound_scenes(
         return samples, events
 
     labels = tuple(sorted(set(recordings.labels)))
-    return SoundDataset(
-        count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}"
-    )
+    origin = f"{recordings.origin}, {split} scenes 0 to {count - 1}"
+    return SoundDataset(count, load, labels, origin)
 
 
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
@@ -147,21 +146,17 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     segments: list[EventSegment] = []
     spans: list[tuple[int, int]] = []
-    by_file = read_rows_of_files(
-        path, _COLUMNS, _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
-    )
+    columns = (_COLUMNS, _MORE_COLUMNS)
+    by_file = read_rows_of_files(path, *columns, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
-        found: list[tuple[str, SoundEvent]] = []
-        usable = []
+        found = []
         for where, row in rows:
             with bad_rows.catch(where):
-                if row:
-                    found.append((where, _parse_event(row, config)))
-                usable.append(where)
-        if not usable:
+                found.append((where, _parse_event(row, config) if row else None))
+        if not found:
             continue
         first, is_read = len(store), False
-        with bad_rows.catch(usable[0]):
+        with bad_rows.catch(found[0][0]):
             for block in decode_sound(path.parent / file, rate, str(path.parent / file)):
                 store.append(block)
             is_read = True
@@ -171,6 +166,8 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         end = count / rate
         events: list[SoundEvent] = []
         for where, event in found:
+            if event is None:
+                continue
             if event.onset > end - _MIN_SECONDS:
                 bad_rows.add(f"{where}: begins at {event.onset:g} s, after the end of {file}.")
             else:

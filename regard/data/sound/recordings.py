@@ -89,15 +89,9 @@ def make_sounds(sample_rate: int, seed: int) -> Recordings:
             parts.append((_synthesize(name, time, sample_rate, draw) * 8000).astype(np.int16))
             labels.append(name)
             index.append(number)
-    offsets = np.cumsum([0, *(len(part) for part in parts)])
-    return Recordings(
-        np.concatenate(parts),
-        offsets,
-        tuple(labels),
-        np.array(index),
-        sample_rate,
-        "synthetic sounds",
-    )
+    samples, offsets = np.concatenate(parts), np.cumsum([0, *(len(part) for part in parts)])
+    origin = "synthetic sounds"
+    return Recordings(samples, offsets, tuple(labels), np.array(index), sample_rate, origin)
 
 
 def mix_scene(
@@ -112,10 +106,9 @@ def mix_scene(
         recording = recordings.read(index)
         recording = recording * _PEAK // max(1, int(np.abs(recording).max()))
         start = next(draws) % (length - len(recording) + 1)
-        sound[start : start + len(recording)] += (
-            recording * (64 + 32 * (next(draws) % _NUM_GAINS)) // 256
-        )
-        events.append((start, start + len(recording), recordings.labels[index]))
+        end = start + len(recording)
+        sound[start:end] += recording * (64 + 32 * (next(draws) % _NUM_GAINS)) // 256
+        events.append((start, end, recordings.labels[index]))
     blocks = range(-(-length // 32))
     noise = b"".join(hashlib.sha256(f"{key}/noise/{i}".encode("ascii")).digest() for i in blocks)
     sound += np.frombuffer(noise, np.uint8)[:length].astype(np.int64) - 128

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.artifact import Artifact
-from regard.data.bad_rows import BadRows, with_hint
+from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad, PairFormat, TargetKind
 from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, numeric_order
@@ -68,13 +68,12 @@ class Labels(Artifact, frozen=True):
         Raises: UserError for an unknown label, unless on_bad is skip, or if no label is known.
         """
         known = {label: number for number, label in enumerate(self.names)}
-        keep = []
+        keep, bad_rows = [], BadRows(on_bad, f"{nouns[1]}s")
         for i, label in enumerate(labels):
             if label in known:
                 keep.append(i)
-            elif on_bad == "error":
-                problem = f"{where(i)}: {self.describe_unknown(label, nouns)}"
-                raise UserError(with_hint(problem, f"{nouns[1]}s"))
+            else:
+                bad_rows.add(f"{where(i)}: {self.describe_unknown(label, nouns)}")
         if not keep:
             raise UserError(f"{origin}: no {nouns[1]} has a {nouns[0]} of training.")
         return keep, [known[labels[i]] for i in keep]

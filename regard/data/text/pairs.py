@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
-from regard.data.held_out import hold_out
+from regard.data.held_out import split_data
 from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
 from regard.data.text.huggingface import is_data_set, read_data_set
 from regard.errors import UserError
@@ -29,6 +29,7 @@ class Pairs:
     skipped: Sequence[str] = ()
     references: Sequence[list[str]] = ()
     """All targets of each pair, if there are several (`add_references`)."""
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -36,26 +37,21 @@ class Pairs:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(self.sources, self.targets, strict=True)
 
-    def take(self, index: Sequence[int], skipped: Sequence[str] = ()) -> "Pairs":
-        """Return the pairs of the given indices."""
-        return Pairs(
-            [self.sources[i] for i in index],
-            [self.targets[i] for i in index],
-            [self.lines[i] for i in index],
-            self.origin,
-            skipped,
-            [self.references[i] for i in index] if self.references else [],
+    def take(self, index: Sequence[int]) -> Self:
+        """Return the pairs of these indices."""
+        return replace(
+            self,
+            sources=[self.sources[i] for i in index],
+            targets=[self.targets[i] for i in index],
+            lines=[self.lines[i] for i in index],
+            references=[self.references[i] for i in index] if self.references else [],
         )
 
     def hold_out(
         self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
-    ) -> tuple["Pairs", "Pairs", str]:
-        """Return training and validation pairs, and a notice, as `hold_out` of held_out."""
-        groups, origin = self.sources, self.origin
-        parts = hold_out(
-            len(self), share, seed=seed, origin=origin, noun=noun, groups=groups, labels=labels
-        )
-        return self.take(parts.train, self.skipped), self.take(parts.val), parts.notice
+    ) -> tuple[Self, Self]:
+        """Return training and validation pairs; equal sources are on one side."""
+        return split_data(self, share, noun, seed=seed, groups=self.sources, labels=labels)
 
     def where(self, index: int) -> str:
         """Return the location of a pair, for messages: "train.tsv, line 17"."""

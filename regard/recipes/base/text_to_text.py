@@ -96,7 +96,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         if skipped:
             notes = (*notes, f"{pairs.origin}: {skipped.describe()}")
         if len(keep) < len(pairs):
-            pairs = pairs.take(keep, skipped)
+            pairs = pairs.take(keep)
             encoded = EncodedPairs.from_sequences(
                 (encoded.sources[i].tolist() for i in keep),
                 (encoded.targets[i].tolist() for i in keep),

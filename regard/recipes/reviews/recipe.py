@@ -68,19 +68,18 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def load(self, split: str) -> Dataset[Pairs]:
         data = self.config.data
-        path, notes = getattr(data, split), ()
+        path = getattr(data, split)
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
         elif data.val is None and split != "test":
-            train, val, notice = self._held_out
-            pairs, notes = (train, ()) if split == "train" else (val, (notice,))
+            pairs = self._held_out[split == "val"]
         else:
             pairs = read_labeled(data, path, split)
         skipped = describe_skipped(pairs.origin, "texts", pairs.skipped)
-        return Dataset(pairs, pairs.origin, pairs.sources, notes=(*skipped, *notes))
+        return Dataset(pairs, pairs.origin, pairs.sources, notes=(*skipped, *pairs.notices))
 
     @cached_property
-    def _held_out(self) -> tuple[Pairs, Pairs, str]:
+    def _held_out(self) -> tuple[Pairs, Pairs]:
         """Training and validation texts from the training file."""
         data = self.config.data
         assert data.train is not None

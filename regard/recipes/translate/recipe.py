@@ -23,11 +23,11 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
             return to_dataset(add_references(read_split(data, split), data.references))
         if data.val is not None or data.train is None:
             return to_dataset(read_split(data, split))
-        train, val, notice = self._held_out
-        return to_dataset(train) if split == "train" else to_dataset(val, (notice,))
+        pairs = self._held_out[split == "val"]
+        return to_dataset(pairs, pairs.notices)
 
     @cached_property
-    def _held_out(self) -> tuple[Pairs, Pairs, str]:
+    def _held_out(self) -> tuple[Pairs, Pairs]:
         """Training and validation pairs from the training file."""
         pairs = read_split(self.config.data, "train")
         return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)

@@ -1,5 +1,7 @@
 """Tooltips, keys and linked sides of the page, for captures without a model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from playwright.sync_api import Page
@@ -17,7 +19,10 @@ def capture_outputs(*outputs: str) -> Capture:
         generator = torch.Generator().manual_seed(0)
         weights = torch.rand(2, 2, len(output), 5, generator=generator).softmax(-1)
         axes = {"output": Axis(labels=tuple(output)), "source": Axis(labels=tuple("abcde"))}
-        maps = [map_of(weights[layer - 1], layer=layer) for layer in (1, 2)]
+        maps = []
+        for layer in (1, 2):
+            own = map_of(weights[layer - 1], layer=layer)
+            maps.append(replace(own, key=f"{output} {layer}"))
         shown = sample_maps_of(output, axes, *maps)
         steps = []
         for token in output:

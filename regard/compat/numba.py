@@ -64,8 +64,3 @@ def build_c_function(function: Callable, signature: Any, options: dict[str, Any]
 def set_cache(compiled: Any, cache: FunctionCache | NullCache) -> None:
     """Attach a cache to a function that is not compiled yet."""
     compiled._cache = cache
-
-
-def cache_of(compiled: Any) -> Any:
-    """Return the cache of a function."""
-    return compiled._cache

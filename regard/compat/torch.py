@@ -14,10 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._pytree import tree_leaves as tree_leaves
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
     nn.modules.module._global_forward_hooks,
     nn.modules.module._global_forward_pre_hooks,
@@ -39,7 +36,7 @@ def is_transformed() -> bool:
 
 def is_eager() -> bool:
     """Return True if operators run at once: not compiled, mapped, traced or observed."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.compiler.is_compiling() or is_transformed():
         return False
     return torch._C._len_torch_dispatch_stack() == 0
 
@@ -78,7 +75,9 @@ def has_global_hooks() -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Return True if a hook is registered on the module itself."""
-    return any(getattr(module, name) for name in _HOOKS)
+    if module._forward_hooks or module._forward_pre_hooks:
+        return True
+    return bool(module._backward_hooks or module._backward_pre_hooks)
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -101,9 +100,7 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
     for module in modules:
         if type(module) is not kind or "forward" in vars(module):
             return False
-        if module._forward_hooks or module._forward_pre_hooks:
-            return False
-        if module._backward_hooks or module._backward_pre_hooks or module._compiled_call_impl:
+        if has_hooks(module) or module._compiled_call_impl:
             return False
     return True
 

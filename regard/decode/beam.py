@@ -56,9 +56,8 @@ def beam(
 
     Cost: per step, one step of the model on sentences * beam rows and one topk over sentences *
     beam * vocab scores.
-    Raises: ValueError if an argument is out of range (beam < 1, n_best outside 1 to beam, see also
-            `Rules` and
-        `expand_max_length`), if logits hold NaN, or if no allowed token has a probability above 0.
+    Raises: ValueError if an argument is out of range (see also `Rules` and `expand_max_length`), if
+            logits hold NaN, or if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     max_lengths = expand_max_length(max_length, size_of(source))
@@ -101,7 +100,11 @@ def stable_topk(
     if bool(ambiguous.any()):
         if bool(values[:, 0].isnan().any()):
             raise ValueError("logits must not hold NaN, got NaN")
-        indices = _lowest_indices(scores, values[:, count - 1 : count], count)
+        # Scores above the lowest one, then the first that equal it.
+        lowest = values[:, count - 1 : count]
+        rank = -torch.arange(candidates, device=scores.device).expand_as(scores)
+        rank = rank.masked_fill(scores < lowest, -candidates).masked_fill(scores > lowest, 1)
+        indices = rank.topk(count, dim=1).indices
     indices = indices[:, :count].sort(dim=1).values
     values, order = scores.gather(1, indices).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
@@ -113,16 +116,6 @@ class _LiveHypotheses(NamedTuple):
     sentence: Tensor  # (sentences,) index in the source
     limit: Tensor  # (sentences,) maximum length
     log_prob: Tensor  # (sentences, hypotheses), -inf for missing hypotheses
-
-
-def _lowest_indices(
-    scores: Float[Tensor, "batch candidates"], lowest: Float[Tensor, "batch 1"], count: int
-) -> Int[Tensor, "batch count"]:
-    """Return `count` indices: of scores above `lowest`, then of the first that equal it."""
-    candidates = scores.shape[1]
-    rank = -torch.arange(candidates, device=scores.device).expand_as(scores)
-    rank = rank.masked_fill(scores < lowest, -candidates).masked_fill(scores > lowest, 1)
-    return rank.topk(count, dim=1).indices
 
 
 @torch.no_grad()
@@ -169,9 +162,8 @@ def _search(
         same_rows = candidates.log_prob.shape == live.log_prob.shape and not any(done)
         live = live._replace(log_prob=candidates.log_prob)
         if any(done):
-            index = torch.tensor(
-                [row for row, is_done in enumerate(done) if not is_done], device=device
-            )
+            unfinished = [row for row, is_done in enumerate(done) if not is_done]
+            index = torch.tensor(unfinished, device=device)
             live = _LiveHypotheses(*(field[index] for field in live))
             candidates = Candidates(*(field[index] for field in candidates))
         history.append(Candidates(*(field.flatten() for field in candidates)))
@@ -198,11 +190,8 @@ def _expand(
     vocab = log_probs.shape[1]
     total = log_probs.add_(live.log_prob.reshape(-1, 1)).view(sentences, hypotheses * vocab)
     log_prob, index = stable_topk(total, min(count, hypotheses * vocab))
-    row = (
-        index // vocab
-        + torch.arange(0, sentences * hypotheses, hypotheses, device=index.device)[:, None]
-    )
-    return Candidates(log_prob, row, index % vocab)
+    first = torch.arange(0, sentences * hypotheses, hypotheses, device=index.device)[:, None]
+    return Candidates(log_prob, first + index // vocab, index % vocab)
 
 
 def _select_unfinished(candidates: Candidates, ends: Tensor, width: int) -> Candidates:

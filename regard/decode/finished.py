@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.hypothesis import Hypothesis, make_hypothesis
 from regard.trace import SearchOutput
 
 
@@ -55,20 +55,17 @@ class FinishedHypotheses:
 
         history: the candidates that stayed live after each step, each (rows,).
         """
-
-        def to_hypothesis(score: float, log_prob: float, output: SearchOutput) -> Hypothesis:
-            finished = output.tokens[-1] == eos
-            tokens = list(output.tokens[:-1] if finished else output.tokens)
-            return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
-
-        sentences = zip(
-            self.score.tolist(), self.log_prob.tolist(), self.outputs(history), strict=True
-        )
-        # There is an output for each finite score, and finite scores come first.
-        return [
-            [to_hypothesis(*entry) for entry in zip(*sentence, strict=False)]
-            for sentence in sentences
-        ]
+        results, scores, log_probs = [], self.score.tolist(), self.log_prob.tolist()
+        for sentence, outputs in enumerate(self.outputs(history)):
+            # There is an output for each finite score, and finite scores come first.
+            entries = zip(outputs, scores[sentence], log_probs[sentence], strict=False)
+            results.append(
+                [
+                    make_hypothesis(output.tokens, eos=eos, score=score, log_prob=log_prob)
+                    for output, score, log_prob in entries
+                ]
+            )
+        return results
 
     def outputs(self, history: list[Candidates]) -> list[list[SearchOutput]]:
         """Return the tokens of each hypothesis, and the row of each step that generated them."""
@@ -84,12 +81,6 @@ class FinishedHypotheses:
                 rows.append(row)
             return SearchOutput(tokens[::-1], rows[::-1])
 
-        sentences = zip(self.score.tolist(), self.pointers.tolist(), strict=True)
-        return [
-            [
-                trace_back(pointer)
-                for score, pointer in zip(*sentence, strict=True)
-                if score > -torch.inf
-            ]
-            for sentence in sentences
-        ]
+        counts = (self.score > -torch.inf).sum(1).tolist()
+        pairs = zip(counts, self.pointers.tolist(), strict=True)
+        return [[trace_back(pointer) for pointer in found[:count]] for count, found in pairs]

@@ -57,17 +57,14 @@ def sample_guided(
     if len(seeds) != rows:
         raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
     device, is_guided = source.items.device, config.guidance != 1
-    draws = [
-        torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        for seed in seeds
-    ]
-    uniforms = (
-        torch.stack(draws, 1).to(device) if draws else torch.empty(length, 0, dtype=torch.float32)
-    )  # (length, rows)
+    uniforms = torch.empty(length, rows, dtype=torch.float64)
+    for row, seed in enumerate(seeds):
+        generator = torch.Generator().manual_seed(seed)
+        uniforms[:, row] = torch.rand(length, generator=generator, dtype=torch.float64)
     state = stepper.start(_append_empty(source, empty_source) if is_guided else source)
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
     all_tokens, all_log_probs = [], []
-    for uniform in uniforms:
+    for uniform in uniforms.to(device):
         if trace is not None:
             trace.begin_step(range(rows))  # the rows with the empty source follow
         logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)

@@ -34,6 +34,13 @@ class Hypothesis:
         return len(self.tokens) + self.finished
 
 
+def make_hypothesis(ids: Sequence[int], *, eos: int, score: float, log_prob: float) -> Hypothesis:
+    """Return the hypothesis of generated ids, of which EOS is the last if it is finished."""
+    finished = ids[-1] == eos
+    tokens = list(ids[:-1] if finished else ids)
+    return Hypothesis(tokens=tokens, score=score, log_prob=log_prob, finished=finished)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """Special ids, banned ids and length penalty of a search.
@@ -75,10 +82,6 @@ class Rules:
             result[:, list(self.banned)] = -math.inf
         return result
 
-    def score(self, log_prob: float, length: int) -> float:
-        """Return log_prob / length^alpha."""
-        return log_prob / length**self.length_penalty
-
 
 def expand_max_length(
     max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int
@@ -87,16 +90,12 @@ def expand_max_length(
 
     Raises: ValueError if a sequence has not `count` entries, or if a length is below 1.
     """
-    if isinstance(max_length, int):
-        result = [max_length] * count
-        smallest = max_length
-    else:
-        result = max_length.tolist() if isinstance(max_length, Tensor) else list(max_length)
-        smallest = min(result, default=1)
+    given = [max_length] if isinstance(max_length, int) else torch.as_tensor(max_length).tolist()
+    if min(given, default=1) < 1:
+        raise ValueError(f"max_length must be at least 1, got {min(given)}")
+    result = given * count if isinstance(max_length, int) else given
     if len(result) != count:
         raise ValueError(
             f"max_length must be one number or {count} (one per sentence), got {len(result)}"
         )
-    if smallest < 1:
-        raise ValueError(f"max_length must be at least 1, got {smallest}")
     return result

@@ -5,7 +5,7 @@ are returned in the original order. The result of a sentence does not depend on 
 from rounding in the model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -22,63 +22,52 @@ from regard.trace import Trace
 
 def search(
     stepper: Stepper[StateT],
-    sentences: Sequence[Sequence[int]],
+    inputs: Sequence[Sequence[int]] | Float[Tensor, "batch channels height width"],
     *,
     config: DecodeConfig,
     bos: int,
     eos: int,
     pad: int,
     device: torch.device | str = "cpu",
+    length: int = 0,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence, best first, in the order of the sentences.
+    """Return the hypotheses of each sentence or image, best first, in the order of the inputs.
 
-    sentences: ids as the model reads them.
-    device:    device of the model.
-    trace:     receives the batches, steps and outputs (regard.trace).
+    inputs: sentences of ids as the model reads them, or images.
+    device: device of the model, for sentences.
+    length: number of items that the model reads from an image, which counts as the length of a
+            sentence.
+    trace:  receives the batches, steps and outputs (regard.trace).
     PAD and BOS are never generated.
 
     Raises: ValueError if a sentence holds no ids; also see `beam`.
     """
-    lengths = [len(sentence) for sentence in sentences]
+    lengths = [length if isinstance(inputs, Tensor) else len(sentence) for sentence in inputs]
     if 0 in lengths:
         raise ValueError(
             f"sentences must hold at least one id, got none in sentence {lengths.index(0)}"
         )
-    return _search_batches(
-        stepper,
-        lengths,
-        lambda rows: _pad([sentences[row] for row in rows], pad=pad, device=device),
-        config=config,
-        bos=bos,
-        eos=eos,
-        pad=pad,
-        trace=trace,
-    )
-
-
-def search_images(
-    stepper: Stepper[StateT],
-    images: Float[Tensor, "batch channels height width"],
-    *,
-    length: int,
-    config: DecodeConfig,
-    bos: int,
-    eos: int,
-    pad: int,
-    trace: Trace | None = None,
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each image, best first, as `search` does for sentences.
-
-    length: number of items that the model reads from an image, which counts as the length of a
-            sentence.
-    """
-
-    def take(rows: list[int]) -> Tensor:
-        return images[torch.tensor(rows, device=images.device)]
-
-    settings = {"config": config, "bos": bos, "eos": eos, "pad": pad, "trace": trace}
-    return _search_batches(stepper, [length] * len(images), take, **settings)
+    results: list[list[Hypothesis]] = [[] for _ in lengths]
+    batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
+    for rows in track(batches, "outputs", len(lengths)):
+        if trace is not None:
+            trace.begin_segment(rows)
+        batch = beam(
+            stepper,
+            _source(inputs, rows, pad=pad, device=device),
+            beam=config.beam,
+            bos=bos,
+            eos=eos,
+            max_length=[config.limit(lengths[row]) for row in rows],
+            banned=(pad, bos),
+            length_penalty=config.length_penalty,
+            n_best=config.n_best,
+            trace=trace,
+        )
+        for row, hypotheses in zip(rows, batch, strict=True):
+            results[row] = hypotheses
+    return results
 
 
 def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
@@ -95,42 +84,16 @@ def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
     return batches
 
 
-def _search_batches(
-    stepper: Stepper[StateT],
-    lengths: Sequence[int],
-    take: Callable[[list[int]], Source],
+def _source(
+    inputs: Sequence[Sequence[int]] | Tensor,
+    rows: list[int],
     *,
-    config: DecodeConfig,
-    bos: int,
-    eos: int,
     pad: int,
-    trace: Trace | None,
-) -> list[list[Hypothesis]]:
-    """Search batches of inputs of these lengths; take: returns the source of some of them."""
-    results: list[list[Hypothesis]] = [[] for _ in lengths]
-    batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
-    for rows in track(batches, "outputs", len(lengths)):
-        if trace is not None:
-            trace.begin_segment(rows)
-        batch = beam(
-            stepper,
-            take(rows),
-            beam=config.beam,
-            bos=bos,
-            eos=eos,
-            max_length=[config.limit(lengths[row]) for row in rows],
-            banned=(pad, bos),
-            length_penalty=config.length_penalty,
-            n_best=config.n_best,
-            trace=trace,
-        )
-        for row, hypotheses in zip(rows, batch, strict=True):
-            results[row] = hypotheses
-    return results
-
-
-def _pad(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device | str) -> Padded:
-    longest = max(map(len, rows))
-    items = [[*row, *[pad] * (longest - len(row))] for row in rows]
-    lengths = [len(row) for row in rows]
+    device: torch.device | str,
+) -> Source:
+    """Return the images, or the padded sentences, of these rows."""
+    if isinstance(inputs, Tensor):
+        return inputs[rows]
+    lengths = [len(inputs[row]) for row in rows]
+    items = [[*inputs[row], *[pad] * (max(lengths) - len(inputs[row]))] for row in rows]
     return Padded(torch.tensor(items, device=device), torch.tensor(lengths, device=device))

@@ -9,7 +9,6 @@ cache and tables of probabilities share the same code. Rows are sentences in `gr
 they are hypotheses, sentence by sentence.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
@@ -73,38 +72,3 @@ def trace_likely(
     if trace is not None:
         values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
         trace.add_likely_tokens(tokens.tolist(), values.tolist())
-
-
-def score(
-    stepper: Stepper[StateT], source: Padded, *, targets: Sequence[Sequence[int]], bos: int
-) -> Float[Tensor, " batch"]:
-    """Return the log-probability of given targets, computed with the same steps as a search.
-
-        log p(y | x) = sum_t log softmax(logits_t)[y_t]    logits_t follow BOS, y_1, ..., y_{t-1}
-
-    A target holds exactly the generated tokens: EOS counts if the target holds it, BOS is not part
-    of it. Softmax in float32. An empty target scores 0.
-
-    Raises: ValueError if there is not one target per sentence.
-    """
-    count = len(source.lengths)
-    if len(targets) != count:
-        raise ValueError(
-            f"targets must be one per sentence of the source ({count}), got {len(targets)}"
-        )
-    device = source.items.device
-    total = torch.zeros(count, dtype=torch.float32, device=device)
-    if not count:
-        return total
-    longest = max(map(len, targets))
-    padded = [[*target, *[bos] * (longest - len(target))] for target in targets]
-    target_ids = torch.tensor(padded, dtype=torch.int64, device=device)  # (batch, time)
-    lengths = torch.tensor([len(target) for target in targets], device=device)
-    tokens = torch.full((count,), bos, dtype=torch.int64, device=device)
-    state = stepper.start(source)
-    for time in range(longest):
-        logits, state = stepper.step(tokens, state)
-        tokens = target_ids[:, time]
-        log_probs = logits.log_softmax(-1, dtype=torch.float32).gather(1, tokens[:, None])[:, 0]
-        total = total + torch.where(time < lengths, log_probs, 0.0)
-    return total

@@ -25,7 +25,7 @@ from regard.attention.biases import Alibi
 from regard.attention.scores import InnerProduct
 from regard.data.tokenizer import BOS, EOS, PAD, UNK
 from regard.engines.engine import on_device
-from regard.engines.lowering import UnsupportedModelError, attention_forms, lower, norm_forms
+from regard.engines.lowering import UnsupportedModelError, lower, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 
@@ -100,7 +100,7 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
 def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     """Yield the features of a lowered form that CTranslate2 cannot express."""
     width, rotary = form.writer.output.matrix.shape[1], form.core.decoder[0].attention.rotary
-    for attention in attention_forms(form):
+    for attention in parts_of(form, forms.AttentionForm):
         bias, heads = attention.read.bias, attention.num_heads
         if bias is not None and type(bias) is not Alibi:
             yield f"its positional bias is {type(bias).__name__}, which CTranslate2 lacks"
@@ -114,7 +114,7 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
             yield "it has a positional bias, which CTranslate2 supports for language models only"
         if attention.key_heads != heads:
             yield "it shares keys between heads, which CTranslate2 does in language models only"
-    if len({norm.eps for norm in norm_forms(form)}) > 1:
+    if len({norm.eps for norm in parts_of(form, forms.NormForm)}) > 1:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
     if form.core.decoder[0].window is not None:
         yield f"its decoder attends to a window of {form.core.decoder[0].window} targets"

@@ -67,16 +67,13 @@ class Engine(ABC):
     """Name in `regard.engines.config.ENGINES`."""
     compute_type: str
     """Data type of the computation."""
+    limits: Limits
+    """Inputs that the model accepts."""
     traces: ClassVar[bool] = False
     """True if searches can be traced, and attention recorded."""
 
     def __repr__(self) -> str:
         return f"<engine {self.name}, {self.compute_type}>"
-
-    @property
-    @abstractmethod
-    def limits(self) -> Limits:
-        """Inputs that the model accepts."""
 
     @abstractmethod
     def _search(
@@ -130,17 +127,9 @@ class Engine(ABC):
         return self._search(sentences, config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def search_images(
-        self,
-        images: Float[Tensor, "batch channels height width"],
-        *,
-        length: int,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None = None,
+        self, images: Float[Tensor, "batch channels height width"], **settings: Any
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each image, best first; see regard.decode.search.search_images.
+        """Return the hypotheses of each image, best first; see regard.decode.search.search.
 
         Raises: TypeError, except in the torch engine: no other reads images.
         """
@@ -172,7 +161,20 @@ class Engine(ABC):
         limits = self.limits
         if limits.is_encoder_decoder:
             raise TypeError("`generate` needs a language model, got an encoder-decoder")
-        _check_prompts(prompts, seeds, banned, window, limits.target_ids)
+        vocab = limits.target_ids
+        if len(seeds) != len(prompts):
+            raise ValueError(f"seeds must be one per prompt ({len(prompts)}), got {len(seeds)}")
+        if window is not None and window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
+        for number, prompt in enumerate(prompts):
+            if not len(prompt):
+                raise ValueError(
+                    f"prompts must hold at least one token, got none in prompt {number}"
+                )
+            _check_ids(prompt, vocab, f"prompt {number}")
+        _check_ids(banned, vocab, "banned")
+        if len(set(banned)) == vocab:
+            raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")
         reason = limits.unsupported_slide_reason
         if config.context == "slide" and window is not None and reason is not None:
             raise ValueError(f"context must be restart or last, since {reason}, got slide")
@@ -197,23 +199,6 @@ def _check_ids(ids: Sequence[int], vocab: int | None, where: str) -> None:
     outside = next((i for i in map(index, ids) if not 0 <= i < vocab), None)
     if outside is not None:
         raise ValueError(f"ids must be from 0 to {vocab - 1}, got {outside} in {where}")
-
-
-def _check_prompts(
-    prompts: Ids, seeds: Sequence[int], banned: Sequence[int], window: int | None, vocab: int | None
-) -> None:
-    """Raise ValueError without tokens or seed, for an unknown id, or if all ids are banned."""
-    if len(seeds) != len(prompts):
-        raise ValueError(f"seeds must be one per prompt ({len(prompts)}), got {len(seeds)}")
-    if window is not None and window < 1:
-        raise ValueError(f"window must be at least 1, got {window}")
-    for number, prompt in enumerate(prompts):
-        if not len(prompt):
-            raise ValueError(f"prompts must hold at least one token, got none in prompt {number}")
-        _check_ids(prompt, vocab, f"prompt {number}")
-    _check_ids(banned, vocab, "banned")
-    if len(set(banned)) == vocab:
-        raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")
 
 
 def check_positions(count: int, limit: int | None) -> None:

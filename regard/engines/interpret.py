@@ -47,11 +47,12 @@ def logits(form: forms.TextForm, source: Tensor | None, target: Tensor) -> Tenso
         memory = _add_positions(form, _embed(form.source, source))
         for block in core.encoder:
             memory = _block(block, memory, None, causal=False)
-        memory = _normalize_last(core.encoder_norm, memory)
+        memory = _normalize(core.encoder_norm, memory)
     items = _add_positions(form, _embed(writer.inputs, target))
     for block in core.decoder:
         items = _block(block, items, memory, causal=True)
-    return _scores(writer.output, _normalize_last(core.decoder_norm, items))
+    hidden, table = _normalize(core.decoder_norm, items), writer.output
+    return (hidden if table.projection is None else hidden @ table.projection) @ table.weight.T
 
 
 def probe(form: forms.TextForm, model: Any) -> None:
@@ -121,10 +122,6 @@ def _embed(table: forms.TableForm, ids: Tensor) -> Tensor:
     return items if table.projection is None else items @ table.projection.T
 
 
-def _scores(table: forms.TableForm, hidden: Tensor) -> Tensor:
-    return (hidden if table.projection is None else hidden @ table.projection) @ table.weight.T
-
-
 def _add_positions(form: forms.TextForm, items: Tensor) -> Tensor:
     """Add the positional encodings to items."""
     match form.core.positions:
@@ -163,11 +160,9 @@ def _add_norm(form: forms.AddNormForm, items: Tensor, layer: Callable[[Tensor], 
     return _normalize(form.norm, items + layer(items))
 
 
-def _normalize_last(form: forms.NormForm | None, items: Tensor) -> Tensor:
-    return items if form is None else _normalize(form, items)
-
-
-def _normalize(form: forms.NormForm, items: Tensor) -> Tensor:
+def _normalize(form: forms.NormForm | None, items: Tensor) -> Tensor:
+    if form is None:
+        return items
     sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
     fits = sizes | {torch.Size((form.size,))} == {items.shape[-1:]}
     _require(fits, f"a norm of {form.size} numbers does not fit")

@@ -13,7 +13,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +88,9 @@ KNOWN: frozenset[type] = frozenset(
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
 
+Part = TypeVar("Part")
+
+
 class UnsupportedModelError(ValueError):
     """Error for a model without a form; the message is a clause that begins with "it" or "its"."""
 
@@ -123,36 +126,18 @@ def lower(model: Any, *, is_probed: bool = True) -> TextForm:
     return form
 
 
-def block_forms(form: TextForm) -> list[BlockForm]:
-    """Return all blocks, those of the encoder first."""
-    return [*form.core.encoder, *form.core.decoder]
-
-
-def attention_forms(form: TextForm) -> list[AttentionForm]:
-    """Return all attentions, block by block."""
-    attentions = []
-    for block in block_forms(form):
-        attentions.append(block.attention)
-        if block.cross is not None:
-            attentions.append(block.cross)
-    return attentions
-
-
-def residual_forms(form: TextForm) -> list[AddNormForm]:
-    """Return all residual connections with their norms, block by block."""
-    residuals = []
-    for block in block_forms(form):
-        residuals += [block.add_attention, block.add_feedforward]
-        if block.add_cross is not None:
-            residuals.append(block.add_cross)
-    return residuals
-
-
-def norm_forms(form: TextForm) -> list[NormForm]:
-    """Return all norms."""
-    last = (form.core.encoder_norm, form.core.decoder_norm)
-    norms = [residual.norm for residual in residual_forms(form)]
-    return norms + [norm for norm in last if norm is not None]
+def parts_of(form: Any, kind: type[Part]) -> list[Part]:
+    """Return all parts of a form that are of a kind, in the order of its fields."""
+    if isinstance(form, kind):
+        return [form]
+    parts, children = [], ()
+    if is_dataclass(form):
+        children = [getattr(form, field.name) for field in fields(form)]
+    elif type(form) is tuple:
+        children = form
+    for child in children:
+        parts += parts_of(child, kind)
+    return parts
 
 
 def head_sizes(attention: AttentionForm) -> tuple[int, int]:
@@ -163,14 +148,14 @@ def head_sizes(attention: AttentionForm) -> tuple[int, int]:
 
 def _unsupported_features(form: TextForm) -> Iterator[str]:
     """Yield the features of a form that only the torch engine supports."""
-    core, blocks, attentions = form.core, block_forms(form), attention_forms(form)
+    core, blocks = form.core, parts_of(form, BlockForm)
     if not core.decoder:
         yield "it has no decoder"
     if form.source is None and core.encoder:
         yield "it has an encoder and reads no source"
     if any((block.cross is None) != (form.source is None) for block in core.decoder):
         yield "it has decoder blocks without cross-attention"
-    for attention in attentions:
+    for attention in parts_of(form, AttentionForm):
         yield from _unsupported_in_attention(attention)
     for block in blocks:
         if block.cross is not None and block.cross.rotary is not None:
@@ -194,13 +179,14 @@ def _unsupported_features(form: TextForm) -> Iterator[str]:
 
 def _differences(form: TextForm) -> Iterator[str]:
     """Yield the settings that differ between blocks."""
-    core, blocks, attentions = form.core, block_forms(form), attention_forms(form)
+    core, blocks = form.core, parts_of(form, BlockForm)
+    attentions = parts_of(form, AttentionForm)
     rotary = [block.attention.rotary for block in blocks]
     equal: dict[str, list[Any]] = {
-        "orders of norms": [residual.order for residual in residual_forms(form)],
+        "orders of norms": [residual.order for residual in parts_of(form, AddNormForm)],
         "activations": [block.feedforward.activation for block in blocks],
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
-        "kinds of norms": [norm.is_rms for norm in norm_forms(form)],
+        "kinds of norms": [norm.is_rms for norm in parts_of(form, NormForm)],
         "rotary positions": [r and (r.interleaved, *r.rates.tolist()) for r in rotary],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],

@@ -49,8 +49,9 @@ def prepare(
             raise UnsupportedModelError(f"it needs compiled code, but {reason}")
         with on_device(torch.device("cpu")):
             form = lower(model, is_probed=is_probed)
-            return importlib.import_module("regard.engines.compiled.engine").create(
-                form, compute_type=compute_type, threads=threads, workers=workers
+            compiled = importlib.import_module("regard.engines.compiled.engine")
+            return compiled.CompiledEngine(
+                form, compute_type=compute_type, workers=workers or threads
             )
     except UnsupportedModelError as error:
         reason = f"engine 'compiled' does not support this model: {error}"
@@ -58,20 +59,6 @@ def prepare(
             raise UserError(f"{reason}. Use engine 'torch'.") from error
         warnings.warn(f"engine 'torch' is used, which is slower: {reason}", stacklevel=3)
         return TorchEngine(model, compute_type=compute_type, workers=workers)
-
-
-def unsupported_reason(name: str, model: Any) -> str | None:
-    """Return why an engine does not support a model, as the end of a sentence; None if it does."""
-    if name == "torch":
-        return None
-    if (reason := dispatch.unsupported_reason()) is not None:
-        return f"it needs compiled code, but {reason}"
-    try:
-        with on_device(torch.device("cpu")):
-            lower(model)
-    except UnsupportedModelError as error:
-        return str(error)
-    return None
 
 
 def _prefers_compiled(model: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,7 +11,7 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
-from regard.decode.search import search, search_images
+from regard.decode.search import search
 from regard.engines.engine import Engine, Ids, Limits, on_device
 from regard.errors import UserError
 from regard.models.model import Model
@@ -45,7 +46,7 @@ class TorchEngine(Engine):
         return str(next(self._model.parameters(), torch.empty(0)).dtype).removeprefix("torch.")
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> Limits:  # type: ignore[override]
         """Inputs that the model accepts; positions are checked by the model itself."""
         reader, writer = self._model.reader, self._model.writer
         target_ids = _vocab_size(writer.inputs if isinstance(writer, TokenWriter) else None)
@@ -56,33 +57,23 @@ class TorchEngine(Engine):
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
-        device = next(self._model.parameters()).device
-        specials = {"bos": bos, "eos": eos, "pad": pad}
-        with torch.no_grad(), _default_numerics(device):
-            return search(self._model, ids, config=config, device=device, trace=trace, **specials)
+        with self._numerics() as device:
+            return search(
+                self._model,
+                ids,
+                config=config,
+                bos=bos,
+                eos=eos,
+                pad=pad,
+                device=device,
+                trace=trace,
+            )
 
     def search_images(
-        self,
-        images: Float[Tensor, "batch channels height width"],
-        *,
-        length: int,
-        config: DecodeConfig,
-        bos: int,
-        eos: int,
-        pad: int,
-        trace: Trace | None = None,
+        self, images: Float[Tensor, "batch channels height width"], **settings: Any
     ) -> list[list[Hypothesis]]:
-        device = next(self._model.parameters()).device
-        specials = {"bos": bos, "eos": eos, "pad": pad}
-        with torch.no_grad(), _default_numerics(device):
-            return search_images(
-                self._model,
-                images.to(device),
-                length=length,
-                config=config,
-                trace=trace,
-                **specials,
-            )
+        with self._numerics() as device:
+            return search(self._model, images.to(device), **settings)
 
     def _generate(
         self,
@@ -95,22 +86,29 @@ class TorchEngine(Engine):
         trace: Trace | None,
     ) -> list[list[int]]:
         """Continue one prompt after the other."""
-        results = []
-        settings = {"window": window, "banned": list(banned), "trace": trace}
-        with _default_numerics(next(self._model.parameters()).device):
+        results, ids = [], list(banned)
+        with self._numerics():
             for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
-                tokens = sample(self._model, list(prompt), config, seed=seed, **settings)
+                tokens = sample(
+                    self._model,
+                    list(prompt),
+                    config,
+                    window=window,
+                    seed=seed,
+                    banned=ids,
+                    trace=trace,
+                )
                 results.append(list(tokens))
         return results
 
-
-@contextmanager
-def _default_numerics(device: torch.device) -> Iterator[None]:
-    """Disable autocast and set the default device, independent of the settings of the caller."""
-    with torch.autocast(device.type, enabled=False), on_device(device):
-        yield
+    @contextmanager
+    def _numerics(self) -> Iterator[torch.device]:
+        """Yield the model's device, as the default device, without autocast and gradients."""
+        device = next(self._model.parameters()).device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False), on_device(device):
+            yield device
 
 
 def _vocab_size(part: object) -> int | None:

@@ -9,13 +9,11 @@ With numba's integers, which are promoted to 64 bits in every sum, the same loop
 as long.
 """
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
 
 from regard.compat.numba import declare_function
-from regard.native.compile import intrinsic
+from regard.native.compile import emit
 
 _WORD, _HALF, _FLOAT = ir.IntType(32), ir.IntType(16), ir.FloatType()
 
@@ -24,50 +22,33 @@ def _word(value: int) -> ir.Constant:
     return ir.Constant(_WORD, value)
 
 
-@intrinsic
-def widen_bfloat16(_typing: Any, bits: Any) -> Any:
+@emit(types.float32(types.uint16))
+def widen_bfloat16(builder, bits):
     """Return the float32 whose upper half is given."""
-
-    def build(context, builder, signature, arguments):
-        wide = builder.zext(arguments[0], _WORD)
-        return builder.bitcast(builder.shl(wide, _word(16)), _FLOAT)
-
-    return types.float32(types.uint16), build
+    wide = builder.zext(bits, _WORD)
+    return builder.bitcast(builder.shl(wide, _word(16)), _FLOAT)
 
 
-@intrinsic
-def round_to_bfloat16(_typing: Any, x: Any) -> Any:
+@emit(types.uint16(types.float32))
+def round_to_bfloat16(builder, x):
     """Return the upper half of x, rounded by the lower half."""
-
-    def build(context, builder, signature, arguments):
-        x = arguments[0]
-        word = builder.bitcast(x, _WORD)
-        last = builder.and_(builder.lshr(word, _word(16)), _word(1))
-        upper = builder.lshr(builder.add(builder.add(word, _word(0x7FFF)), last), _word(16))
-        upper = builder.select(builder.fcmp_unordered("uno", x, x), _word(0x7FC0), upper)
-        return builder.trunc(upper, _HALF)
-
-    return types.uint16(types.float32), build
+    word = builder.bitcast(x, _WORD)
+    last = builder.and_(builder.lshr(word, _word(16)), _word(1))
+    upper = builder.lshr(builder.add(builder.add(word, _word(0x7FFF)), last), _word(16))
+    upper = builder.select(builder.fcmp_unordered("uno", x, x), _word(0x7FC0), upper)
+    return builder.trunc(upper, _HALF)
 
 
-@intrinsic
-def scale_by_power_of_two(_typing: Any, y: Any, shifted: Any) -> Any:
+@emit(types.float32(types.float32, types.float32))
+def scale_by_power_of_two(builder, y, shifted):
     """Return y with n added to its exponent."""
-
-    def build(context, builder, signature, arguments):
-        y, shifted = (builder.bitcast(argument, _WORD) for argument in arguments)
-        return builder.bitcast(builder.add(y, builder.shl(shifted, _word(23))), _FLOAT)
-
-    return types.float32(types.float32, types.float32), build
+    y, shifted = builder.bitcast(y, _WORD), builder.bitcast(shifted, _WORD)
+    return builder.bitcast(builder.add(y, builder.shl(shifted, _word(23))), _FLOAT)
 
 
-@intrinsic
-def maximum(_typing: Any, x: Any, y: Any) -> Any:
+@emit(types.float32(types.float32, types.float32))
+def maximum(builder, x, y):
     """Return the larger by llvm.maxnum, which is vectorized; a comparison and a select are not."""
-
-    def build(context, builder, signature, arguments):
-        signature = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
-        function = declare_function(builder.module, signature, "llvm.maxnum.f32")
-        return builder.call(function, arguments, fastmath=("nnan", "nsz"))
-
-    return types.float32(types.float32, types.float32), build
+    signature = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
+    function = declare_function(builder.module, signature, "llvm.maxnum.f32")
+    return builder.call(function, (x, y), fastmath=("nnan", "nsz"))

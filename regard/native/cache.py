@@ -121,7 +121,8 @@ class _Files(IndexDataCacheFile):
     """Cache files of one function, one for each key."""
 
     def __init__(self, folder: Path, name: str, stamp: str):
-        self._folder, self._name, self._stamp = folder, name, stamp
+        self._folder, self._name = folder, name
+        self._current = f"{name}.{stamp[:_NAME_DIGITS]}"
 
     def load(self, key: Any) -> Any:
         """Return the data saved under this key; None if there is none or it is damaged."""
@@ -141,8 +142,9 @@ class _Files(IndexDataCacheFile):
         try:
             unfinished.write_bytes(_digest(key, content) + content)
             unfinished.replace(path)
-            for old in {*self._folder.glob(f"{self._name}.*")} - {*self.files_of(self._stamp)}:
-                old.unlink(missing_ok=True)
+            for old in self._folder.glob(f"{self._name}.*"):
+                if not old.name.startswith(f"{self._current}."):
+                    old.unlink(missing_ok=True)
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
@@ -156,18 +158,8 @@ class _Files(IndexDataCacheFile):
             _LOG.info("compiling without a lock: %s", lock.lock_file)
         return lock.release
 
-    def flush(self) -> None:
-        """Remove all files of the function."""
-        for path in self._folder.glob(f"{self._name}.*.nbc"):
-            path.unlink(missing_ok=True)
-
-    def files_of(self, stamp: str) -> list[Path]:
-        """Return all files of this version of the code, including unfinished ones."""
-        return list(self._folder.glob(f"{self._name}.{stamp[:_NAME_DIGITS]}.*"))
-
     def _path(self, key: Any) -> Path:
-        stamp, digest = self._stamp[:_NAME_DIGITS], _digest(key, b"").hex()[:_NAME_DIGITS]
-        return self._folder / f"{self._name}.{stamp}.{digest}.nbc"
+        return self._folder / f"{self._current}.{_digest(key, b'').hex()[:_NAME_DIGITS]}.nbc"
 
 
 def _describe(value: Any) -> Any:

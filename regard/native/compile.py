@@ -7,9 +7,7 @@ Called by other compiled functions:
     jit_without_nan     assumes no NaN: maxima are vectorized only then
     jit_in_order        sums are not reordered, for values split into a large and a small part
 
-Entry points, compiled at their first use and cached with all their callees. Each is given as a
-function that returns it from a stamp, to which it must refer: numba then includes the stamp in the
-key of the cache.
+Entry points, compiled at their first use and cached with all their callees:
 
     jit_entry           called from Python
     jit_worker          a C function of an address, of which each thread makes one call
@@ -43,24 +41,15 @@ _RUN = types.void(types.voidptr)
 _KINDS = {torch.float32: np.float32, torch.float64: np.float64, torch.bfloat16: np.uint16}
 
 
-def jit(function: Callable) -> Callable:
-    """Compile a function that is called by other compiled functions."""
-    return _compile(function, nogil=True, **OPTIONS)
+def _decorator(**options: Any) -> Callable[[Callable], Callable]:
+    # Under a type checker that wraps functions, numba must compile the wrapped function.
+    return lambda function: njit(**options)(inspect.unwrap(function))
 
 
-def jit_inline(function: Callable) -> Callable:
-    """Compile a function that is inlined at its call sites."""
-    return _compile(function, inline="always", **OPTIONS)
-
-
-def jit_without_nan(function: Callable) -> Callable:
-    """Compile a function assuming no NaN. (Sums elsewhere preserve NaN.)"""
-    return _compile(function, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
-
-
-def jit_in_order(function: Callable) -> Callable:
-    """Compile a function without reordering sums."""
-    return _compile(function, nogil=True, error_model="numpy", fastmath={"contract"})
+jit = _decorator(nogil=True, **OPTIONS)
+jit_inline = _decorator(inline="always", **OPTIONS)
+jit_without_nan = _decorator(nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+jit_in_order = _decorator(nogil=True, error_model="numpy", fastmath={"contract"})
 
 
 def intrinsic(function: Callable) -> Callable:
@@ -69,40 +58,55 @@ def intrinsic(function: Callable) -> Callable:
     return numba_intrinsic(inspect.unwrap(function))
 
 
-def jit_entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
-    """Return a function that returns the compiled function that `make(STAMP)` returns."""
+def emit(signature: Any) -> Callable[[Callable], Callable]:
+    """Decorate a function (builder, *arguments) that emits the LLVM code of a compiled function."""
+
+    def decorate(build: Callable) -> Callable:
+        build = inspect.unwrap(build)
+
+        def define(_typing, *_arguments):
+            def generate(context, builder, _signature, arguments):
+                result = build(builder, *arguments)
+                return context.get_dummy_value() if result is None else result
+
+            return signature, generate
+
+        define = inspect.unwrap(define)
+        define.__signature__ = inspect.signature(build)  # numba supports no variable arguments
+        return numba_intrinsic(define)
+
+    return decorate
+
+
+def jit_entry(function: Callable) -> Callable[[], Any]:
+    """Return a function that returns the compiled function."""
 
     @functools.cache
     def compile_once() -> Any:
-        return compile_cached(inspect.unwrap(make(STAMP)), stamp=STAMP, nogil=True, **OPTIONS)
+        return compile_cached(inspect.unwrap(function), stamp=STAMP, nogil=True, **OPTIONS)
 
     return compile_once
 
 
-def jit_worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
-    """Return a function of a dtype: the ctypes function that `make(dtype, STAMP)` returns.
+def jit_worker(make: Callable[[type], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
+    """Return a function of a dtype: the ctypes function that `make` returns.
 
     bfloat16 is passed as uint16.
     """
 
     @functools.cache
     def compile_once(dtype: torch.dtype) -> Any:
-        function = inspect.unwrap(make(_KINDS[dtype], STAMP))
+        function = inspect.unwrap(make(_KINDS[dtype]))
         return compile_cached_c(function, _RUN, stamp=STAMP, **OPTIONS).ctypes
 
     return compile_once
 
 
-def jit_callback(make: Callable[[str], Callable], signature: Any) -> Callable[[], int]:
-    """Return a function that returns the address of the C function that `make(STAMP)` returns."""
+def jit_callback(function: Callable, signature: Any) -> Callable[[], int]:
+    """Return a function that returns the address of the C function."""
 
     @functools.cache
     def compile_once() -> Any:
-        return compile_cached_c(inspect.unwrap(make(STAMP)), signature, stamp=STAMP, **OPTIONS)
+        return compile_cached_c(inspect.unwrap(function), signature, stamp=STAMP, **OPTIONS)
 
     return lambda: compile_once().address
-
-
-def _compile(function: Callable, **options: Any) -> Callable:
-    # Under a type checker that wraps functions, numba must compile the wrapped function.
-    return njit(**options)(inspect.unwrap(function))

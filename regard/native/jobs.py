@@ -24,7 +24,7 @@ from numba import carray, types
 from torch import Tensor
 
 from regard.compat.numba import VOID_POINTER
-from regard.native.compile import intrinsic, jit_inline
+from regard.native.compile import emit, intrinsic, jit_inline
 
 COUNTER = 0
 """Index of the counter of tasks."""
@@ -76,14 +76,10 @@ def _fields(job: Any) -> tuple[tuple[str, str | int], ...]:
     return tuple((name, getattr(hints[name], "__metadata__", ("",))[0]) for name in job._fields)
 
 
-@intrinsic
-def as_address(_typing, number):
+@emit(types.voidptr(types.int64))
+def as_address(builder, number):
     """Return an integer as a pointer."""
-
-    def build(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], VOID_POINTER)
-
-    return types.voidptr(number), build
+    return builder.inttoptr(number, VOID_POINTER)
 
 
 @intrinsic

@@ -1,4 +1,4 @@
-"""Compiled CPU loops over rows: bfloat16, exponentials, and the softmax of short rows.
+"""Compiled CPU loops over rows: bfloat16, exponentials, and the softmax of many short rows.
 
     exp(x) = 2^n exp(r),    n = round(x / ln 2),    |r| <= ln 2 / 2,
     exp(r) by its Taylor polynomial of degree 6
@@ -25,9 +25,9 @@ from regard.native.threads import run_on_threads
 class SoftmaxJob(NamedTuple):
     """A softmax, or its gradient, which is written to `scores`."""
 
-    rows: int
+    numbers: int
     columns: int
-    rows_per_task: int
+    task_size: int
     scores: Address
     out: Address
     grad: Address = None
@@ -41,23 +41,33 @@ _MIN_WORK_PER_THREAD = 1 << 14
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Return the softmax p of each row (last axis) of contiguous scores."""
-    out = torch.empty_like(scores)
-    _run(_softmax_tasks, scores, out)
-    return out
+    """Return the softmax p of each row (last axis)."""
+    return _Softmax.apply(scores)
 
 
-def softmax_gradient(gradient: Tensor, out: Tensor) -> Tensor:
-    """Return ds from dp and p, both contiguous."""
-    grad_scores = torch.empty_like(out)
-    _run(_gradient_tasks, grad_scores, out, gradient)
-    return grad_scores
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, scores: Tensor) -> Tensor:
+        scores = scores.contiguous()
+        out = torch.empty_like(scores)
+        _run(_softmax_tasks, scores, out)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        (out,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # gradients of gradients use torch's operators
+            return out * (gradient - (gradient * out).sum(-1, keepdim=True))
+        grad_scores = torch.empty_like(out)
+        _run(_gradient_tasks, grad_scores, out, gradient.contiguous())
+        return grad_scores
 
 
 def _run(tasks, scores: Tensor, *others: Tensor) -> None:
     columns = scores.shape[-1]
-    rows, step = scores.numel() // columns, max(1, _TASK_SIZE // columns)
-    job = SoftmaxJob(rows, columns, step, scores, *others)
+    task_size = max(1, _TASK_SIZE // columns) * columns
+    job = SoftmaxJob(scores.numel(), columns, task_size, scores, *others)
     run_on_threads(tasks(scores.dtype), pack(job), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
 
 
@@ -83,6 +93,13 @@ def _write_float(target, values):
 def _write_bfloat(target, values):
     for i in range(values.shape[0]):
         target[i] = round_to_bfloat16(values[i])
+
+
+@jit
+def add_to(values, others):
+    """Add a row to another in place."""
+    for i in range(values.shape[0]):
+        values[i] += others[i]
 
 
 def row_reader(dtype):
@@ -114,19 +131,19 @@ def exponentiate(values, most):
         values[i] = np.float32(0) if x < np.float32(-87.0) else y
 
 
-def _make_softmax(dtype, stamp):
+@jit_worker
+def _softmax_tasks(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_AT.length,), np.int64)
-        rows, columns, step = job[_AT.rows], job[_AT.columns], job[_AT.rows_per_task]
-        scores = array_at(job, _AT.scores, (rows * columns,), dtype)
-        out = array_at(job, _AT.out, (rows * columns,), dtype)
-        buffer = np.empty(step * columns, np.float32)
+        columns, step, numbers = job[_AT.columns], job[_AT.task_size], job[_AT.numbers]
+        scores = array_at(job, _AT.scores, (numbers,), dtype)
+        out = array_at(job, _AT.out, (numbers,), dtype)
+        buffer = np.empty(step, np.float32)
         task = fetch_and_increment(job, COUNTER)
-        while task * step < rows:
-            first, last = task * step * columns, min(rows, task * step + step) * columns
+        while task * step < numbers:
+            first, last = task * step, min(numbers, task * step + step)
             values = buffer[: last - first]
             read(values, scores[first:last])
             for start in range(0, last - first, columns):
@@ -151,22 +168,21 @@ def _make_softmax(dtype, stamp):
     return tasks
 
 
-def _make_gradient(dtype, stamp):
+@jit_worker
+def _gradient_tasks(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_AT.length,), np.int64)
-        rows, columns, step = job[_AT.rows], job[_AT.columns], job[_AT.rows_per_task]
-        grad_scores = array_at(job, _AT.scores, (rows * columns,), dtype)
-        out = array_at(job, _AT.out, (rows * columns,), dtype)
-        grad = array_at(job, _AT.grad, (rows * columns,), dtype)
-        buffer = np.empty(step * columns, np.float32)
-        grad_buffer = np.empty(step * columns, np.float32)
+        columns, step, numbers = job[_AT.columns], job[_AT.task_size], job[_AT.numbers]
+        grad_scores = array_at(job, _AT.scores, (numbers,), dtype)
+        out = array_at(job, _AT.out, (numbers,), dtype)
+        grad = array_at(job, _AT.grad, (numbers,), dtype)
+        buffers = np.empty((2, step), np.float32)
         task = fetch_and_increment(job, COUNTER)
-        while task * step < rows:
-            first, last = task * step * columns, min(rows, task * step + step) * columns
-            weights, values = buffer[: last - first], grad_buffer[: last - first]
+        while task * step < numbers:
+            first, last = task * step, min(numbers, task * step + step)
+            weights, values = buffers[0, : last - first], buffers[1, : last - first]
             read(weights, out[first:last])
             read(values, grad[first:last])
             for start in range(0, last - first, columns):
@@ -180,7 +196,3 @@ def _make_gradient(dtype, stamp):
             task = fetch_and_increment(job, COUNTER)
 
     return tasks
-
-
-_softmax_tasks = jit_worker(_make_softmax)
-_gradient_tasks = jit_worker(_make_gradient)

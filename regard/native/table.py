@@ -112,7 +112,7 @@ OPERATIONS = {
     "additive.cuda.backward": Native(_accepts_all, "additive.gpu.call:backward", requires="triton"),
     "exponentiate_rows": Native(is_plain, "token_loss:exponentiate_rows"),
     "accumulate": Native(is_plain, "token_loss:accumulate"),
-    "softmax": Native(_accepts_softmax, "softmax:softmax"),
+    "softmax": Native(_accepts_softmax, "rows:softmax"),
     "dropout": Native(is_plain, "dropout.autograd:drop"),
     "add_dropout": Native(_accepts_add_dropout, "dropout.autograd:add_drop"),
     "add_dropout_norm": Native(_accepts_add_dropout, "dropout.autograd:add_drop_norm"),

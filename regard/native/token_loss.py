@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.native.bits import maximum
 from regard.native.compile import jit, jit_worker
 from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
-from regard.native.rows import exponentiate, row_reader, row_writer
+from regard.native.rows import add_to, exponentiate, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
 
@@ -79,11 +79,11 @@ def _sum(values):
     return total
 
 
-def _make_exponentiate(dtype, stamp):
+@jit_worker
+def _exponentiate_tasks(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, columns = job[_AT.rows], job[_AT.columns]
         scores = array_at(job, _AT.scores, (rows, columns), dtype)
@@ -115,11 +115,11 @@ def _make_exponentiate(dtype, stamp):
     return tasks
 
 
-def _make_accumulate(dtype, stamp):
+@jit_worker
+def _accumulate_tasks(dtype):
     read = row_reader(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_ADD.length,), np.int64)
         numbers = job[_ADD.numbers]
         total = array_at(job, _ADD.total, (numbers,), np.float32)
@@ -129,15 +129,10 @@ def _make_accumulate(dtype, stamp):
         while task * _ELEMENTS_PER_TASK < numbers:
             start = task * _ELEMENTS_PER_TASK
             for first in range(start, min(numbers, start + _ELEMENTS_PER_TASK), _BLOCK):
-                target = total[first : min(numbers, first + _BLOCK)]
-                values = buffer[: target.shape[0]]
-                read(values, part[first : first + target.shape[0]])
-                for i in range(target.shape[0]):
-                    target[i] += values[i]
+                last = min(numbers, first + _BLOCK)
+                values = buffer[: last - first]
+                read(values, part[first:last])
+                add_to(total[first:last], values)
             task = fetch_and_increment(job, COUNTER)
 
     return tasks
-
-
-_exponentiate_tasks = jit_worker(_make_exponentiate)
-_accumulate_tasks = jit_worker(_make_accumulate)

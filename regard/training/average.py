@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.compat.torch import interpolate_
 from regard.errors import UserError
-from regard.training.tensors import distribute_like, is_sharded, read_tensors, tensors_of
+from regard.training.tensors import distribute_like, read_tensors, tensors_of, to_local
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -38,9 +38,9 @@ class MovingAverage:
 
     def update(self, step: int) -> None:
         """Update the average with the weights after step number `step`, counted from 1."""
-        weights = [_to_local(value.detach()) for value in self._model.parameters()]
+        weights = [to_local(value.detach()) for value in self._model.parameters()]
         decay = min(self._decay, (1 + step) / (10 + step))
-        interpolate_([_to_local(value) for value in self.tensors.values()], weights, 1 - decay)
+        interpolate_([to_local(value) for value in self.tensors.values()], weights, 1 - decay)
 
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors of the model, with the averages in place of its parameters."""
@@ -54,7 +54,3 @@ class MovingAverage:
             )
         for name, value in self.tensors.items():
             value.copy_(distribute_like(tensors[name], like=value))
-
-
-def _to_local(value: Tensor) -> Tensor:
-    return value.to_local() if is_sharded(value) else value

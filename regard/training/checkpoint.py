@@ -26,9 +26,9 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.settings.tree import find_differences
 from regard.system.files import read_json
-from regard.system.writing import flush_folder, write_atomically
+from regard.system.writing import flush_folder, replace_atomically, write_atomically
 from regard.training.progress import Progress
-from regard.training.tensors import publish, read_tensors, write_tensors
+from regard.training.tensors import read_tensors, write_tensors
 
 FORMAT = 5
 """Version of the format; checkpoints of another version are refused."""
@@ -102,7 +102,8 @@ class CheckpointStore:
 
     def publish(self, step: int) -> None:
         """Copy the snapshot of `step` to model.safetensors."""
-        publish(self.snapshot_path(step), self._folder / _WEIGHTS)
+        with replace_atomically(self._folder / _WEIGHTS) as unfinished:
+            shutil.copyfile(self.snapshot_path(step), unfinished)
 
     def save(
         self,

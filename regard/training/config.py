@@ -10,17 +10,9 @@ from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 # Settings that may change when a run is resumed: its limits, when it validates, what it writes, and
 # where it computes.
 _CHANGEABLE = {
-    *("steps", "epochs", "minutes", "patience"),
-    *(
-        "validate_every",
-        "log_every",
-        "tensorboard",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "keep",
-        "keep_finished",
-    ),
-    *("compile", "shard", "device"),
+    *("steps", "epochs", "minutes", "patience", "compile", "shard", "device"),
+    *("validate_every", "log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes"),
+    *("keep", "keep_finished"),
 }
 
 

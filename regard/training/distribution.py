@@ -84,40 +84,34 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (
-            str(error).splitlines()[0].partition(". ")[0]
-        )  # the rest lists all backends of torch
+        reason = str(error).splitlines()[0].partition(". ")[0]  # then all backends of torch
         raise UserError(f"device {name} cannot be used here: {reason}") from error
-    return (
-        torch.device("cpu") if device.type == "cpu" else device
-    )  # cpu:0 does not compare equal to cpu
+    # cpu:0 does not compare equal to cpu.
+    return torch.device("cpu") if device.type == "cpu" else device
 
 
 @contextmanager
 def join_process_group(device: str = "auto") -> Iterator[World]:
     """Join the process group of torchrun, or a world of size 1 without torchrun. Can be nested."""
     own_device = pick_device(device)
-    if dist.is_initialized():
-        yield World(
-            rank=dist.get_rank(), size=dist.get_world_size(), device=_local_device(own_device)
-        )
-        return
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    is_joined = dist.is_initialized()
+    if not is_joined and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World(device=own_device)
         return
-    own_device = _local_device(own_device)
-    backend = "gloo"
-    if own_device.type != "cpu":
+    kind, backend = own_device.type, "gloo"
+    if kind != "cpu":
         # Counts and decisions are exchanged between CPUs, so they do not wait for the accelerator.
-        backend = (
-            f"cpu:gloo,{own_device.type}:{dist.get_default_backend_for_device(own_device.type)}"
-        )
-        torch.accelerator.set_device_index(own_device)
-    dist.init_process_group(backend, timeout=_TIMEOUT)
+        backend = f"cpu:gloo,{kind}:{dist.get_default_backend_for_device(kind)}"
+        own_device = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+    if not is_joined:
+        if kind != "cpu":
+            torch.accelerator.set_device_index(own_device)
+        dist.init_process_group(backend, timeout=_TIMEOUT)
     try:
         yield World(rank=dist.get_rank(), size=dist.get_world_size(), device=own_device)
     finally:
-        dist.destroy_process_group()
+        if not is_joined:
+            dist.destroy_process_group()
 
 
 class Replica:
@@ -215,10 +209,3 @@ class _Objective(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.model.loss(batch)  # pyrefly: ignore[not-callable]
-
-
-def _local_device(device: torch.device) -> torch.device:
-    """Return the accelerator of this process, given by its local rank; the CPU as it is."""
-    if device.type == "cpu":
-        return device
-    return torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))

@@ -52,16 +52,12 @@ class Log:
         self._task = self._bar.add_task("", total=1.0, numbers="")
         if not is_enabled:
             return
+        # TensorBoard drops the points after the step that is resumed from.
+        self._board = TensorBoardWriter(folder / "tb", step=step + 1) if tensorboard else None
         self._path = folder / "log.jsonl"
         self._file = self._path.open("a", encoding="utf-8")
         if os.fstat(self._file.fileno()).st_size > log_bytes:
             self._file.truncate(log_bytes)  # written after the checkpoint that is resumed
-        # TensorBoard drops the points after the step that is resumed from.
-        try:
-            self._board = TensorBoardWriter(folder / "tb", step=step + 1) if tensorboard else None
-        except BaseException:
-            self._file.close()
-            raise
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -95,13 +91,15 @@ class Log:
         """Append a line to log.jsonl, and a point to the curve of each numeric value."""
         if not self._is_enabled:
             return
-        line = {
+        line: dict[str, Any] = {
             "kind": kind,
             "step": progress.step,
             "epoch": progress.epoch,
             "seconds": round(progress.seconds, 3),
         }
-        line |= {name: _to_json(value) for name, value in values.items()}
+        for name, value in values.items():
+            is_number = not isinstance(value, float) or math.isfinite(value)
+            line[name] = value if is_number else None
         try:
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._file.flush()
@@ -136,14 +134,12 @@ class Log:
         self._count, self._seconds = self._count + count, self._seconds + seconds
         loss, nll, total_count = progress.log_sums
         rate = self._count / max(self._seconds, 1e-9)
-        remaining = (
-            f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left"
-            if 0 < fraction < 1
-            else ""
-        )
+        remaining = ""
+        if 0 < fraction < 1:
+            remaining = f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left"
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
         numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  "
-        numbers += f"{_format_rate(rate)} {self._unit}/s{remaining}"
+        numbers += f"{format(rate, ',.0f' if rate >= 10 else '.2g')} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
         self._bar.update(
             self._task, description=position, completed=fraction, total=total, numbers=numbers
@@ -165,14 +161,6 @@ class Log:
     def show_status(self, text: str) -> None:
         """Show a text in place of the numbers on the progress bar, while no steps are made."""
         self._bar.update(self._task, numbers=text)
-
-
-def _to_json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _format_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 class TensorBoardWriter:

@@ -9,21 +9,20 @@ that ends with it.)
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grad_norm_
 
 from regard.errors import UserError
 from regard.ops.dispatch import unsupported_reason
-from regard.system.interrupt import handle_signals
+from regard.system.interrupt import Interrupted, Interruption, handle_signals
 from regard.system.lock import lock_folder
-from regard.training.average import MovingAverage
+from regard.training.average import MovingAverage, average_weights
 from regard.training.checkpoint import (
     FORMAT,
     Checkpoint,
@@ -40,7 +39,7 @@ from regard.training.optimizer import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from regard.training.progress import Progress
+from regard.training.progress import Progress, is_at_least
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
 from regard.training.tensors import (
@@ -52,7 +51,6 @@ from regard.training.tensors import (
     ties_of,
     write_tensors,
 )
-from regard.training.validation import Validation
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration
@@ -117,26 +115,24 @@ def fit(
             trains in the folder.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
-    settings["native"] = (
-        unsupported_reason() is None
-    )  # with and without compiled code, dropout draws other bits
+    # With and without compiled code, dropout draws other bits.
+    settings["native"] = unsupported_reason() is None
     with (
         join_process_group(config.device) as world,
         handle_signals() as interruption,
         ExitStack() as stack,
     ):
-        world.run_on_main(partial(stack.enter_context, lock_folder(folder)))
-        replica = Replica(model, world, shard=config.shard, compiled=config.compile)
-        validation = Validation(
-            validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption
-        )
+        world.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         run = _Run(
-            replica,
-            validation,
+            Replica(model, world, shard=config.shard, compiled=config.compile),
+            interruption,
             batches=batches,
             config=config,
             folder=folder,
             seed=seed,
+            validate=validate,
+            metric=metric,
+            maximize=maximize,
             settings=settings,
             unit=unit,
         )
@@ -150,20 +146,24 @@ class _Run:
     def __init__(
         self,
         replica: Replica,
-        validation: Validation,
+        interruption: Interruption,
         *,
         batches: TrainingBatches,
         config: TrainConfig,
         folder: Path,
         seed: int,
+        validate: Callable[[nn.Module], Mapping[str, float]],
+        metric: str,
+        maximize: bool,
         settings: dict[str, Any],
         unit: str,
     ):
-        self.replica, self.validation, self.batches = replica, validation, batches
+        self.replica, self.interruption, self.batches = replica, interruption, batches
+        self.validation, self.metric, self.maximize = validate, metric, maximize
         self.config, self.folder, self.seed, self.settings = config, folder, seed, settings
         self.world, self.model = replica.world, replica.model.train()
-        self.interruption, self.stopping, self.unit = validation.interruption, False, unit
-        self.ties = ties_of(self.model)
+        self.stopping, self.unit = False, unit
+        self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
         self.store = CheckpointStore(folder, keep=config.keep)
@@ -180,11 +180,6 @@ class _Run:
             log_bytes=log_bytes,
             unit=unit,
         )
-
-    @property
-    def weights(self) -> Path:
-        """Path of the selected weights."""
-        return self.folder / "model.safetensors"
 
     def run(self) -> Result:
         """Train until a limit or an interruption."""
@@ -270,32 +265,31 @@ class _Run:
 
     def clip(self) -> float:
         """Clip the gradient to the norm config.clip, and return its norm before clipping."""
-        weights = [value for value in self.model.parameters() if value.grad is not None]
-        norm = get_total_norm([value.grad for value in weights if value.grad is not None])
-        if self.config.clip:
-            clip_grads_with_norm_(weights, self.config.clip, norm)
+        norm = clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
         return float(norm.full_tensor() if is_sharded(norm) else norm)
 
     def stop_diverged(
         self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
     ) -> NoReturn:
         """Raise Diverged for a step whose loss or gradient is not finite; checkpoints stay."""
-        bad = [
-            group for group, total in zip(rows, totals, strict=True) if not math.isfinite(total)
-        ] or rows
+        bad, what = rows, f"the gradient's norm is {norm}"
+        if not all(map(math.isfinite, totals)):
+            pairs = zip(rows, totals, strict=True)
+            bad = [group for group, total in pairs if not math.isfinite(total)]
+            what = f"the loss is {sum(totals)}"
         indices = sorted(index for group in bad for index in group)
-        what = f"the loss is {sum(totals)}" if bad is not rows else f"the gradient's norm is {norm}"
-        step, epoch = self.progress.step + 1, self.progress.epoch + 1
-        self.log.record(
-            "diverged", self.progress, {"failed_step": step, "indices": indices, "what": what}
-        )
-        first = ", ".join(map(str, indices[:10])) + (
-            f" ... ({len(indices)} in all)" if len(indices) > 10 else ""
-        )
+        self.stop("at", self.progress.step + 1, what, indices)
+
+    def stop(self, when: str, step: int, what: str, indices: Sequence[int] = ()) -> NoReturn:
+        """Raise Diverged, after a line in the log; indices: rows of the batch."""
+        values = {"failed_step": step, "indices": list(indices), "what": what}
+        self.log.record("diverged", self.progress, values)
+        if indices:
+            first, log = ", ".join(map(str, indices[:10])), self.folder / "log.jsonl"
+            what += f". The rows of the batch are {first} (all {len(indices)} in {log})"
         raise Diverged(
-            f"training stopped at step {step} of epoch {epoch}: {what}. The rows of the batch are "
-            f"{first} "
-            f"(all of them in {self.folder / 'log.jsonl'}). {self.divergence_advice()}"
+            f"training stopped {when} step {step} of epoch {self.progress.epoch + 1}: {what}. "
+            f"{self.divergence_advice()}"
         )
 
     def divergence_advice(self) -> str:
@@ -309,17 +303,9 @@ class _Run:
 
         The loss of a step is that of the weights before it, so it does not show this.
         """
-        if bad := self.world.broadcast(
-            find_nonfinite(self.model, tensors) if self.world.is_main else None
-        ):
-            self.log.record(
-                "diverged", self.progress, {"failed_step": self.progress.step, "what": bad}
-            )
-            raise Diverged(
-                f"training stopped after step {self.progress.step} of epoch "
-                f"{self.progress.epoch + 1}: {bad}. "
-                f"{self.divergence_advice()}"
-            )
+        bad = find_nonfinite(self.model, tensors) if self.world.is_main else None
+        if bad := self.world.broadcast(bad):
+            self.stop("after", self.progress.step, bad)
 
     def validate(self) -> None:
         """Validate the weights or their moving average, save a snapshot, write a checkpoint."""
@@ -329,17 +315,15 @@ class _Run:
             self.average.weights() if self.average else tensors_of(self.model)
         )
         self.check_finite(weights)
-        metrics = self.validation.measure(
-            weights if self.average or self.replica.is_sharded else None
-        )
+        metrics = self.measure(weights if self.average or self.replica.is_sharded else None)
         progress.seconds = self.world.broadcast(self.clock())
         if metrics is None:
             self.stopping = True
             return
         is_best = progress.record_validation(
             metrics,
-            metric=self.validation.metric,
-            maximize=self.validation.maximize,
+            metric=self.metric,
+            maximize=self.maximize,
             window=max(self.config.average, 1),
         )
         log.record("validation", progress, metrics)
@@ -349,6 +333,25 @@ class _Run:
         self.save()
         if self.world.is_main and is_best:
             self.store.publish(progress.step)
+
+    def measure(self, weights: Mapping[str, Tensor] | None) -> dict[str, float] | None:
+        """Return the metrics of the model's weights, or of `weights`; None if interrupted.
+
+        The main process validates, the others wait for its result.
+        """
+        metrics = None
+        if self.world.is_main:
+            with (
+                suppress(Interrupted),
+                self.replica.evaluation_model(weights) as model,
+                self.interruption.interruptible(),
+            ):
+                metrics = {name: float(value) for name, value in self.validation(model).items()}
+        metrics = self.world.broadcast(metrics)
+        if metrics is not None and self.metric not in metrics:
+            given = ", ".join(metrics) or "none"
+            raise ValueError(f"validate must return the metric {self.metric}, got {given}.")
+        return metrics
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -392,9 +395,8 @@ class _Run:
         if self.saved[0] != progress.step:
             self.save()
         self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
-        return self.result(
-            "interrupted", self.best_kind() if progress.best_step else "none", progress.best
-        )
+        selected = self.best_kind() if progress.best_step else "none"
+        return self.result("interrupted", selected, progress.best)
 
     def finish(self, limit: str) -> Result | None:
         """Select the final weights; return None if a signal interrupts that."""
@@ -404,19 +406,19 @@ class _Run:
             selected, metrics = self.best_kind(), progress.best
         if len(paths) > 1 and self.config.average > 1:
             self.log.show_status("validating the average")
-            mean, mean_metrics = self.validation.measure_mean(paths)
+            mean = average_weights(paths) if self.world.is_main else {}
+            mean_metrics = self.measure(mean)
             if mean_metrics is None:
                 return None
             self.log.note(
                 f"average of the last {len(paths)} validations  {_format_metrics(mean_metrics)}"
             )
-            if self.validation.is_at_least(mean_metrics, metrics):
+            if is_at_least(mean_metrics, metrics, metric=self.metric, maximize=self.maximize):
                 selected, metrics = "average", mean_metrics
         if selected == "none":
             raise Diverged(
-                f"training ended after step {progress.step}, but {self.validation.metric} was NaN "
-                f"in every validation, "
-                f"so no weights can be selected. {self.divergence_advice()}"
+                f"training ended after step {progress.step}, but {self.metric} was NaN in every "
+                f"validation, so no weights can be selected. {self.divergence_advice()}"
             )
         if self.world.is_main and selected == "average":
             write_tensors(self.weights, mean, ties=self.ties)
@@ -424,11 +426,8 @@ class _Run:
             self.store.publish(progress.best_step)
         self.world.broadcast(None)  # the other processes wait here until the file exists
         self.log.record("end", progress, {"stop_reason": limit, "selected": selected, **metrics})
-        description = (
-            f"average of the last {len(paths)} validations" if selected == "average" else selected
-        )
         self.log.note(
-            f"Done after step {progress.step} ({limit}); selected: {description}  "
+            f"Done after step {progress.step} ({limit}); selected: {selected}  "
             f"{_format_metrics(metrics)}"
         )
         load_tensors(self.model, read_tensors(self.weights), origin=str(self.weights))
@@ -436,7 +435,6 @@ class _Run:
         return self.result(limit, selected, metrics)
 
     def result(self, stop_reason: str, selected: str, metrics: Mapping[str, float]) -> Result:
-        """Return the result of `fit`."""
         return Result(
             stop_reason=stop_reason,
             selected=selected,
@@ -446,7 +444,6 @@ class _Run:
         )
 
     def best_kind(self) -> str:
-        """Return the name of the best validated weights."""
         return "ema" if self.average else "best"
 
     def clock(self) -> float:

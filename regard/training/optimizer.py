@@ -12,8 +12,6 @@ from regard.errors import UserError
 from regard.training.config import TrainConfig
 from regard.training.tensors import distribute_like
 
-_KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
-
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
     """Return Adam or AdamW over a model's parameters; weight decay for non-embedding matrices."""
@@ -30,7 +28,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
         {"params": other, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    kind = _KINDS[config.optimizer]
+    kind = optim.AdamW if config.optimizer == "adamw" else optim.Adam
     return kind(groups, lr=config.lr, betas=tuple(config.betas), eps=config.eps, fused=True)
 
 

@@ -1,6 +1,7 @@
 """Progress of a run: the part of a checkpoint without tensors, and decisions that follow."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from regard.training.config import TrainConfig
@@ -122,6 +123,19 @@ class Progress:
         if improved or score == best:
             self.best_step, self.best = self.step, dict(metrics)
         return self.best_step == self.step
+
+
+def is_at_least(
+    metrics: Mapping[str, float], other: Mapping[str, float], *, metric: str, maximize: bool
+) -> bool:
+    """Return True if metrics are at least as good as others; any but NaN is better than none.
+
+    Of equal metrics, those with the lower loss (`nll`) are better.
+    """
+    value, other_value = metrics[metric], other.get(metric)
+    if value == other_value:
+        return metrics.get("nll", 0.0) <= other.get("nll", 0.0)
+    return is_better(value, other_value, maximize=maximize)
 
 
 def is_better(value: float, than: float | None, *, maximize: bool) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.training.distribution import Replica
 from regard.training.precision import PRECISIONS
-from regard.training.protocols import TrainingBatch, TrainingBatches
+from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
 
@@ -50,9 +50,10 @@ def add_gradients(
     gradients.
     """
     world = replica.world
-    own_batches = [
-        _own_batch(batches, epoch, rows, rank=world.rank, size=world.size) for rows in plan
-    ]
+    own_batches = []
+    for rows in plan:
+        own = rows[world.rank :: world.size]
+        own_batches.append((batches.collate(epoch, own or rows[:1]), int(bool(own))))
     own_count = sum(replica.count(batch) for batch, weight in own_batches if weight)
     count = round(world.sum([own_count])[0])
     if count == 0:
@@ -76,19 +77,9 @@ def add_gradients(
     return StepSums(totals=values[::2], nll=sum(values[1::2]), count=count)
 
 
-def _own_batch(
-    batches: TrainingBatches, epoch: int, rows: tuple[int, ...], *, rank: int, size: int
-) -> tuple[TrainingBatch, int]:
-    """Return the rows of a batch that a process computes, and their weight (0: no own rows)."""
-    own = rows[rank::size]
-    return batches.collate(epoch, own or rows[:1]), int(bool(own))
-
-
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
-    return (
-        nullcontext()
-        if precision == "float32"
-        else torch.autocast(device.type, dtype=torch.bfloat16)
-    )
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -5,7 +5,6 @@ Tied tensors are stored once.
 
 import json
 import math
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,6 +95,11 @@ def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def to_local(tensor: Tensor) -> Tensor:
+    """Return this process's shard of a sharded tensor, any other as it is."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
 def distribute_like(whole: Tensor, *, like: Tensor) -> Tensor:
     """Return a whole tensor on the device of `like`, or this process's shard if that is sharded."""
     whole = whole.to(like.device)
@@ -114,8 +118,7 @@ def find_nonfinite(model: nn.Module, tensors: Mapping[str, Tensor] | None = None
     """
     weights = {name for name, _ in model.named_parameters()}
     for name, value in (tensors_of(model) if tensors is None else tensors).items():
-        local = value.detach()
-        local = local.to_local() if is_sharded(local) else local
+        local = to_local(value.detach())
         if not local.is_floating_point() or not local.numel():
             continue
         low, high = (float(bound) for bound in local.aminmax())
@@ -146,9 +149,3 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(distribute_like(tensors[name], like=value))
-
-
-def publish(source: Path, path: Path) -> None:
-    """Replace `path` atomically by a copy of the file `source`."""
-    with replace_atomically(path) as unfinished:
-        shutil.copyfile(source, unfinished)

@@ -21,9 +21,9 @@ from regard.attention.masks import Padded
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.stepper import Stepper, score
+from regard.decode.stepper import Stepper
 from regard.engines.engine import Engine
-from regard.engines.registry import prepare, unsupported_reason
+from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.positions.config import (
@@ -36,6 +36,8 @@ from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
 from tests.campaigns.campaign import Campaign, Outcome
+from tests.decode.toys import score
+from tests.engines.small import unsupported_reason
 
 __all__ = ["CAMPAIGN"]
 
@@ -204,7 +206,7 @@ def get_answer(engine: Engine, case: EngineCase) -> Answer:
 def run(seed: int, number: int) -> Outcome:
     """Run one model with both engines."""
     case = make_case(seed, number)
-    if unsupported_reason("compiled", case.model) is not None:
+    if unsupported_reason(case.model) is not None:
         return Outcome("refused", case.text)
     expected = get_answer(TorchEngine(case.model), case)
     answer = get_answer(prepare("compiled", case.model, threads=2, workers=number % 2 + 1), case)

@@ -28,10 +28,6 @@ def test_a_declared_function_is_declared_once_and_called():
     assert numba.njit(function)(-2.5) == 2.5
 
 
-def test_void_pointers_are_pointers_to_bytes():
-    assert isinstance(compat.VOID_POINTER, ir.PointerType)
-
-
 def test_a_c_function_is_compiled_by_its_method_compile():
     counter = (ctypes.c_int64 * 1)()
 
@@ -42,7 +38,6 @@ def test_a_c_function_is_compiled_by_its_method_compile():
         add_two, types.void(types.CPointer(types.int64)), {"nogil": True}
     )
     compat.set_cache(function, compat.NullCache())
-    assert isinstance(compat.cache_of(function), compat.NullCache)
     function.compile()
     function.ctypes(counter)
     assert counter[0] == 2

@@ -3,25 +3,25 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regard.attention.masks import Padded
 from regard.decode.beam import beam, stable_topk
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.stepper import score
 from tests.decode.toys import (
     BOS,
     EOS,
     IDS,
     PAD,
     HashStepper,
+    NanStepper,
+    NoGradStepper,
     Prefixes,
     TreeStepper,
     generated_ids,
     is_equal,
     padded,
+    score,
     token_lists,
 )
 
@@ -190,9 +190,8 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
         stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS
     )
     assert token_lists(results) == [[[5, 6], [4, 6]]]
-    assert [hypothesis.log_prob for hypothesis in results[0]] == pytest.approx(
-        [math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5
-    )
+    log_probs = [math.exp(hypothesis.log_prob) for hypothesis in results[0]]
+    assert log_probs == pytest.approx([0.36, 0.6 * 0.35 * 0.9], rel=1e-5)
 
 
 def test_finished_hypotheses_take_no_place_in_the_beam() -> None:
@@ -251,9 +250,8 @@ def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float
     for sentence, hypotheses in zip(SENTENCES, results, strict=True):
         assert len(hypotheses) == 5
         assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 5
-        assert [hypothesis.score for hypothesis in hypotheses] == sorted(
-            (hypothesis.score for hypothesis in hypotheses), reverse=True
-        )
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
         targets = [generated_ids(hypothesis) for hypothesis in hypotheses]
         rescored = score(stepper, padded([sentence] * 5), targets=targets, bos=BOS).tolist()
         assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(
@@ -263,10 +261,8 @@ def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float
             log_prob / len(target) ** alpha
             for log_prob, target in zip(rescored, targets, strict=True)
         ]
-        assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(expected, rel=1e-5)
-        assert not {PAD, BOS, EOS} & {
-            token for hypothesis in hypotheses for token in hypothesis.tokens
-        }
+        assert scores == pytest.approx(expected, rel=1e-5)
+        assert not {PAD, BOS, EOS} & {t for hypothesis in hypotheses for t in hypothesis.tokens}
         ends |= {hypothesis.finished for hypothesis in hypotheses}
     assert ends == {True, False}
 
@@ -287,27 +283,14 @@ def test_beam_ends_at_its_maximal_length(most: int) -> None:
     lengths = [hypothesis.length for hypotheses in results for hypothesis in hypotheses]
     assert max(lengths) == most
     assert len(stepper.rows) <= most
-    assert any(not hypothesis.finished for hypotheses in results for hypothesis in hypotheses)
-    assert all(
-        hypothesis.length == most
-        for hypotheses in results
-        for hypothesis in hypotheses
-        if not hypothesis.finished
-    )
+    cut = [hypothesis for found in results for hypothesis in found if not hypothesis.finished]
+    assert {hypothesis.length for hypothesis in cut} == {most}
 
 
 def test_beam_wider_than_the_vocabulary_returns_every_output() -> None:
     # The ids 3 (EOS) and 4 are allowed: outputs of at most 3 tokens are EOS, 4 EOS, 4 4 EOS, 4 4 4.
-    results = beam(
-        HashStepper(5),
-        padded([[1], [4]]),
-        beam=9,
-        max_length=3,
-        n_best=7,
-        banned=(0, 1, 2),
-        bos=2,
-        eos=3,
-    )
+    settings = {"banned": (0, 1, 2), "bos": 2, "eos": 3}
+    results = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, **settings)
     outputs = [[], [4], [4, 4], [4, 4, 4]]
     assert [sorted(sentence) for sentence in token_lists(results)] == [outputs, outputs]
 
@@ -316,42 +299,19 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
     vocab = 50
     even = dict.fromkeys(range(vocab), 1 / vocab)
     tree = {(): even, (0,): even, (1,): even, (0, 0): even, (0, 1): even}
-    results = beam(
-        TreeStepper(tree, vocab=vocab),
-        padded([[4]]),
-        beam=2,
-        bos=BOS,
-        eos=EOS,
-        max_length=3,
-        n_best=2,
-    )
+    stepper = TreeStepper(tree, vocab=vocab)
+    results = beam(stepper, padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
     assert token_lists(results) == [[[0, 0, 0], [0, 0, 1]]]
 
 
-@given(
-    st.integers(1, 5).flatmap(
-        lambda rows: st.integers(1, 9).flatmap(
-            lambda width: st.tuples(
-                st.lists(
-                    st.lists(
-                        st.sampled_from([-math.inf, -2.0, -1.0, 0.0]),
-                        min_size=width,
-                        max_size=width,
-                    ),
-                    min_size=rows,
-                    max_size=rows,
-                ),
-                st.integers(1, width),
-            )
-        )
-    )
-)
-def test_stable_topk_is_a_stable_sort(case: tuple[list[list[float]], int]) -> None:
-    rows, count = case
-    values, indices = stable_topk(torch.tensor(rows), count)
-    for row, value, index in zip(rows, values.tolist(), indices.tolist(), strict=True):
-        assert index == sorted(range(len(row)), key=lambda i: -row[i])[:count]
-        assert value == [row[i] for i in index]
+@pytest.mark.parametrize("width", range(1, 10))
+def test_stable_topk_is_a_stable_sort(width: int) -> None:
+    scores = torch.tensor([-math.inf, -2.0, -1.0, 0.0])[torch.randint(4, (500, width))]
+    ordered, order = scores.sort(dim=1, descending=True, stable=True)
+    for count in range(1, width + 1):
+        values, indices = stable_topk(scores, count)
+        assert torch.equal(values, ordered[:, :count])
+        assert torch.equal(indices, order[:, :count])
 
 
 def test_stable_topk_is_a_stable_sort_when_many_scores_are_equal(device: torch.device) -> None:
@@ -370,16 +330,7 @@ def test_beam_of_an_empty_batch_is_empty() -> None:
 
 
 def test_beam_records_no_gradients() -> None:
-    class Trained(HashStepper):
-        def start(self, source):
-            assert not torch.is_grad_enabled()
-            return super().start(source)
-
-        def step(self, tokens, state):
-            assert not torch.is_grad_enabled()
-            return super().step(tokens, state)
-
-    beam(Trained(7), padded([[4]]), beam=2, max_length=5, **IDS)
+    beam(NoGradStepper(7), padded([[4]]), beam=2, max_length=5, **IDS)
     assert torch.is_grad_enabled()
 
 
@@ -390,30 +341,18 @@ def test_beam_records_no_gradients() -> None:
         ({"n_best": 4}, r"n_best must be from 1 to beam \(3\), got 4"),
         ({"n_best": 0}, r"n_best must be from 1 to beam \(3\), got 0"),
         ({"max_length": [1, -1, 4]}, r"max_length must be at least 1, got -1"),
-        ({"banned": (PAD, EOS)}, r"banned must not hold eos"),
-        ({"length_penalty": 5.5}, r"length_penalty must be from 0 to 5, got 5.5"),
-        ({"eos": 8}, r"eos and banned must be ids of the vocabulary of 7, got 8"),
     ],
 )
 def test_beam_refuses(change: dict, message: str) -> None:
+    settings = {"beam": 3, "max_length": 5, **IDS, **change}
     with pytest.raises(ValueError, match=message):
-        beam(
-            HashStepper(7), padded([[4], [5], [6]]), **{"beam": 3, "max_length": 5, **IDS, **change}
-        )
+        beam(HashStepper(7), padded([[4], [5], [6]]), **settings)
 
 
 @pytest.mark.parametrize("width", [2, 30])
 def test_beam_refuses_nan(width: int) -> None:
-    class Broken(HashStepper):
-        def step(self, tokens, state):
-            logits, state = super().step(tokens, state)
-            if len(self.rows) == 2:
-                logits[1, 4] = math.nan
-            logits[:, EOS] = -9.0
-            return logits, state
-
     with pytest.raises(ValueError, match="logits must not hold NaN"):
-        beam(Broken(7), padded([[4], [5], [6]]), beam=width, max_length=5, **IDS)
+        beam(NanStepper(7), padded([[4], [5], [6]]), beam=width, max_length=5, **IDS)
 
 
 def test_beam_refuses_when_no_token_is_possible() -> None:

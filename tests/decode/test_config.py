@@ -22,17 +22,9 @@ def test_limit_is_at_least_one() -> None:
     ("change", "message"),
     [
         ({"beam": 0}, "beam must be from 1 to 1,000, got 0"),
-        ({"n_best": 0}, "n_best must be from 1 to 1,000, got 0"),
         ({"beam": 2, "n_best": 3}, r"n_best must be at most beam \(2\), got 3"),
-        ({"max_length": 0}, "max_length must be from 1 to 1,000,000, got 0"),
-        ({"batch_tokens": -1}, "batch_tokens must be from 1 to 10,000,000, got -1"),
-        ({"beam": 100_000}, "beam must be from 1 to 1,000, got 100000"),
-        ({"max_ratio": 1e308}, r"max_ratio must be from 0 to 1,000, got 1e\+308"),
-        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 5, got -0.1"),
         ({"length_penalty": math.nan}, "length_penalty must be a number, got nan"),
-        ({"max_ratio": -1.0}, "max_ratio must be from 0 to 1,000, got -1.0"),
         ({"max_ratio": math.inf}, "max_ratio must be from 0 to 1,000, got inf"),
-        ({"max_extra": -1}, "max_extra must be from 0 to 1,000,000, got -1"),
     ],
 )
 def test_config_refuses(change: dict, message: str) -> None:
@@ -47,8 +39,6 @@ def test_config_refuses(change: dict, message: str) -> None:
         ({"temperature": 1e-308}, "temperature must be 0 or at least 0.001, got 1e-308"),
         ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, got 1001.0"),
         ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, got 1e-300"),
-        ({"top_k": 0}, "top_k must be from 1 to"),
-        ({"seed": 10**13}, "seed must be from 0 to 1,000,000,000,000, got 10000000000000"),
     ],
 )
 def test_sampling_config_refuses(config: type, change: dict, message: str) -> None:

@@ -116,9 +116,8 @@ def test_each_token_is_predicted_from_the_context_of_the_mode(context, first):
         tokens.append(token)
     assert tokens == list(range(first, first + length))
     begin = max(0, first - window)
-    for end, context_read in zip(
-        tokens, predicted, strict=True
-    ):  # the text before token n is 0 .. n - 1
+    # The text before token n is 0 .. n - 1.
+    for end, context_read in zip(tokens, predicted, strict=True):
         if context != "restart":
             begin = max(0, end - window)
         elif end - begin > window:
@@ -132,18 +131,3 @@ def test_without_a_window_all_tokens_are_read(context):
     model, config = Recorder(), SampleConfig(length=3, temperature=0, context=context)
     list(sample(model, [5, 6], config, window=None, seed=1, banned=[]))
     assert model.contexts[-1] == [5, 6, 7, 8]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("length", 0),
-        ("temperature", -1.0),
-        ("temperature", float("inf")),
-        ("top_k", 0),
-        ("top_p", 0.0),
-    ],
-)
-def test_settings_out_of_range_are_named(name, value):
-    with pytest.raises(ValueError, match=f"^{name} must"):
-        SampleConfig(**{name: value})

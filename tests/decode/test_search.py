@@ -9,16 +9,8 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import batch_by_length, search
 from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, is_equal, padded
 
-SENTENCES = [
-    [5, 4, 6],
-    [4],
-    [6, 6, 5, 4, 5],
-    [5, 5],
-    [4, 6, 4, 4],
-    [7, 5, 6],
-    [5],
-    [4, 4, 4, 4, 7, 7, 7],
-]
+SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6], [5]]
+SENTENCES += [[4, 4, 4, 4, 7, 7, 7]]
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
 
 
@@ -60,13 +52,8 @@ def test_search_equals_beam_of_each_sentence_in_the_given_order(
 def test_search_batches_sentences_of_similar_length_within_the_budget() -> None:
     stepper = RecordingStepper(11)
     search(stepper, SENTENCES, config=DecodeConfig(beam=3, batch_tokens=25), **SPECIAL)
-    assert [source.lengths.tolist() for source in stepper.sources] == [
-        [7],
-        [5],
-        [4, 3],
-        [3, 2],
-        [1, 1],
-    ]
+    lengths = [source.lengths.tolist() for source in stepper.sources]
+    assert lengths == [[7], [5], [4, 3], [3, 2], [1, 1]]
     assert stepper.sources[2].items.tolist() == [[4, 6, 4, 4], [5, 4, 6, PAD]]
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,8 @@ def padded(sentences: Sequence[Sequence[int]], device: torch.device | str = "cpu
     longest = max(map(len, sentences), default=0)
     rows = [[*ids, *[PAD] * (longest - len(ids))] for ids in sentences]
     items = torch.tensor(rows, dtype=torch.int64, device=device).reshape(len(rows), longest)
-    return Padded(
-        items, torch.tensor([len(ids) for ids in sentences], dtype=torch.int64, device=device)
-    )
+    lengths = torch.tensor([len(ids) for ids in sentences], dtype=torch.int64, device=device)
+    return Padded(items, lengths)
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ class HashStepper:
         positions = torch.arange(source.items.shape[1], device=source.items.device)
         ids = (source.items + 1).masked_fill(positions >= source.lengths[:, None], 0)
         self.table = self.table.to(source.items.device)
-        return Prefixes(
-            (ids * (7 * positions + 11)).sum(1), torch.zeros(len(ids), 0, dtype=torch.int64).to(ids)
-        )
+        sentence = (ids * (7 * positions + 11)).sum(1)
+        return Prefixes(sentence, ids.new_zeros(len(ids), 0))
 
     def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         self.rows.append(len(tokens))
@@ -88,6 +87,43 @@ class TreeStepper:
             for token, chance in self.tree.get(tuple(tokens_so_far[1:]), {EOS: 1.0}).items():
                 logits[row, token] = math.log(chance) if chance > 0 else -math.inf
         return logits, Prefixes(state.sentence, prefix)
+
+
+def score(
+    stepper: Any, source: Padded, *, targets: Sequence[Sequence[int]], bos: int = BOS
+) -> Tensor:
+    """Return the log-probability of given targets, EOS included, by the steps of a search."""
+    ids = padded(targets, source.items.device)
+    tokens = torch.full_like(ids.lengths, bos)
+    total, state = torch.zeros(len(tokens), device=tokens.device), stepper.start(source)
+    for time, following in enumerate(ids.items.T):
+        logits, state = stepper.step(tokens, state)
+        log_probs = logits.log_softmax(-1, dtype=torch.float32).gather(1, following[:, None])[:, 0]
+        total, tokens = total + torch.where(time < ids.lengths, log_probs, 0.0), following
+    return total
+
+
+class NoGradStepper(HashStepper):
+    """Stepper that checks that gradients are disabled."""
+
+    def start(self, source: Padded) -> Prefixes:
+        assert not torch.is_grad_enabled()
+        return super().start(source)
+
+    def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
+        assert not torch.is_grad_enabled()
+        return super().step(tokens, state)
+
+
+class NanStepper(HashStepper):
+    """Stepper with NaN in the second step of sentence 1."""
+
+    def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
+        logits, state = super().step(tokens, state)
+        if len(self.rows) == 2:
+            logits[1, 4] = math.nan
+        logits[:, EOS] = -9.0
+        return logits, state
 
 
 def token_lists(results: list[list[Hypothesis]]) -> list[list[list[int]]]:

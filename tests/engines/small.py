@@ -10,7 +10,8 @@ import torch
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.engines.engine import Engine
-from regard.engines.registry import prepare, unsupported_reason
+from regard.engines.lowering import UnsupportedModelError, lower
+from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
@@ -26,9 +27,8 @@ Change = Callable[[Any], None]
 
 def encoder_decoder(core: Any = SMALL, *, tie: Any = "none", **options: Any) -> Any:
     torch.manual_seed(3)
-    return perturb(
-        build(ModelConfig(core=core, tie=tie, **options), source_vocab=VOCAB, target_vocab=VOCAB)
-    )
+    config = ModelConfig(core=core, tie=tie, **options)
+    return perturb(build(config, source_vocab=VOCAB, target_vocab=VOCAB))
 
 
 def language_model(core: Any = SMALL, **options: Any) -> Any:
@@ -50,9 +50,8 @@ def perturb(model: Any) -> Any:
             model.writer.inputs.table.weight[:, 0] += 4
         output, projection = model.writer.output_table, model.writer.output_projection
         row = torch.eye(output.embedding_dim)[0] if projection is None else projection.weight[0]
-        output.weight[[PAD, BOS]] -= (
-            6 * row / row.square().sum()
-        )  # 6 less for the first number of hidden states
+        # 6 less for the first number of hidden states.
+        output.weight[[PAD, BOS]] -= 6 * row / row.square().sum()
     return model.eval()
 
 
@@ -61,13 +60,7 @@ def outputs(engine: Engine) -> Any:
     try:
         if engine.limits.is_encoder_decoder:
             results = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
-            return [
-                [
-                    (hypothesis.tokens, hypothesis.finished, round(hypothesis.score, 3))
-                    for hypothesis in hypotheses
-                ]
-                for hypotheses in results
-            ]
+            return [[(h.tokens, h.finished, round(h.score, 3)) for h in found] for found in results]
         config = SampleConfig(length=8, temperature=0)
         return engine.generate([[5, 6], [7]], config, window=12, seeds=[1, 2], banned=[PAD, BOS])
     except UserError:
@@ -85,9 +78,28 @@ def is_close(actual: Any, expected: Any) -> bool:
     )
 
 
+def unsupported_reason(model: Any) -> str | None:
+    """Return why compiled code does not support a model; None if it does."""
+    try:
+        lower(model)
+    except UnsupportedModelError as error:
+        return str(error)
+    return None
+
+
+def vary(model: Any) -> Any:
+    """Spread weights as after training: freshly initialized models give uniform predictions."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Also for parameters initialized to a constant.
+            std = float(parameter.std().nan_to_num()) or 1.0
+            parameter.add_(0.3 * std * torch.randn_like(parameter))
+    return model.eval()
+
+
 def check(model: Any) -> str | None:
     """Check that compiled code refuses the model or equals torch; return the reason if any."""
-    reason = unsupported_reason("compiled", model)
+    reason = unsupported_reason(model)
     if reason is None:
         assert is_close(outputs(prepare("compiled", model)), outputs(TorchEngine(model)))
         return None

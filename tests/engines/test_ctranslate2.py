@@ -55,15 +55,9 @@ def test_converted_encoder_decoder_finds_the_outputs_of_torch(core: Any, tmp_pat
     model = encoder_decoder(core, embedding_dim=5)
     convert(model, tmp_path)
     translator = ctranslate2.Translator(str(tmp_path), compute_type="float32")
-    results = translator.translate_batch(
-        [source_tokens(ids) for ids in SENTENCES],
-        beam_size=1,
-        max_decoding_length=6,
-        min_decoding_length=0,
-        suppress_sequences=BANNED,
-        return_scores=True,
-        length_penalty=1,
-    )
+    lengths = {"max_decoding_length": 6, "min_decoding_length": 0, "length_penalty": 1}
+    settings = {"beam_size": 1, "suppress_sequences": BANNED, "return_scores": True, **lengths}
+    results = translator.translate_batch([source_tokens(ids) for ids in SENTENCES], **settings)
     config = DecodeConfig(beam=1, n_best=1, max_length=6)
     expected = search(BannedTokens(model), SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
     for result, (hypothesis,) in zip(results, expected, strict=True):

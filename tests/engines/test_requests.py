@@ -8,7 +8,6 @@ import pytest
 
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
-from regard.engines.engine import Limits
 from regard.engines.registry import prepare
 from regard.layers.positions.config import LearnedConfig
 from tests.engines.small import DECODE, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
@@ -65,10 +64,7 @@ def test_search_refuses(make, changes, message):
         ({"prompts": [[5], [VOCAB]]}, f"{OUTSIDE} {VOCAB} in prompt 1"),
         ({"prompts": [[-1]]}, f"{OUTSIDE} -1 in prompt 0"),
         ({"banned": [VOCAB]}, f"{OUTSIDE} {VOCAB} in banned"),
-        (
-            {"banned": range(VOCAB)},
-            f"banned must leave at least one id of {VOCAB}, got all of them",
-        ),
+        ({"banned": range(VOCAB)}, f"banned must leave at least one id of {VOCAB}, got all"),
         ({"prompts": [[5], [6] * POSITIONS], "length": 2}, f"{TOO_FEW} {POSITIONS + 1}"),
         ({"prompts": [[5]], "length": POSITIONS + 1}, f"{TOO_FEW} {POSITIONS + 1}"),
     ],
@@ -93,25 +89,14 @@ def test_ids_must_be_integers(make):
         generate(make(language_model(LEARNED)), prompts=[["5"]])
 
 
-def test_any_id_is_accepted_for_an_unknown_vocabulary(monkeypatch):
-    engine = prepare("torch", language_model(LEARNED))
-    monkeypatch.setattr(type(engine), "limits", Limits(False, None, None))
-    monkeypatch.setattr(engine, "_generate", lambda prompts, *_, **_options: prompts)
-    assert generate(engine, prompts=[[10**9]], banned=[10**9]) == [[10**9]]
-    with pytest.raises(ValueError, match="got none in prompt 0"):
-        generate(engine, prompts=[[]])
-
-
 def test_inputs_at_the_limits_are_accepted(make):
     engine = make(encoder_decoder(LEARNED))
     assert search(engine, sentences=[]) == []
     assert len(search(engine, sentences=[[VOCAB - 1], [4] * POSITIONS])) == 2
     engine = make(language_model(LEARNED))
     assert generate(engine, prompts=[]) == []
-    assert (
-        generate(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1))
-        == [[VOCAB - 1]] * 2
-    )
+    only_last = generate(engine, prompts=[[0], [VOCAB - 1]], length=1, banned=range(VOCAB - 1))
+    assert only_last == [[VOCAB - 1]] * 2
     # The last token is not read, so it needs no position.
     assert len(generate(engine, prompts=[[5]], length=POSITIONS)[0]) == POSITIONS
     assert len(generate(engine, prompts=[[5] * POSITIONS], length=3, window=POSITIONS)[0]) == 3

@@ -7,7 +7,6 @@ from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
 from regard.decode.config import DecodeConfig
-from regard.decode.greedy import stream
 from regard.decode.search import search
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
@@ -86,16 +85,6 @@ def test_greedy_search_has_no_beams_but_alternatives():
     for step in sample_maps.sample.steps:
         assert not step.beams
         assert step.alternatives[0].token == step.token
-
-
-def test_streamed_tokens_are_traced_without_outputs():
-    model = small()
-    with record(model, samples=[sample_of(SOURCES[0])]) as capture:
-        settings = {"bos": BOS, "eos": EOS, "max_length": 5, "trace": capture.trace}
-        tokens = [step.token for (step,) in stream(model, source_of(SOURCES[0]), **settings)]
-    (sample_maps,) = capture
-    assert sample_maps.find("cross", layer=1)[0].weights.shape == (2, len(tokens), 5)
-    assert sample_maps.sample.title == "source [5, 4, 9, 6, 3]"
 
 
 def test_a_bare_module_has_numbered_entries():

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.scores import ScaledDot, Score
-from regard.engines.registry import unsupported_reason
 from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
@@ -23,6 +22,7 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.tokens import TokenWriter
+from tests.engines.small import unsupported_reason
 from tests.helpers import close
 
 CONFIG = TransformerConfig(layers=2, width=12, heads=3, feedforward=17)
@@ -128,7 +128,7 @@ def test_own_parts_are_trained_and_step_as_all_at_once(name):
 
 @pytest.mark.parametrize("name", OWN)
 def test_engines_refuse_own_parts_by_name(name):
-    reason = unsupported_reason("compiled", make_model(OWN[name]).eval())
+    reason = unsupported_reason(make_model(OWN[name]).eval())
     assert reason is not None
     kinds = ("NegativeDistance", "CenteredNorm", "Ramp", "ReverseRotary", "Maxout", "tanh")
     assert any(kind in reason for kind in kinds), reason
@@ -136,7 +136,7 @@ def test_engines_refuse_own_parts_by_name(name):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_engines_run_parts_of_this_package_however_they_are_given(name):
-    assert unsupported_reason("compiled", make_model(KNOWN[name]).eval()) is None
+    assert unsupported_reason(make_model(KNOWN[name]).eval()) is None
 
 
 @pytest.mark.usefixtures("no_shape_checks")

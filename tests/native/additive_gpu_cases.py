@@ -143,13 +143,9 @@ CASES = {
 }
 
 
-def formula(read: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+def formula(read: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Return the read and its log-sum-exp by the formula, with every triple in memory."""
     query, keys, values, v = (read[name] for name in ("query", "keys", "values", "v"))
-    assert query is not None
-    assert keys is not None
-    assert values is not None
-    assert v is not None
     readers = query.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(readers, 1), values.repeat_interleave(readers, 1)
     scores = ((query[:, :, :, None] + keys[:, :, None]).tanh() * v[:, None, None]).sum(-1)
@@ -238,30 +234,16 @@ def check_kernel(
         name: None if (x := read[name]) is None else x.double().requires_grad_() for name in names
     }
     expected, expected_lse = formula({**read, **leaves})
-    gradient = torch.randn(
-        expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
-    )
+    draw = torch.Generator().manual_seed(2)
+    gradient = torch.randn(expected.shape, generator=draw, dtype=torch.float64)
     gradient = gradient.to(device, case.dtype)
     differentiable = [leaf for leaf in leaves.values() if leaf is not None]
     slopes = iter(torch.autograd.grad(expected, differentiable, gradient.double()))
-    arguments = [
-        read[name]
-        for name in (
-            "query",
-            "keys",
-            "values",
-            "v",
-            "first",
-            "last",
-            "allowed",
-            "bias",
-            "diagonals",
-        )
-    ]
+    order = (*names[:4], "first", "last", "allowed", *names[4:])
+    arguments = [read[name] for name in order]
     out, lse = forward(*arguments, None)
-    coarse = (
-        torch.bfloat16 if case.dtype == torch.float16 else case.dtype
-    )  # `close` has no tolerance for float16
+    # `close` has no tolerance for float16.
+    coarse = torch.bfloat16 if case.dtype == torch.float16 else case.dtype
     close(out.to(coarse), expected.to(coarse))
     assert lse.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
     close(lse.to(coarse), expected_lse.to(coarse))

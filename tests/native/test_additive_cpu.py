@@ -57,30 +57,28 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", [*CASES, *LARGE])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_kernel_equals_the_formula(monkeypatch, name, workers):
+@pytest.fixture
+def use_threads(monkeypatch):
+    """Return a function that sets the number of threads, also for small inputs."""
     monkeypatch.setattr(call, "_MIN_WORK_PER_THREAD", 1)
     before = torch.get_num_threads()
-    torch.set_num_threads(workers)
-    try:
-        check_kernel({**CASES, **LARGE}[name], torch.device("cpu"), call.forward, call.backward)
-    finally:
-        torch.set_num_threads(before)
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", [*CASES, *LARGE])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_kernel_equals_the_formula(use_threads, name, workers):
+    use_threads(workers)
+    check_kernel({**CASES, **LARGE}[name], torch.device("cpu"), call.forward, call.backward)
 
 
 def make_inputs(*sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
     """Return query, keys, values, v: batch, head, key_head, query, key, dim, value_dim."""
     batch, heads, key_heads, num_queries, num_keys, dim, value_dim = sizes
-    shapes = (
-        (batch, heads, num_queries, dim),
-        (batch, key_heads, num_keys, dim),
-        (batch, key_heads, num_keys, value_dim),
-    )
-    return (
-        *(torch.randn(shape, dtype=dtype) for shape in shapes),
-        torch.randn(heads, dim, dtype=dtype),
-    )
+    keys = batch, key_heads, num_keys
+    shapes = (batch, heads, num_queries, dim), (*keys, dim), (*keys, value_dim), (heads, dim)
+    return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 5e-7), (torch.float64, 1e-14)])
@@ -120,8 +118,7 @@ def test_nan_propagates_only_to_rows_that_read_it():
 
 
 @pytest.mark.parametrize("sizes", [(2, 4, 2, 33, 70, 18, 7), (3, 2, 2, 1, 50, 18, 7)])
-def test_results_do_not_depend_on_the_assignment_of_threads(monkeypatch, sizes):
-    monkeypatch.setattr(call, "_MIN_WORK_PER_THREAD", 1)
+def test_results_do_not_depend_on_the_assignment_of_threads(use_threads, sizes):
     query, keys, values, v = make_inputs(*sizes)
     bias = torch.randn(1, 1, sizes[3], sizes[4])
     gradient = torch.randn(*sizes[:2], sizes[3], sizes[6])
@@ -132,27 +129,18 @@ def test_results_do_not_depend_on_the_assignment_of_threads(monkeypatch, sizes):
         gradients = call.backward(gradient, *arguments, out, lse, (True,) * 5 + (False,))
         return [out, lse, *(x for x in gradients if x is not None)]
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        first = run()
-        for _ in range(20):
-            assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
-    finally:
-        torch.set_num_threads(before)
+    use_threads(2)
+    first = run()
+    for _ in range(20):
+        assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
 
 
-def test_python_threads_equal_openmp_threads(monkeypatch):
-    monkeypatch.setattr(call, "_MIN_WORK_PER_THREAD", 1)
+def test_python_threads_equal_openmp_threads(use_threads, monkeypatch):
     arguments = (*make_inputs(2, 4, 2, 33, 70, 18, 7), *(None,) * 6)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        expected, _ = call.forward(*arguments)
-        monkeypatch.setattr(threads, "load_parallel", lambda: None)
-        assert torch.equal(call.forward(*arguments)[0], expected)
-    finally:
-        torch.set_num_threads(before)
+    use_threads(2)
+    expected, _ = call.forward(*arguments)
+    monkeypatch.setattr(threads, "load_parallel", lambda: None)
+    assert torch.equal(call.forward(*arguments)[0], expected)
 
 
 @pytest.mark.parametrize("sizes", [(2, 4, 2, 1, 70, 18, 7), (2, 2, 2, 4, 5, 3, 2)])
@@ -178,6 +166,11 @@ def test_cached_exponentials_change_nothing(sizes, dtype):
         close(a, b)
 
 
+def check_read(query: Tensor, memory: Memory, score: Additive) -> None:
+    expected = attend(query, memory, score=score, kernel="reference")
+    close(attend(query, memory, score=score), expected)
+
+
 def test_a_memory_caches_exponentials_for_later_steps_only_while_they_are_valid(monkeypatch):
     exps_of_calls: list[Tensor | None] = []
 
@@ -191,11 +184,7 @@ def test_a_memory_caches_exponentials_for_later_steps_only_while_they_are_valid(
 
     def step(memory: Memory) -> bool:
         """Check the read against the formula and return True if it used cached exponentials."""
-        query = torch.randn(2, 1, 3)
-        close(
-            attend(query, memory, score=score),
-            attend(query, memory, score=score, kernel="reference"),
-        )
+        check_read(torch.randn(2, 1, 3), memory, score)
         return exps_of_calls.pop() is not None
 
     assert [step(memory) for _ in range(4)] == [False, True, True, True]
@@ -217,11 +206,7 @@ def test_cached_exponentials_serve_batches_of_any_size_that_read_one_memory():
     score = Additive(3, 3, hidden=6)
     memory = Memory(torch.randn(1, 9, 3), torch.randn(1, 9, 4)).map_keys_with(score)
     for rows in (3, 3, 5, 1, 2):
-        query = torch.randn(rows, 1, 3)
-        close(
-            attend(query, memory, score=score),
-            attend(query, memory, score=score, kernel="reference"),
-        )
+        check_read(torch.randn(rows, 1, 3), memory, score)
 
 
 def test_cached_exponentials_are_of_the_keys_and_not_of_a_rounded_copy():
@@ -231,9 +216,7 @@ def test_cached_exponentials_are_of_the_keys_and_not_of_a_rounded_copy():
     for _ in range(2):
         with torch.autocast("cpu", torch.bfloat16):
             attend(query, memory, score=score)
-    close(
-        attend(query, memory, score=score), attend(query, memory, score=score, kernel="reference")
-    )
+    check_read(query, memory, score)
     with torch.no_grad():
         memory.keys.neg_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -246,9 +229,7 @@ def test_second_derivatives_raise_and_name_the_reference_kernel():
     out, lse = additive_read(query, keys, values, v)
     assert not lse.requires_grad
     (slope,) = torch.autograd.grad(out.sum(), query, create_graph=True)
-    with pytest.raises(
-        RuntimeError, match=r"no second derivatives; use attend.*kernel='reference'"
-    ):
+    with pytest.raises(RuntimeError, match=r"no second derivatives; use attend.*'reference'"):
         slope.sum().backward()
 
 
@@ -267,15 +248,10 @@ def test_gradcheck_of_the_operator():
     ("change", "error", "message"),
     [
         ({"keys": torch.zeros(1, 1, 4, 2)}, ValueError, "must have batch 1, and keys size 3"),
-        (
-            {"keys": torch.zeros(1, 1, 4, 3).double()},
-            TypeError,
-            "keys must have the dtype of the query",
-        ),
+        ({"keys": torch.zeros(1, 1, 4, 3).double()}, TypeError, "keys must have the dtype"),
         ({"values": torch.zeros(1, 1, 5, 2)}, ValueError, "keys and values must have batch 1"),
         ({"v": torch.zeros(2, 3)}, ValueError, r"v must have shape \(1 or 1, 3\)"),
         ({"bias": torch.zeros(1, 1, 5, 3)}, ValueError, "bias must broadcast to"),
-        ({"diagonals": torch.zeros(1, 1, 7)}, ValueError, "diagonals must broadcast to"),
         ({"first": torch.zeros(1, 2, 5, dtype=torch.long)}, ValueError, "first must broadcast to"),
         ({"exps": torch.zeros(1, 1, 5, 3)}, ValueError, r"exps must be \(1, 1, 4, 3\)"),
     ],
@@ -287,13 +263,9 @@ def test_mismatched_inputs_raise_with_their_name(no_shape_checks, change, error,
 
 
 def test_importing_the_operator_loads_no_compiler():
-    program = (
-        "import sys, regard.attention.attend; print(sorted({'numba', 'triton'} & set(sys.modules)))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.strip() == "[]"
+    program = "import sys, regard.attention.attend; print({'numba', 'triton'} & {*sys.modules})"
+    output = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert output.strip() == "set()"
 
 
 def test_operator_passes_opcheck():

@@ -156,15 +156,7 @@ print(hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in results)).he
 @pytest.mark.timeout(900)
 def test_process_that_compiles_computes_the_bits_of_those_that_load(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    results = [
-        subprocess.run(
-            [sys.executable, "-c", READ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for _ in range(2)
-    ]
+    command = [sys.executable, "-c", READ]
+    results = [subprocess.check_output(command, env=environment, text=True) for _ in range(2)]
     assert len(results[0]) == 65
     assert results[0] == results[1]

@@ -38,9 +38,8 @@ def compute_product(
     packed_x = np.ascontiguousarray(x, np.float32)
     if kind == PAIRS:
         packed_x = np.zeros((len(x), -(-depth // 2) * 2), np.uint16)
-        packed_x[:, :depth] = (
-            torch.from_numpy(np.array(x, np.float32)).bfloat16().view(torch.int16).numpy()
-        )
+        rounded = torch.from_numpy(np.array(x, np.float32)).bfloat16()
+        packed_x[:, :depth] = rounded.view(torch.int16).numpy()
         depth = packed_x.shape[1] // 2
     if kind == INT8:
         depth = -(-depth // 4)
@@ -100,10 +99,9 @@ def test_pairs_round_weights_and_inputs(rows, inputs):
 def test_int8_is_the_product_of_rounded_values(rows, inputs):
     x, weight, bias = make_inputs(rows, inputs, 4 * PANEL + 7)
     x_scales, weight_scales = np.abs(x).max(1) / 127, weight.abs().amax(1).numpy() / 127
-    rounded = (
-        np.floor(x / x_scales[:, None] + 0.5) @ np.rint(weight.numpy() / weight_scales[:, None]).T
-    )
-    expected = rounded * x_scales[:, None] * weight_scales + bias.numpy()
+    codes = np.floor(x / x_scales[:, None] + 0.5)
+    products = codes @ np.rint(weight.numpy() / weight_scales[:, None]).T
+    expected = products * x_scales[:, None] * weight_scales + bias.numpy()
     actual = compute_product(x, weight, bias, INT8)
     np.testing.assert_allclose(actual, expected, atol=1e-3)
     exact = x @ weight.numpy().T + bias.numpy()
@@ -149,13 +147,11 @@ def test_the_largest_bytes_do_not_overflow():
 def test_floor_and_accumulation(kind):
     x, weight, bias = make_inputs(5, 16, PANEL)
     plain = compute_product(x, weight, bias, kind)
-    np.testing.assert_array_equal(
-        compute_product(x, weight, bias, kind, floor=0.0), np.maximum(plain, 0)
-    )
+    positive = compute_product(x, weight, bias, kind, floor=0.0)
+    np.testing.assert_array_equal(positive, np.maximum(plain, 0))
     existing = np.arange(5 * PANEL, dtype=np.float32).reshape(5, PANEL)
-    np.testing.assert_allclose(
-        compute_product(x, weight, bias, kind, added_to=existing), plain + existing, rtol=1e-6
-    )
+    total = compute_product(x, weight, bias, kind, added_to=existing)
+    np.testing.assert_allclose(total, plain + existing, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != INT8], ids=_NAMES.get)
@@ -170,9 +166,8 @@ def test_nan_propagates(kind):
 def test_zero_weights_have_scale_zero():
     x, weight, bias = make_inputs(2, 8, 3)
     weight[1] = 0
-    np.testing.assert_allclose(
-        compute_product(x, weight, bias, INT8)[:, 1], bias[1].expand(2), rtol=1e-6
-    )
+    actual = compute_product(x, weight, bias, INT8)[:, 1]
+    np.testing.assert_allclose(actual, bias[1].expand(2), rtol=1e-6)
 
 
 def test_heads_are_padded_to_registers():

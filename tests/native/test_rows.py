@@ -82,9 +82,8 @@ def test_bfloat16_is_widened_and_rounded_as_in_torch():
     native_rows.row_reader(np.uint16)(wide.numpy(), halves.view(torch.uint16).numpy())
     assert torch.equal(wide.isnan(), halves.isnan())
     assert torch.equal(wide.nan_to_num(0), halves.float().nan_to_num(0))
-    between = (
-        wide.view(torch.int32)[:, None] + torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
-    ).flatten()
+    steps = torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
+    between = (wide.view(torch.int32)[:, None] + steps).flatten()
     between = between.to(torch.int32).view(torch.float32)
     results = torch.empty(len(between), dtype=torch.uint16)
     native_rows.row_writer(np.uint16)(results.numpy(), between.numpy())

@@ -106,11 +106,10 @@ def digests(folder: Path) -> dict[str, str]:
         data = path.read_bytes() if path.is_file() else b""
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
-            timeless = [
-                {k: v for k, v in line.items() if k != "seconds" and not k.endswith("_per_s")}
-                for line in lines
-            ]
-            data = json.dumps(timeless).encode()
+            for line in lines:
+                line.pop("seconds")
+                line.pop("tokens_per_s", None)
+            data = json.dumps(lines).encode()
         if path.name not in ("events", "state.json"):
             files[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
     return files
@@ -121,24 +120,14 @@ def main() -> None:
     torch.set_num_threads(1)
     uninterrupted = train_until_done(folder / "uninterrupted", 0, signal.SIGKILL)
     events = int((folder / "uninterrupted" / "events").read_text())
-    results: dict[str, Any] = {
-        "uninterrupted": uninterrupted,
-        "events": events,
-        "killed": {},
-        "interrupted": {},
-    }
+    killed, interrupted = {}, {}
     for event in range(1, events, 11):
-        results["killed"][event] = train_until_done(
-            folder / f"killed-{event}", event, signal.SIGKILL
-        )
-    results["repeated"] = train_until_done(
-        folder / "repeated", events // 3, signal.SIGKILL, always=True
-    )
+        killed[event] = train_until_done(folder / f"killed-{event}", event, signal.SIGKILL)
+    repeated = train_until_done(folder / "repeated", events // 3, signal.SIGKILL, always=True)
     for event, number in ((7, signal.SIGINT), (31, signal.SIGTERM), (events // 2, signal.SIGINT)):
-        results["interrupted"][event] = train_until_done(
-            folder / f"interrupted-{event}", event, number
-        )
-    print(json.dumps(results))
+        interrupted[event] = train_until_done(folder / f"interrupted-{event}", event, number)
+    results = {"uninterrupted": uninterrupted, "killed": killed}
+    print(json.dumps(results | {"repeated": repeated, "interrupted": interrupted}))
 
 
 if __name__ == "__main__":

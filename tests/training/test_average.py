@@ -13,11 +13,8 @@ def test_average_weights_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) 
     paths = []
     for number, value in enumerate((1.0, 2.0, 6.0)):
         paths.append(tmp_path / f"{number}.safetensors")
-        tensors = {
-            "w": torch.full((2, 3), value, dtype=torch.bfloat16),
-            "count": torch.tensor(number),
-        }
-        write_tensors(paths[-1], tensors)
+        weight = torch.full((2, 3), value, dtype=torch.bfloat16)
+        write_tensors(paths[-1], {"w": weight, "count": torch.tensor(number)})
     mean = average_weights(paths)
     assert torch.equal(mean["w"], torch.full((2, 3), 3.0, dtype=torch.bfloat16))
     assert torch.equal(mean["count"], torch.tensor(2))

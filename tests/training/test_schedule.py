@@ -51,13 +51,8 @@ def test_cosine_is_at_half_after_half_of_the_decay() -> None:
 
 
 def test_constant_stays_at_the_peak() -> None:
-    assert rates(settings(schedule="constant", lr=0.3, warmup=2, steps=5)) == [
-        0.15,
-        0.3,
-        0.3,
-        0.3,
-        0.3,
-    ]
+    values = rates(settings(schedule="constant", lr=0.3, warmup=2, steps=5))
+    assert values == [0.15, 0.3, 0.3, 0.3, 0.3]
 
 
 def test_linear_by_epochs_equals_linear_by_steps() -> None:

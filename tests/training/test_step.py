@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 
 from regard.errors import UserError
 from regard.training.distribution import Replica, World
@@ -13,12 +12,17 @@ PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
 
 
 def gradients(
-    plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int = 6
-) -> tuple[nn.Module, StepSums]:
-    model = ToyModel(dropout=dropout).double()
+    plan: list[tuple[int, ...]],
+    *,
+    dropout: float = 0.0,
+    number: int = 6,
+    model: ToyModel | None = None,
+    precision: str = "float32",
+) -> tuple[ToyModel, StepSums]:
+    model = model or ToyModel(dropout=dropout).double()
     replica = Replica(model, World(), shard="ddp")
     sums = add_gradients(
-        replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision="float32"
+        replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision=precision
     )
     return model, sums
 
@@ -59,9 +63,7 @@ def test_random_numbers_differ_between_the_batches_of_a_step() -> None:
 def test_bfloat16_is_close_to_float32() -> None:
     grads = []
     for precision in ("float32", "bfloat16"):
-        model = ToyModel()
-        replica = Replica(model, World(), shard="ddp")
-        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision=precision)
+        model, _ = gradients(PLAN, model=ToyModel(), precision=precision)
         grads.append(model.layers[0].weight.grad)
     assert grads[1].dtype == torch.float32
     assert not torch.equal(grads[0], grads[1])
@@ -69,9 +71,8 @@ def test_bfloat16_is_close_to_float32() -> None:
 
 
 def test_precision_that_is_not_resolved_is_refused() -> None:
-    replica = Replica(ToyModel(), World(), shard="ddp")
     with pytest.raises(ValueError, match="`precision` must be float32 or bfloat16, got 'auto'"):
-        add_gradients(replica, ToyBatches(), PLAN, epoch=0, step=1, seed=1, precision="auto")
+        gradients(PLAN, precision="auto")
 
 
 def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
@@ -80,25 +81,12 @@ def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
             return 0
 
     with pytest.raises(UserError, match=r"no target token: its rows are \[4, 9, 2\] in epoch 3"):
-        add_gradients(
-            Replica(Empty(), World(), shard="ddp"),
-            ToyBatches(),
-            PLAN,
-            epoch=2,
-            step=1,
-            seed=1,
-            precision="float32",
-        )
+        gradients(PLAN, model=Empty())
 
 
 def test_seeds_differ_with_each_number_and_their_order() -> None:
-    seeds = [
-        derive_seed(1, 2, 3),
-        derive_seed(1, 3, 2),
-        derive_seed(12, 3),
-        derive_seed(1, 23),
-        derive_seed(2, 2, 3),
-    ]
+    numbers = [(1, 2, 3), (1, 3, 2), (12, 3), (1, 23), (2, 2, 3)]
+    seeds = [derive_seed(*given) for given in numbers]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derive_seed(1, 2, 3) == seeds[0]

@@ -31,10 +31,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with join_process_group("cpu") as world:
         for shard in ("ddp", "fsdp"):
-            config, part = (
-                dataclasses.replace(CONFIG, shard=shard),
-                dataclasses.replace(PART, shard=shard),
-            )
+            config = dataclasses.replace(CONFIG, shard=shard)
+            part = dataclasses.replace(PART, shard=shard)
             # All processes start with the weights of the main process.
             model = toy(folder / f"{shard}-whole", config, seed=3 + world.rank)
             assert isinstance(model.embed.weight, DTensor) == (shard == "fsdp")

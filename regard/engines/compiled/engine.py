@@ -20,14 +20,16 @@ import numpy as np
 import torch
 
 from regard.decode.config import DecodeConfig, SampleConfig
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.hypothesis import Hypothesis, make_hypothesis
 from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import PackedTransformer, Workspace
-from regard.engines.engine import Engine, Ids, Limits, check_positions
+from regard.engines.engine import Engine, Ids, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-from regard.native.decoder import entries, search
+from regard.native.decoder import search
+from regard.native.decoder.blocks import prefill
+from regard.native.decoder.generate import generate
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST
@@ -47,23 +49,25 @@ Result = TypeVar("Result")
 
 
 class CompiledEngine(Engine):
-    """Engine with a packed snapshot of the weights of a model; see `create`."""
+    """Engine with a packed snapshot of the weights of a model, from its lowered form.
+
+    Raises: UserError for an unknown compute type.
+    """
 
     name = "compiled"
 
-    def __init__(self, form: TextForm, *, compute_type: str, workers: int):
-        self.compute_type = compute_type
+    def __init__(self, form: TextForm, *, compute_type: str | None, workers: int):
+        self.compute_type = "float32" if compute_type is None else compute_type
+        if self.compute_type not in KINDS:
+            known = ", ".join(KINDS)
+            raise UserError(f"compute type must be one of {known}, got {compute_type!r}")
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
-        self._packed = PackedTransformer(form, compute_type)
+        self._packed = PackedTransformer(form, self.compute_type)
+        self.limits = self._packed.limits
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         for _ in range(workers):
             self._workspaces.put(Workspace(self._packed))
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of the inputs of the model."""
-        return self._packed.limits
 
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
@@ -120,16 +124,15 @@ class CompiledEngine(Engine):
     ) -> list[list[int]]:
         """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
-        count = len(prompts)
-        tasks = [range(first, min(first + size, count)) for first in range(0, count, size)]
+        batches = [slice(first, first + size) for first in range(0, len(prompts), size)]
 
-        def generate(rows: range, workspace: Workspace) -> list[list[int]]:
-            texts, text_seeds = [prompts[row] for row in rows], [seeds[row] for row in rows]
+        def generate_batch(rows: slice, workspace: Workspace) -> list[list[int]]:
+            texts, text_seeds = prompts[rows], seeds[rows]
             batch = _Generation(workspace, texts, text_seeds, config, window=window, banned=banned)
             return batch.run()
 
         results = []
-        for batch in self._run_parallel(generate, tasks):
+        for batch in self._run_parallel(generate_batch, batches):
             results += batch
         return results
 
@@ -162,30 +165,23 @@ def _search_batch(
         rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
     )
     memory = workspace.memory(steps * most)
-    outcome = entries.search()(context, batch, rules, *memory, outputs, location)
+    outcome = search.search()(context, batch, rules, *memory, outputs, location)
     _check_overflow(context)
     step, row = location.tolist()
     if outcome == IS_PAST:
         check_positions(step, workspace.model.limits.positions)
     if outcome != FINISHED:
-        raise ValueError(_error_message(outcome, step=step, sentence=rows[row]))
+        raise ValueError(_error_message(outcome, f" at step {step} of sentence {rows[row]}"))
     results = []
     for row in range(len(rows)):
         hypotheses = []
         for rank in np.flatnonzero(scores[row] > -np.inf):
             found = tokens[row, rank, : outputs.lengths[row, rank]].tolist()
-            log_prob, finished = float(log_probs[row, rank]), found[-1] == eos
+            log_prob = float(log_probs[row, rank])
             score = log_prob / len(found) ** config.length_penalty
-            hypotheses.append(
-                Hypothesis(
-                    tokens=found[:-1] if finished else found,
-                    score=score,
-                    log_prob=log_prob,
-                    finished=finished,
-                )
-            )
+            hypotheses.append(make_hypothesis(found, eos=eos, score=score, log_prob=log_prob))
         if not hypotheses:
-            raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
+            raise ValueError(_error_message(IS_NONE, f" in sentence {rows[row]}"))
         results.append(hypotheses)
     return results
 
@@ -200,8 +196,8 @@ class _Generation:
     def __init__(
         self,
         workspace: Workspace,
-        prompts: list[Sequence[int]],
-        seeds: list[int],
+        prompts: Ids,
+        seeds: Sequence[int],
         config: SampleConfig,
         *,
         window: int | None,
@@ -222,8 +218,7 @@ class _Generation:
         self.keys, self.values = workspace.memory(len(prompts) * kept)
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
-        self.tokens = np.zeros(len(prompts), np.int64)
-        self.lengths = np.zeros(len(prompts), np.int64)
+        self.tokens, self.lengths = np.zeros((2, len(prompts)), np.int64)
         self.banned = _mask(workspace.model, banned)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
@@ -245,56 +240,42 @@ class _Generation:
         """Process all but the last token, the input of the next step, from position 0 on."""
         if len(tokens) > 1:
             inputs = np.array(tokens[:-1], np.int64)
-            entries.prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
+            prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
             _check_overflow(self.context)
         self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
     def extend(self, count: int) -> None:
         """Generate `count` more tokens for each text."""
-        memory = self.slots, self.keys, self.values
         positions = self.lengths - 1
         if self.config.temperature == 0:
             out = np.zeros((len(self.texts), count), np.int64)
-            outcome = self.step(positions, memory, out, np.zeros((0, 0), np.float32))
+            outcome = self.step(positions, out, np.zeros((0, 0), np.float32))
             if outcome != FINISHED:
                 raise ValueError(_error_message(outcome))
         else:
-            columns = [self.sample(positions + index, memory) for index in range(count)]
+            columns = [self.sample(positions + index) for index in range(count)]
             out = np.stack(columns, axis=1)
         for text, tokens in zip(self.texts, out.tolist(), strict=True):
             text.extend(tokens)
         self.lengths += count
 
-    def step(self, positions: np.ndarray, memory: tuple, *outputs: np.ndarray) -> int:
-        """Run the loop `entries.generate` and return its outcome."""
-        given = self.context, self.tokens, positions, *memory, self.banned, *outputs
-        outcome = entries.generate()(*given)
+    def step(self, positions: np.ndarray, *outputs: np.ndarray) -> int:
+        """Run the loop `generate` and return its outcome."""
+        memory = self.slots, self.keys, self.values
+        outcome = generate()(self.context, self.tokens, positions, *memory, self.banned, *outputs)
         _check_overflow(self.context)
         return outcome
 
-    def sample(self, positions: np.ndarray, memory: tuple[np.ndarray, ...]) -> np.ndarray:
+    def sample(self, positions: np.ndarray) -> np.ndarray:
         """Sample one more token for each text."""
         logits = np.empty((len(self.texts), self.vocab), np.float32)
-        self.step(positions, memory, np.zeros((0, 0), np.int64), logits)
+        self.step(positions, np.zeros((0, 0), np.int64), logits)
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
         for row, generator in enumerate(self.generators):
             self.tokens[row] = int(torch.multinomial(probabilities[row], 1, generator=generator))
         return self.tokens.copy()
-
-
-def create(
-    form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
-) -> CompiledEngine:
-    """Return the engine of a lowered form, with one worker per thread by default.
-
-    Raises: UserError for an unknown compute type.
-    """
-    if compute_type is not None and compute_type not in KINDS:
-        known = ", ".join(KINDS)
-        raise UserError(f"compute type must be one of {known}, got {compute_type!r}")
-    return CompiledEngine(form, compute_type=compute_type or "float32", workers=workers or threads)
 
 
 def is_optimized_cpu() -> bool:
@@ -326,11 +307,8 @@ def _check_overflow(context: np.ndarray) -> None:
         raise ValueError(_error_message(IS_NAN))
 
 
-def _error_message(outcome: int, *, step: int | None = None, sentence: int | None = None) -> str:
+def _error_message(outcome: int, where: str = "") -> str:
     """Return the error message of an outcome."""
-    where = "" if step is None else f" at step {step}"
-    if sentence is not None:
-        where += f" of sentence {sentence}" if step else f" in sentence {sentence}"
     if outcome == IS_NAN:
         return f"logits must not hold NaN or infinity, got one{where}"
     return f"some allowed token must have a probability above 0, got none{where}"

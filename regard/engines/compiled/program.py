@@ -7,7 +7,6 @@ Source: vaswani2017, section 3.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import limits_of
-from regard.engines.lowering import block_forms, head_sizes
+from regard.engines.lowering import head_sizes, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder import layout
@@ -48,15 +47,19 @@ class PackedTransformer:
         core, attention = form.core, form.core.decoder[0].attention
         self._positions = core.positions
         self._rotary = attention.rotary
-        self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
+        self.decoder_bias = attention.read.bias
+        self.encoder_bias = core.encoder[0].attention.read.bias if core.encoder else None
         self.limits = limits_of(form)
         self.reads_source = form.source is not None
         output = form.writer.output.matrix
         self.width = output.shape[1]
         self.target = _embeddings(form.writer.inputs)
         self.source = self.target
-        if form.source is not None and not _is_same(form.source, form.writer.inputs):
-            self.source = _embeddings(form.source)
+        source, inputs = form.source, form.writer.inputs
+        if source is not None:
+            is_tied = source.weight is inputs.weight and source.projection is inputs.projection
+            if not is_tied or source.scale != inputs.scale:
+                self.source = _embeddings(source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = head_sizes(attention)
         self.heads = Heads(attention.num_heads, size)
@@ -80,7 +83,8 @@ class PackedTransformer:
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
         self.widest_mapped = round_up_to_panel(mapped)
-        widest = max(len(block.feedforward.expand.weight) for block in block_forms(form))
+        feedforwards = parts_of(form, forms.FeedForwardForm)
+        widest = max(len(feedforward.expand.weight) for feedforward in feedforwards)
         hidden = round_up_to_panel(widest)
         self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
 
@@ -116,15 +120,8 @@ class PackedTransformer:
         angles = torch.arange(count, dtype=torch.float64)[:, None] * self._rotary.rates
         return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
 
-    def encoder_bias(self, max_distance: int) -> np.ndarray:
-        """Return the encoder bias (heads, 2 max_distance + 1), by key minus query position."""
-        return self._bias(self._encoder_bias, torch.arange(-max_distance, max_distance + 1))
-
-    def decoder_bias(self, max_distance: int) -> np.ndarray:
-        """Return the decoder bias (heads, max_distance + 1), by distance back to the key."""
-        return self._bias(self._decoder_bias, -torch.arange(max_distance + 1))
-
-    def _bias(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
+    def bias_at(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
+        """Return the bias (heads, distances) by key minus query position."""
         if bias is None:
             return np.zeros((self.heads.count, 0), np.float32)
         return _array(bias.at(distance, torch.float32).expand(self.heads.count, -1))
@@ -212,7 +209,8 @@ class Workspace:
         return self._memory
 
     def _allocate(self) -> np.ndarray:
-        model, rows, positions = self.model, self.rows, round_up_to_panel(self.positions)
+        model, rows, most = self.model, self.rows, self.positions
+        positions = round_up_to_panel(most)
         sizes, products = model.sizes, model.products
         items, value_size = round_up_to_panel(model.width), int(sizes[layout.VALUE_SIZE])
         read = round_up_to_panel(int(sizes[layout.HEADS]) * value_size) + PANEL
@@ -223,10 +221,10 @@ class Workspace:
             layout.NORMS: np.concatenate(model.norms),
             layout.SOURCES: model.source,
             layout.TARGETS: model.target,
-            layout.POSITIONS: model.positional_encodings(self.positions),
-            layout.ENCODER_BIAS: model.encoder_bias(self.positions),
-            layout.DECODER_BIAS: model.decoder_bias(self.positions),
-            layout.ROTATIONS: model.rotations(self.positions),
+            layout.POSITIONS: model.positional_encodings(most),
+            layout.ENCODER_BIAS: model.bias_at(model.encoder_bias, torch.arange(-most, most + 1)),
+            layout.DECODER_BIAS: model.bias_at(model.decoder_bias, -torch.arange(most + 1)),
+            layout.ROTATIONS: model.rotations(most),
             layout.IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
             layout.ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
             layout.ITEMS: aligned_zeros((rows, items)),
@@ -247,10 +245,6 @@ class Workspace:
         return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
 
 
-def _bias_of(blocks: Sequence[forms.BlockForm]) -> DistanceBias | None:
-    return blocks[0].attention.read.bias if blocks else None
-
-
 def _array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.detach().numpy())
 
@@ -258,12 +252,6 @@ def _array(tensor: Tensor) -> np.ndarray:
 def _embeddings(table: forms.TableForm) -> np.ndarray:
     """Return the scaled embeddings, mapped to the width."""
     return _array(table.matrix.detach() * table.scale)
-
-
-def _is_same(first: forms.TableForm, second: forms.TableForm) -> bool:
-    """Return True if two tables give the same embeddings."""
-    is_shared = first.weight is second.weight and first.projection is second.projection
-    return is_shared and first.scale == second.scale
 
 
 def _pad_heads(linear: forms.LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from regard.native.compile import jit
+from regard.native.compile import jit, jit_entry
 from regard.native.decoder import layout
 from regard.native.decoder.layout import address, floats, integers, table_of
 from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
@@ -200,15 +200,9 @@ def _store_key_values(context, row, slot, block, keys, values):
         values[block, slot, c] = mapped[at_values + c]
 
 
-@jit
-def _decoder_output(context, rows):
-    """Return the decoder output, the input of the output layer."""
-    return _sublayer_input(context, _decoder_norm(context, context[layout.DECODERS]), rows)
-
-
-@jit
+@jit_entry
 def prefill(context, tokens, slots, keys, values):
-    """Process a text from position 0 on in a decoder-only model; return the decoder output.
+    """Process a text from position 0 on in a decoder-only model.
 
     slots[position]: slot of the keys and values of the token at each position.
     """
@@ -226,7 +220,6 @@ def prefill(context, tokens, slots, keys, values):
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
-    return _decoder_output(context, count)
 
 
 @jit
@@ -266,4 +259,4 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             _add_product(context, products + layout.CROSS_OUT, read, rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)
-    return _decoder_output(context, rows)
+    return _sublayer_input(context, _decoder_norm(context, context[layout.DECODERS]), rows)

@@ -6,10 +6,10 @@ would update their reference counts in every call.)
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
+from numba import carray
 
-from regard.native.compile import intrinsic, jit
+from regard.native.compile import jit
+from regard.native.jobs import as_address
 
 (
     ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE_NORM, IS_RMS,
@@ -56,54 +56,44 @@ CROSS_QUERY, CROSS_KEYS, CROSS_OUT = range(4, 7)
 DECODER_PRODUCTS = 7
 
 
-@intrinsic
-def _pointer(_typing, number):
-    """Emit the conversion of an address to a pointer."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
-
-
 @jit
 def floats(context, index):
     """Return a view of an array of float32."""
     at = SIZES + 3 * index
-    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.float32)
+    return carray(as_address(context[at]), (context[at + 1], context[at + 2]), np.float32)
 
 
 @jit
 def bytes_of(context, index):
     """Return a view of an array of bytes."""
     at = SIZES + 3 * index
-    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.uint8)
+    return carray(as_address(context[at]), (context[at + 1], context[at + 2]), np.uint8)
 
 
 @jit
 def table_of(context):
     """Return a view of the table of products."""
     at = SIZES + 3 * TABLE
-    return carray(_pointer(context[at]), (context[at + 1], context[at + 2]), np.int64)
+    return carray(as_address(context[at]), (context[at + 1], context[at + 2]), np.int64)
 
 
 @jit
 def integers(context, index):
     """Return a view of the first row of an array of int32."""
     at = SIZES + 3 * index
-    return carray(_pointer(context[at]), (context[at + 2],), np.int32)
+    return carray(as_address(context[at]), (context[at + 2],), np.int32)
 
 
 @jit
 def slots_at(start, count):
     """Return a view of `count` int32 at an address."""
-    return carray(_pointer(start), (count,), np.int32)
+    return carray(as_address(start), (count,), np.int32)
 
 
 @jit
 def floats_at(start, count):
     """Return a view of `count` float32 at an address."""
-    return carray(_pointer(start), (count,), np.float32)
+    return carray(as_address(start), (count,), np.float32)
 
 
 @jit

@@ -12,13 +12,12 @@ pairs of bfloat16 x is rounded to nearest even.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 
-from regard.native.compile import intrinsic, jit, jit_callback
+from regard.native.compile import emit, jit, jit_callback
 from regard.native.decoder.layout import CODES, ROW_SCALES, address, bytes_of, floats, table_of
 from regard.native.decoder.simd import to_bfloat16
 from regard.native.decoder.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS, PANEL, tile
@@ -37,50 +36,45 @@ SET, ADD = np.int64(0), np.int64(1)
 _SIGNATURE = types.void(*[types.int64] * 9, types.float32, *[types.int64] * 4)
 
 
-def _multiplier(kind: int) -> Callable[[str], Callable]:
-    # The closure may hold only plain numbers: numba's cache is keyed by their values.
+def _multiplier(kind: int) -> Callable:
     is_bytes, is_halves = kind == INT8, kind == HALVES
 
-    def make(stamp: str) -> Callable:
-        def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added,
-                x_scales, w_scales, w_sums):  # fmt: skip
-            """Compute all tiles of a product, by addresses and byte strides; depth: words of x."""
-            _ = stamp
-            # Each tile, except those of few rows, prefetches a part of the next panel, so that
-            # weights arrive in time.
-            panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
-            panel = 0
-            while rows <= 3 and panel + FLOW <= panels:
-                offset = panel * 4 * PANEL
-                column_offset = offset if is_bytes else 0
-                tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride,
-                     depth, weights, bias + offset, out + offset, out_stride, floor, is_added,
-                     x_scales, w_scales + column_offset, w_sums + column_offset)  # fmt: skip
-                panel += FLOW
-            while panel < panels:
-                offset, row = panel * 4 * PANEL, 0
-                current, share = weights + panel * panel_stride, depth * LINE
-                upcoming = current + panel_stride
-                last = current + (2 * panel_stride if panel + 1 < panels else 0)
-                column_offset = offset if is_bytes else 0
-                while row < rows:
-                    remaining = rows - row
-                    count = min(remaining, TILE_ROWS)
-                    if TILE_ROWS < remaining < 2 * TILE_ROWS:
-                        # A tile of few rows would be bound by the latency of its sums.
-                        count = (remaining + 1) // 2
-                    tile(kind, count, 1, x + row * x_stride, x_stride, current, panel_stride, depth,
-                         upcoming if upcoming + share <= last else current, bias + offset,
-                         out + row * out_stride + offset, out_stride, floor, is_added,
-                         x_scales + 4 * row, w_scales + column_offset,
-                         w_sums + column_offset)  # fmt: skip
-                    row += count
-                    upcoming += share
-                panel += 1
+    def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added,
+            x_scales, w_scales, w_sums):  # fmt: skip
+        """Compute all tiles of a product, by addresses and byte strides; depth: words of x."""
+        # Each tile, except those of few rows, prefetches a part of the next panel, so that
+        # weights arrive in time.
+        panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
+        panel = 0
+        while rows <= 3 and panel + FLOW <= panels:
+            offset = panel * 4 * PANEL
+            column_offset = offset if is_bytes else 0
+            tile(kind, rows, FLOW, x, x_stride, weights + panel * panel_stride, panel_stride,
+                 depth, weights, bias + offset, out + offset, out_stride, floor, is_added,
+                 x_scales, w_scales + column_offset, w_sums + column_offset)  # fmt: skip
+            panel += FLOW
+        while panel < panels:
+            offset, row = panel * 4 * PANEL, 0
+            current, share = weights + panel * panel_stride, depth * LINE
+            upcoming = current + panel_stride
+            last = current + (2 * panel_stride if panel + 1 < panels else 0)
+            column_offset = offset if is_bytes else 0
+            while row < rows:
+                remaining = rows - row
+                count = min(remaining, TILE_ROWS)
+                if TILE_ROWS < remaining < 2 * TILE_ROWS:
+                    # A tile of few rows would be bound by the latency of its sums.
+                    count = (remaining + 1) // 2
+                tile(kind, count, 1, x + row * x_stride, x_stride, current, panel_stride, depth,
+                     upcoming if upcoming + share <= last else current, bias + offset,
+                     out + row * out_stride + offset, out_stride, floor, is_added,
+                     x_scales + 4 * row, w_scales + column_offset,
+                     w_sums + column_offset)  # fmt: skip
+                row += count
+                upcoming += share
+            panel += 1
 
-        return run
-
-    return make
+    return run
 
 
 multiplier = {
@@ -89,19 +83,14 @@ multiplier = {
 """For each kind of weights, a function that returns the address of the code for `multiply`."""
 
 
-@intrinsic
-def multiply(_typing: Any, code: Any, x: Any, x_stride: Any, rows: Any, weights: Any, depth: Any,
-             panels: Any, bias: Any, out: Any, out_stride: Any, floor: Any, is_added: Any,
-             x_scales: Any, w_scales: Any, w_sums: Any) -> Any:  # fmt: skip
+@emit(types.void(types.int64, *_SIGNATURE.args))
+def multiply(builder, code, x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor,
+             is_added, x_scales, w_scales, w_sums):  # fmt: skip
     """Call the code at an address with the arguments of a multiplier."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        code, *rest = arguments
-        signature = ir.FunctionType(ir.VoidType(), [argument.type for argument in rest])
-        builder.call(builder.inttoptr(code, signature.as_pointer()), rest)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, *_SIGNATURE.args), generate
+    rest = (x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added,
+            x_scales, w_scales, w_sums)  # fmt: skip
+    signature = ir.FunctionType(ir.VoidType(), [argument.type for argument in rest])
+    builder.call(builder.inttoptr(code, signature.as_pointer()), rest)
 
 
 @jit

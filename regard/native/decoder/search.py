@@ -10,17 +10,10 @@ from collections import namedtuple
 
 import numpy as np
 
-from regard.native.compile import jit
+from regard.native.compile import jit, jit_entry
+from regard.native.decoder import layout
 from regard.native.decoder.blocks import encode, step
-from regard.native.decoder.layout import (
-    CROSS_KEYS,
-    DECODERS,
-    ENCODER_PRODUCTS,
-    ENCODERS,
-    POSITIONS,
-    floats,
-    table_of,
-)
+from regard.native.decoder.layout import floats, table_of
 from regard.native.decoder.matmul import PANELS
 from regard.native.decoder.tiles import PANEL
 from regard.native.decoder.top_tokens import top_tokens
@@ -125,16 +118,17 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
     return at
 
 
-@jit
+@jit_entry
 def search(context, batch, rules, keys, values, results, location):
     """Search for the outputs of a batch; return the outcome, with step and sentence in `location`.
 
     keys, values (blocks, slots, ...): buffers for all rows and steps.
     """
     count, steps, width = len(batch.limits), results.tokens.shape[2], rules.width
-    cross_keys = ENCODER_PRODUCTS * context[ENCODERS] + CROSS_KEYS
+    cross_keys = layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.CROSS_KEYS
     source_width = table_of(context)[cross_keys, PANELS] * PANEL
-    sources = np.empty((context[DECODERS], batch.starts[count], source_width), np.float32)
+    shape = context[layout.DECODERS], batch.starts[count], source_width
+    sources = np.empty(shape, np.float32)
     for group in range(len(batch.groups) - 1):
         first, last = batch.groups[group], batch.groups[group + 1]
         encode(context, batch.ids, batch.starts, first, last, sources)
@@ -152,7 +146,7 @@ def search(context, batch, rules, keys, values, results, location):
     counts = np.zeros_like(cursors)
     candidates = _Candidates(np.zeros(branching, np.int64), np.zeros(branching, np.int64),
                              np.zeros(branching, np.float32))  # fmt: skip
-    zeros, num_positions = np.zeros(most, np.float32), floats(context, POSITIONS).shape[0]
+    zeros, num_positions = np.zeros(most, np.float32), floats(context, layout.POSITIONS).shape[0]
     for length in range(1, steps + 1):
         location[0], rows = length, first_of[live]
         if 0 < num_positions < length:

@@ -29,7 +29,7 @@ from llvmlite import ir
 from numba import types
 
 from regard.compat.numba import declare_function
-from regard.native.compile import intrinsic
+from regard.native.compile import emit
 from regard.native.processor import LANES
 
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
@@ -127,57 +127,40 @@ def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, A
     return result
 
 
-@intrinsic
-def dot(_typing: Any, a: Any, b: Any, count: Any) -> Any:
+@emit(types.float32(types.int64, types.int64, types.int64))
+def dot(builder, a, b, count):
     """Return sum_i a_i b_i."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, b, count = arguments
+    def step(index: Any, total: Any) -> Any:
+        return fma(builder, _load(builder, a, index), _load(builder, b, index), total)
 
-        def step(index: Any, total: Any) -> Any:
-            return fma(builder, _load(builder, a, index), _load(builder, b, index), total)
-
-        return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
-
-    return types.float32(types.int64, types.int64, types.int64), generate
+    return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
 
 
-@intrinsic
-def add_scaled(_typing: Any, out: Any, a: Any, weight: Any, count: Any) -> Any:
+@emit(types.void(types.int64, types.int64, types.float32, types.int64))
+def add_scaled(builder, out, a, weight, count):
     """Add weight a_i to out_i."""
+    splat = broadcast(builder, weight)
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        out, a, weight, count = arguments
-        splat = broadcast(builder, weight)
+    def step(index: Any, unused: Any) -> Any:
+        total = fma(builder, _load(builder, a, index), splat, _load(builder, out, index))
+        _store(builder, total, out, index)
+        return unused
 
-        def step(index: Any, unused: Any) -> Any:
-            total = fma(builder, _load(builder, a, index), splat, _load(builder, out, index))
-            _store(builder, total, out, index)
-            return unused
-
-        _loop_registers(builder, count, _splat(0.0), step)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32, types.int64), generate
+    _loop_registers(builder, count, _splat(0.0), step)
 
 
-@intrinsic
-def row_max(_typing: Any, a: Any, count: Any) -> Any:
+@emit(types.float32(types.int64, types.int64))
+def row_max(builder, a, count):
     """Return max_i a_i; undefined with NaN."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, count = arguments
+    def maximum(left: Any, right: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
-        def maximum(left: Any, right: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(">", left, right), left, right)
+    def step(index: Any, most: Any) -> Any:
+        return maximum(_load(builder, a, index), most)
 
-        def step(index: Any, most: Any) -> Any:
-            return maximum(_load(builder, a, index), most)
-
-        maxima = _loop_registers(builder, count, _splat(-math.inf), step)
-        return _reduce(builder, maxima, maximum)
-
-    return types.float32(types.int64, types.int64), generate
+    return _reduce(builder, _loop_registers(builder, count, _splat(-math.inf), step), maximum)
 
 
 def _sigmoid(builder: Any, x: Any) -> Any:
@@ -188,22 +171,17 @@ def _sigmoid(builder: Any, x: Any) -> Any:
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable:
-    """Return a generator of loops that replace each register x by function(builder, x)."""
+    """Return a loop that replaces each register x by function(builder, x)."""
 
-    def define(_typing: Any, a: Any, count: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            a, count = arguments
+    @emit(types.void(types.int64, types.int64))
+    def replace(builder, a, count):
+        def step(index: Any, unused: Any) -> Any:
+            _store(builder, function(builder, _load(builder, a, index)), a, index)
+            return unused
 
-            def step(index: Any, unused: Any) -> Any:
-                _store(builder, function(builder, _load(builder, a, index)), a, index)
-                return unused
+        _loop_registers(builder, count, _splat(0.0), step)
 
-            _loop_registers(builder, count, _splat(0.0), step)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return define
+    return replace
 
 
 def _silu(builder: Any, x: Any) -> Any:
@@ -228,16 +206,16 @@ def _gelu_tanh(builder: Any, x: Any) -> Any:
     return builder.fmul(x, _sigmoid(builder, builder.fmul(x, scale)))
 
 
-gelu = intrinsic(_in_place(_gelu))
+gelu = _in_place(_gelu)
 """Replace a_i by a_i Phi(a_i), with the normal distribution function Phi."""
-silu = intrinsic(_in_place(_silu))
+silu = _in_place(_silu)
 """Replace a_i by a_i / (1 + e^-a_i)."""
-gelu_tanh = intrinsic(_in_place(_gelu_tanh))
+gelu_tanh = _in_place(_gelu_tanh)
 """Replace a_i by its GELU in the approximation by tanh."""
 
 
-@intrinsic
-def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
+@emit(types.void(types.int64, types.int64, types.int64))
+def to_bfloat16(builder, a, out, count):
     """Write a_i, rounded to nearest even, to the bfloat16 o_i."""
     # In integers: without native instructions, LLVM would emit calls of missing functions.
     halves = ir.VectorType(ir.IntType(16), LANES)
@@ -245,47 +223,37 @@ def to_bfloat16(_typing: Any, a: Any, out: Any, count: Any) -> Any:
     def splat(number: int) -> ir.Constant:
         return ir.Constant(_WORDS, [number] * LANES)
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, out, count = arguments
+    def step(index: Any, unused: Any) -> Any:
+        value = _load(builder, a, index)
+        bits = builder.bitcast(value, _WORDS)
+        is_odd = builder.and_(builder.lshr(bits, splat(16)), splat(1))
+        rounded = builder.lshr(builder.add(bits, builder.add(is_odd, splat(0x7FFF))), splat(16))
+        is_nan = builder.fcmp_unordered("uno", value, value)
+        rounded = builder.trunc(builder.select(is_nan, splat(0x7FC0), rounded), halves)
+        to = builder.add(out, builder.mul(index, ir.Constant(_INT, 2)))
+        builder.store(rounded, builder.inttoptr(to, halves.as_pointer())).align = 2
+        return unused
 
-        def step(index: Any, unused: Any) -> Any:
-            value = _load(builder, a, index)
-            bits = builder.bitcast(value, _WORDS)
-            is_odd = builder.and_(builder.lshr(bits, splat(16)), splat(1))
-            rounded = builder.lshr(builder.add(bits, builder.add(is_odd, splat(0x7FFF))), splat(16))
-            is_nan = builder.fcmp_unordered("uno", value, value)
-            rounded = builder.trunc(builder.select(is_nan, splat(0x7FC0), rounded), halves)
-            to = builder.add(out, builder.mul(index, ir.Constant(_INT, 2)))
-            builder.store(rounded, builder.inttoptr(to, halves.as_pointer())).align = 2
-            return unused
-
-        _loop_registers(builder, count, _splat(0.0), step)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    _loop_registers(builder, count, _splat(0.0), step)
 
 
 def _exponentials(in_place: bool) -> Callable:
-    def exponentials(_typing: Any, a: Any, top: Any, count: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            a, top, count = arguments
-            most = broadcast(builder, top)
+    @emit(types.float32(types.int64, types.float32, types.int64))
+    def exponentials(builder, a, top, count):
+        most = broadcast(builder, top)
 
-            def step(index: Any, total: Any) -> Any:
-                power = _exp(builder, builder.fsub(_load(builder, a, index), most))
-                if in_place:
-                    _store(builder, power, a, index)
-                return builder.fadd(total, power)
+        def step(index: Any, total: Any) -> Any:
+            power = _exp(builder, builder.fsub(_load(builder, a, index), most))
+            if in_place:
+                _store(builder, power, a, index)
+            return builder.fadd(total, power)
 
-            sums = _loop_registers(builder, count, _splat(0.0), step)
-            return _reduce(builder, sums, builder.fadd)
-
-        return types.float32(types.int64, types.float32, types.int64), generate
+        return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
 
     return exponentials
 
 
-exp_and_sum = intrinsic(_exponentials(True))
+exp_and_sum = _exponentials(True)
 """Replace a_i by e^{a_i - top}; return their sum."""
-sum_exp = intrinsic(_exponentials(False))
+sum_exp = _exponentials(False)
 """Return sum_i e^{a_i - top}."""

@@ -81,7 +81,7 @@ def add_norm(
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
     _run(
-        _norm_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, x=x, f=f, out=out, stats=stats,
+        _add_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, x=x, f=f, out=out, stats=stats,
         weight=weight, bias=bias, rounded=rounded,
     )  # fmt: skip
     return out, stats, rounded
@@ -121,10 +121,10 @@ def _run(function, like: Tensor, seed: int, threshold: int, **others: Any) -> No
 
 @jit_inline
 def _open_job(address):
-    """Return the job, its first task, and buffers for the random bits and the values of a row."""
+    """Return the job, its sizes, and buffers for the random bits and the values of a row."""
     job = carray(address, (_AT.length,), np.int64)
-    dim, task = job[_AT.dim], fetch_and_increment(job, COUNTER)
-    return job, task, np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
+    bits, values = np.empty((job[_AT.dim] + 3) // 4, np.uint64), np.empty(job[_AT.dim], np.float32)
+    return job, job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], bits, values
 
 
 @jit
@@ -150,16 +150,14 @@ def _apply_dropout(values, bits, seed, row, threshold):
         values[i] = values[i] * scale if bits16[i] >= bound else np.float32(0)
 
 
-def _make_drop(dtype, stamp, source_dtype=None):
-    source_dtype = dtype if source_dtype is None else source_dtype
+def _make_drop(source_dtype, dtype):
     read, write = row_reader(source_dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
-        job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        job, rows, dim, step, bits, values = _open_job(address)
         f = array_at(job, _AT.f, (rows, dim), source_dtype)
         out = array_at(job, _AT.out, (rows, dim), dtype)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
@@ -170,30 +168,14 @@ def _make_drop(dtype, stamp, source_dtype=None):
     return tasks
 
 
-def _make_casting_drop(dtype, stamp):
-    return _make_drop(dtype, stamp, np.uint16 if dtype == np.float32 else np.float32)
+@jit_worker
+def _drop_tasks(dtype):
+    return _make_drop(dtype, dtype)
 
 
-def _make_add(dtype, stamp):
-    read = row_reader(dtype)
-
-    def tasks(address):
-        _ = stamp
-        job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
-        x = array_at(job, _AT.x, (rows, dim), np.float32)
-        f = array_at(job, _AT.f, (rows, dim), dtype)
-        out = array_at(job, _AT.out, (rows, dim), np.float32)
-        while task * step < rows:
-            for row in range(task * step, min(rows, task * step + step)):
-                read(values, f[row])
-                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
-                x_row, out_row = x[row], out[row]
-                for i in range(dim):
-                    out_row[i] = x_row[i] + values[i]
-            task = fetch_and_increment(job, COUNTER)
-
-    return tasks
+@jit_worker
+def _casting_drop_tasks(dtype):
+    return _make_drop(np.uint16 if dtype == np.float32 else np.float32, dtype)
 
 
 @jit
@@ -208,13 +190,13 @@ def _moments(values):
     return mean, total / np.float32(values.shape[0])
 
 
-def _make_norm(dtype, stamp):
+@jit_worker
+def _add_tasks(dtype):
+    """The sum s; with a weight its norm."""
     read, round_row = row_reader(dtype), row_writer(np.uint16)
 
     def tasks(address):
-        _ = stamp
-        job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        job, rows, dim, step, bits, values = _open_job(address)
         epsilon = job[_AT.epsilon : _AT.epsilon + 1].view(np.float64)[0]
         x = array_at(job, _AT.x, (rows, dim), np.float32)
         f = array_at(job, _AT.f, (rows, dim), dtype)
@@ -223,11 +205,16 @@ def _make_norm(dtype, stamp):
         weight = array_at(job, _AT.weight, (dim,), np.float32)
         bias = array_at(job, _AT.bias, (dim,), np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], out[row]
+                if job[_AT.weight] == 0:
+                    for i in range(dim):
+                        out_row[i] = x_row[i] + values[i]
+                    continue
                 for i in range(dim):
                     values[i] += x_row[i]
                 mean, variance = _moments(values)
@@ -266,13 +253,12 @@ def _add_rounded(values, source):
         values[i] += widen_bfloat16(source[i])
 
 
-def _make_norm_gradient(dtype, stamp):
+@jit_worker
+def _norm_gradient_tasks(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
-        job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        job, rows, dim, step, bits, values = _open_job(address)
         x = array_at(job, _AT.x, (rows, dim), np.float32)
         f = array_at(job, _AT.f, (rows, dim), dtype)
         grad_x = array_at(job, _AT.out, (rows, dim), np.float32)
@@ -282,6 +268,7 @@ def _make_norm_gradient(dtype, stamp):
         weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
@@ -305,10 +292,3 @@ def _make_norm_gradient(dtype, stamp):
             task = fetch_and_increment(job, COUNTER)
 
     return tasks
-
-
-_drop_tasks = jit_worker(_make_drop)
-_casting_drop_tasks = jit_worker(_make_casting_drop)
-_add_tasks = jit_worker(_make_add)
-_norm_tasks = jit_worker(_make_norm)
-_norm_gradient_tasks = jit_worker(_make_norm_gradient)

@@ -61,9 +61,9 @@ def decode(
     return _Decoder.apply(constants, *tensors)
 
 
-def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-    """Allocate states in the dtype of products, or return None if that is float32."""
-    return None if dtype == torch.float32 else torch.empty(shape, dtype=dtype)
+def _for_products(states: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a buffer of states in the dtype of products: the states themselves for float32."""
+    return states if dtype == torch.float32 else torch.empty(states.shape, dtype=dtype)
 
 
 def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
@@ -87,10 +87,9 @@ class _EncoderLayer(torch.autograd.Function):
             recurrent_weights = [weight.to(dtype).contiguous() for weight in weights[:directions]]
             biases = [bias.to(dtype) for bias in weights[directions:]]
             states = torch.empty(directions, steps + 1, rows, hidden, dtype=torch.float32)
-            low = _empty_low(tuple(states.shape), dtype)
+            product_states = _for_products(states, dtype)
             gates = torch.empty(directions, steps, rows, 4 * hidden, dtype=torch.float32)
             out = torch.empty(steps, rows, directions * hidden, dtype=torch.float32)
-            product_states = states if low is None else low
             for direction in range(directions):
                 begin, order = _schedule(direction, steps)
                 product_states[direction, begin] = 0
@@ -104,7 +103,8 @@ class _EncoderLayer(torch.autograd.Function):
                         states[direction, before], time=t, lengths=lengths,
                         input=projected[t, :, inputs], recurrent=recurrent,
                         gates=gates[direction, t], new_state=states[direction, after],
-                        low=None if low is None else low[direction, after], out=out[t, :, columns],
+                        low=None if product_states is states else product_states[direction, after],
+                        out=out[t, :, columns],
                     )  # fmt: skip
             ends = torch.stack([states[d, 0 if d else steps] for d in range(directions)])
         ctx.save_for_backward(lengths, states, gates, product_states, *recurrent_weights)
@@ -210,9 +210,8 @@ def _decode(constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedF
     product_context_weight = context_weight.to(dtype).contiguous()
     states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
     contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
-    low_states, low_contexts = (_empty_low(tuple(x.shape), dtype) for x in (states, contexts))
-    product_states = states if low_states is None else low_states
-    product_contexts = contexts if low_contexts is None else low_contexts
+    product_states, product_contexts = _for_products(states, dtype), _for_products(contexts, dtype)
+    is_rounded = product_states is not states
     gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
     exp_queries = torch.empty(steps, rows, dim, dtype=torch.float32)
     weights = torch.empty(steps, rows, exps.shape[1], dtype=torch.float32)
@@ -222,13 +221,13 @@ def _decode(constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedF
         cells.gru(
             states[t], input=projected[t], recurrent=recurrent, gates=gates[t],
             context=linear(product_contexts[t], product_context_weight), new_state=states[t + 1],
-            low=None if low_states is None else low_states[t + 1],
+            low=product_states[t + 1] if is_rounded else None,
         )  # fmt: skip
         recurrent = linear(product_states[t + 1], weight, bias)
         reads.read(
             reads.ExponentialMemory(*memory), query=recurrent[:, 3 * hidden :],
             exp_queries=exp_queries[t], weights=weights[t], out=contexts[t + 1],
-            low=None if low_contexts is None else low_contexts[t + 1],
+            low=product_contexts[t + 1] if is_rounded else None,
         )  # fmt: skip
     saved = _SavedForBackward(
         states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory,

@@ -20,7 +20,7 @@ import numpy as np
 from numba import carray
 from torch import Tensor
 
-from regard.native.additive.cpu.loops import exp_twice
+from regard.native.additive.cpu.loops import clamp_to, exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.jobs import (
     COUNTER,
@@ -31,7 +31,7 @@ from regard.native.jobs import (
     offsets,
     pack,
 )
-from regard.native.rows import row_reader, row_writer
+from regard.native.rows import add_to, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
 _ELEMENTS_PER_TASK = 1 << 12
@@ -98,17 +98,12 @@ def run_rows(function: Any, job: Any, size: int, min_work: int) -> None:
 
 @jit_inline
 def _sigmoid(x):
-    x = -_HALF * x
-    x = _CLAMP if x > _CLAMP else x
-    x = -_CLAMP if x < -_CLAMP else x
-    return _ONE / (_ONE + exp_twice(x))
+    return _ONE / (_ONE + exp_twice(clamp_to(-_HALF * x, _CLAMP)))
 
 
 @jit_inline
 def _tanh(x):
-    x = _CLAMP if x > _CLAMP else x
-    x = -_CLAMP if x < -_CLAMP else x
-    return _ONE - _TWO / (_ONE + exp_twice(x))
+    return _ONE - _TWO / (_ONE + exp_twice(clamp_to(x, _CLAMP)))
 
 
 @jit
@@ -127,17 +122,11 @@ def _gru_step(values, recurrent, state, gates, new_state):
         new_state[i] = new + update[i] * (state[i] - new)
 
 
-@jit
-def _add(values, extra):
-    for i in range(values.shape[0]):
-        values[i] += extra[i]
-
-
-def _make_forward(dtype, stamp):
+@jit_worker
+def _forward(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
         values, recurrent = np.empty(3 * dim, np.float32), np.empty(3 * dim, np.float32)
@@ -160,7 +149,7 @@ def _make_forward(dtype, stamp):
                     read(values, inputs[row, : 3 * dim])
                     if job[_AT.context] != 0:
                         read(extra, contexts[row])
-                        _add(values, extra)
+                        add_to(values, extra)
                     read(recurrent, recurrents[row, : 3 * dim])
                     _gru_step(values, recurrent, state[row], gates[row], target)
                 else:
@@ -199,11 +188,11 @@ def _gru_step_backward(carry, gates, state, grad_input, grad_recurrent):
         carry[i] = d_state * z
 
 
-def _make_backward(dtype, stamp):
+@jit_worker
+def _backward(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job = carray(address, (_AT.length,), np.int64)
         rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
         grad_input, grad_recurrent = np.empty(3 * dim, np.float32), np.empty(3 * dim, np.float32)
@@ -221,10 +210,10 @@ def _make_backward(dtype, stamp):
             for row in range(task * step, min(rows, task * step + step)):
                 if job[_AT.extra] != 0:
                     read(extra, extras[row])
-                    _add(carry[row], extra)
+                    add_to(carry[row], extra)
                 if job[_AT.lengths] == 0 or time < lengths[row]:
                     if job[_AT.out] != 0:
-                        _add(carry[row], grad_outs[row, :dim])
+                        add_to(carry[row], grad_outs[row, :dim])
                     _gru_step_backward(
                         carry[row], gates[row], state[row], grad_input, grad_recurrent
                     )
@@ -236,7 +225,3 @@ def _make_backward(dtype, stamp):
             task = fetch_and_increment(job, COUNTER)
 
     return tasks
-
-
-_forward = jit_worker(_make_forward)
-_backward = jit_worker(_make_backward)

@@ -23,11 +23,11 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.native.additive.cpu.loops import exp_twice
+from regard.native.additive.cpu.loops import clamp_to, exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
 from regard.native.jobs import COUNTER, Address, Strided, array_at, fetch_and_increment, offsets
-from regard.native.rows import row_reader, row_writer
+from regard.native.rows import add_to, row_reader, row_writer
 
 _MIN_WORK_PER_THREAD = 1 << 16
 
@@ -115,20 +115,15 @@ def _open_job(address):
     rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
     exps = array_at(job, _AT.exps, (rows, keys, dim), np.float32)
     values = array_at(job, _AT.values, (rows, keys, value_dim), np.float32)
-    v, lengths = (
-        array_at(job, _AT.v, (dim,), np.float32),
-        array_at(job, _AT.lengths, (rows,), np.int64),
-    )
+    v = array_at(job, _AT.v, (dim,), np.float32)
+    lengths = array_at(job, _AT.lengths, (rows,), np.int64)
     return job, exps, values, v, lengths
 
 
 @jit
 def _exponentiate(values):
     for d in range(values.shape[0]):
-        x = values[d]
-        x = _CLAMP if x > _CLAMP else x
-        x = -_CLAMP if x < -_CLAMP else x
-        values[d] = exp_twice(x)
+        values[d] = exp_twice(clamp_to(values[d], _CLAMP))
 
 
 @jit
@@ -193,11 +188,11 @@ def _scale(x, v):
         x[d] *= (_TWO + _TWO) * v[d]
 
 
-def _make_forward(dtype, stamp):
+@jit_worker
+def _forward(dtype):
     widen, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job, exps, values, v, lengths = _open_job(address)
         (rows, keys, dim), value_dim = exps.shape, values.shape[2]
         queries = array_at(job, _AT.query, (rows, job[_AT.query_stride]), dtype)
@@ -226,11 +221,11 @@ def _make_forward(dtype, stamp):
     return tasks
 
 
-def _make_backward(dtype, stamp):
+@jit_worker
+def _backward(dtype):
     widen, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        _ = stamp
         job, exps, values, v, lengths = _open_job(address)
         (rows, keys, dim), value_dim = exps.shape, values.shape[2]
         exp_queries = array_at(job, _AT.exp_queries, (rows, dim), np.float32)
@@ -250,7 +245,7 @@ def _make_backward(dtype, stamp):
             else:
                 target[:] = 0
             if job[_AT.grad] != 0:
-                _add_scaled(target, grads[row], _ONE)
+                add_to(target, grads[row])
             grad_query[:] = 0
             slope[length:] = 0
             total = _ZERO
@@ -267,9 +262,9 @@ def _make_backward(dtype, stamp):
     return tasks
 
 
-def _make_memory_gradients(dtype, stamp):
+@jit_worker
+def _memory_gradients(dtype):
     def tasks(address):
-        _ = stamp
         job, exps, values, v, lengths = _open_job(address)
         (rows, keys, dim), value_dim, steps = exps.shape, values.shape[2], job[_AT.steps]
         exp_queries = array_at(job, _AT.exp_queries, (steps, rows, dim), np.float32)
@@ -296,8 +291,3 @@ def _make_memory_gradients(dtype, stamp):
             row = fetch_and_increment(job, COUNTER)
 
     return tasks
-
-
-_forward = jit_worker(_make_forward)
-_backward = jit_worker(_make_backward)
-_memory_gradients = jit_worker(_make_memory_gradients)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -22,34 +23,36 @@ from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
+from tests.engines.small import vary
 
 PAD, BOS, EOS, VOCAB = 0, 1, 2, 90
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
 SMALL = TransformerConfig(layers=2, width=32, heads=4, feedforward=48)
+
+
+def changed(**options: Any) -> TransformerConfig:
+    return dataclasses.replace(SMALL, **options)
+
+
 KINDS = {
     "pre": SMALL,
-    "post": dataclasses.replace(SMALL, norm_order="post"),
-    "gelu": dataclasses.replace(SMALL, activation="gelu"),
-    "learned positions": dataclasses.replace(SMALL, positions=LearnedConfig(max_length=64)),
-    "no positions": dataclasses.replace(SMALL, positions=NoPositionsConfig()),
-    "alibi": dataclasses.replace(SMALL, positions=AlibiConfig()),
-    "relative": dataclasses.replace(SMALL, positions=RelativeConfig()),
-    "shared keys": dataclasses.replace(SMALL, key_heads=2),
-    "plain dot": dataclasses.replace(SMALL, score="dot"),
-    "window": dataclasses.replace(SMALL, window=3),
-    "rotary": dataclasses.replace(SMALL, positions=RotaryConfig(scaling="linear"), key_heads=2),
-    "interleaved rotary": TransformerConfig(
-        layers=2,
-        width=37,
-        heads=3,
-        head_dim=14,
-        feedforward=50,
-        positions=RotaryConfig(dim=6, interleaved=True),
+    "post": changed(norm_order="post"),
+    "gelu": changed(activation="gelu"),
+    "learned positions": changed(positions=LearnedConfig(max_length=64)),
+    "no positions": changed(positions=NoPositionsConfig()),
+    "alibi": changed(positions=AlibiConfig()),
+    "relative": changed(positions=RelativeConfig()),
+    "shared keys": changed(key_heads=2),
+    "plain dot": changed(score="dot"),
+    "window": changed(window=3),
+    "rotary": changed(positions=RotaryConfig(scaling="linear"), key_heads=2),
+    "interleaved rotary": changed(
+        width=37, heads=3, head_dim=14, positions=RotaryConfig(dim=6, interleaved=True)
     ),
-    "RMSNorm": dataclasses.replace(SMALL, norm="rms", norm_eps=1e-3),
-    "SwiGLU": dataclasses.replace(SMALL, gated=True, activation="silu", feedforward=33, bias=False),
-    "GeGLU": dataclasses.replace(SMALL, gated=True, activation="gelu-tanh"),
-    "ReGLU": dataclasses.replace(SMALL, gated=True, norm="rms", norm_order="post"),
+    "RMSNorm": changed(norm="rms", norm_eps=1e-3),
+    "SwiGLU": changed(gated=True, activation="silu", feedforward=33, bias=False),
+    "GeGLU": changed(gated=True, activation="gelu-tanh"),
+    "ReGLU": changed(gated=True, norm="rms", norm_order="post"),
     "odd sizes": TransformerConfig(
         layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50
     ),
@@ -59,14 +62,7 @@ KINDS = {
 
 def make_model(config: TransformerConfig, *, vocab: int = VOCAB, tie: str = "all") -> Model:
     torch.manual_seed(3)
-    model = build(ModelConfig(core=config, tie=tie), source_vocab=vocab, target_vocab=vocab).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # As after training: freshly initialized models give nearly uniform predictions.
-            # Also for parameters initialized to a constant.
-            std = float(parameter.std().nan_to_num()) or 1.0
-            parameter.add_(0.3 * std * torch.randn_like(parameter))
-    return model
+    return vary(build(ModelConfig(core=config, tie=tie), source_vocab=vocab, target_vocab=vocab))
 
 
 def make_sentences(count: int = 23, longest: int = 19) -> list[list[int]]:
@@ -167,12 +163,9 @@ def test_reduced_precision_is_close_to_float32(compute_type, correlation):
     model = make_model(KINDS["post"])
     decode = DecodeConfig(beam=1, max_length=1)
     exact = prepare("compiled", model).search(make_sentences(60), config=decode, **IDS)
-    rounded = prepare("compiled", model, compute_type=compute_type).search(
-        make_sentences(60), config=decode, **IDS
-    )
-    log_probs = torch.tensor(
-        [[hypotheses[0].log_prob for hypotheses in results] for results in (exact, rounded)]
-    )
+    engine = prepare("compiled", model, compute_type=compute_type)
+    rounded = engine.search(make_sentences(60), config=decode, **IDS)
+    log_probs = torch.tensor([[found[0].log_prob for found in r] for r in (exact, rounded)])
     assert torch.corrcoef(log_probs)[0, 1] > correlation
     assert not torch.equal(*log_probs)
 
@@ -185,11 +178,9 @@ def test_nan_scores_raise(beam, compute_type):
         model.core.decoder[1].feedforward.contract.weight[3] = 3e38
         model.core.decoder[1].feedforward.contract.weight[4] = -3e38
     decode = DecodeConfig(beam=beam, max_length=4)
-    for name in ("compiled", "torch"):
+    for engine in (prepare("compiled", model, compute_type=compute_type), TorchEngine(model)):
         with pytest.raises(ValueError, match="logits must not hold NaN"):
-            prepare(name, model, compute_type=compute_type if name == "compiled" else None).search(
-                [[4, 5], [6]], config=decode, **IDS
-            )
+            engine.search([[4, 5], [6]], config=decode, **IDS)
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "bfloat16", "int8"])
@@ -219,7 +210,7 @@ def search_or_error(
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
-    model = make_model(dataclasses.replace(SMALL, positions=LearnedConfig(max_length=10)))
+    model = make_model(changed(positions=LearnedConfig(max_length=10)))
     with torch.no_grad():
         model.writer.output_table.weight[EOS] *= 12
     decode, outcomes = DecodeConfig(beam=beam, max_length=30), set()

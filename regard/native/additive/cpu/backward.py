@@ -18,7 +18,7 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import is_direct, normalize_v, round_up_to_lanes, score_tile
-from regard.native.additive.cpu.jobs import AT, gradient_arrays, input_arrays, next_task, open_job
+from regard.native.additive.cpu.jobs import AT, claim_tasks, gradient_arrays, input_arrays, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     ROWS,
@@ -45,45 +45,6 @@ TileTables = namedtuple(
 RowBlock = namedtuple(
     "RowBlock", "rows scores ds weights grad delta grad_rows grad_v v top_v total_v lo hi begin end"
 )
-
-
-@jit
-def _allocate_tables(inputs, b, g, wants_values):
-    """Allocate the tables of a task's keys and values, filled tile by tile, and gradient sums."""
-    keys, values = inputs.keys[b, g], inputs.values[b, g]
-    num_keys, wide = keys.shape[0], round_up_to_lanes(keys.shape[1])
-    tiles, dtype = (num_keys + KEYS - 1) // KEYS, keys.dtype
-    exp_keys = np.empty((tiles * KEYS, wide), dtype)
-    exp_keys_t = np.empty((tiles, wide, KEYS), dtype)
-    values_t = np.empty((tiles, values.shape[1], KEYS), dtype)
-    grad_values = np.zeros((tiles * KEYS if wants_values else 0, values.shape[1]), dtype)
-    is_filled = np.zeros(tiles, np.bool_)
-    grad_keys = np.zeros((tiles * KEYS, wide), dtype)
-    return TileTables(
-        keys, values, exp_keys, exp_keys_t, values_t, is_filled, grad_keys, grad_values
-    )
-
-
-@jit
-def _allocate_block(size, wide, value_dim, dtype):
-    """Allocate the buffers of a block of rows."""
-    return RowBlock(
-        rows=np.empty((size, wide), dtype),
-        scores=np.empty((size, KEYS), dtype),
-        ds=np.empty((size, KEYS), dtype),
-        weights=np.empty((KEYS, size), dtype),
-        grad=np.empty((size, value_dim), dtype),
-        delta=np.empty(size, dtype),
-        grad_rows=np.empty((size, wide), dtype),
-        grad_v=np.empty(wide, dtype),
-        v=np.empty(wide, dtype),
-        top_v=np.empty(1, dtype),
-        total_v=np.empty(1, dtype),
-        lo=np.empty(size, np.int64),
-        hi=np.empty(size, np.int64),
-        begin=np.empty(size // 4, np.int64),
-        end=np.empty(size // 4, np.int64),
-    )
 
 
 @jit
@@ -189,7 +150,7 @@ def _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
     num_queries, num_keys = inputs.query.shape[2], tables.keys.shape[0]
     size, queries, const = block.rows.shape[0], inputs.query[b, h], inputs.const
     max_abs_key = max_abs(tables.keys.ravel())
-    v = inputs.v[h if inputs.v.shape[0] > 1 else 0]
+    v = inputs.v[h]
     block.total_v[0], block.top_v[0] = normalize_v(v, const, block.v)
     total = const[5]
     for first in range(part * size, num_queries, parts * size):
@@ -220,15 +181,41 @@ def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
     """Process one key head of one batch entry: every `parts`-th block of its query heads' rows."""
     heads, num_queries, dim = inputs.query.shape[1:]
     group = heads // inputs.keys.shape[1]
-    tables = _allocate_tables(inputs, b, g, grads.values.size > 0)
+    num_keys, value_dim, dtype = inputs.keys.shape[2], inputs.values.shape[3], inputs.query.dtype
+    wide, tiles = round_up_to_lanes(dim), (num_keys + KEYS - 1) // KEYS
+    tables = TileTables(
+        keys=inputs.keys[b, g],
+        values=inputs.values[b, g],
+        exp_keys=np.empty((tiles * KEYS, wide), dtype),
+        exp_keys_t=np.empty((tiles, wide, KEYS), dtype),
+        values_t=np.empty((tiles, value_dim, KEYS), dtype),
+        is_filled=np.zeros(tiles, np.bool_),
+        grad_keys=np.zeros((tiles * KEYS, wide), dtype),
+        grad_values=np.zeros((tiles * KEYS if grads.values.size > 0 else 0, value_dim), dtype),
+    )
     grads.keys[part, b, g] = 0
     size = min(ROWS, (num_queries + 3) // 4 * 4)
-    value_dim, dtype = inputs.values.shape[3], inputs.query.dtype
-    block = _allocate_block(size, round_up_to_lanes(dim), value_dim, dtype)
+    block = RowBlock(
+        rows=np.empty((size, wide), dtype),
+        scores=np.empty((size, KEYS), dtype),
+        ds=np.empty((size, KEYS), dtype),
+        weights=np.empty((KEYS, size), dtype),
+        grad=np.empty((size, value_dim), dtype),
+        delta=np.empty(size, dtype),
+        grad_rows=np.empty((size, wide), dtype),
+        grad_v=np.empty(wide, dtype),
+        v=np.empty(wide, dtype),
+        top_v=np.empty(1, dtype),
+        total_v=np.empty(1, dtype),
+        lo=np.empty(size, np.int64),
+        hi=np.empty(size, np.int64),
+        begin=np.empty(size // 4, np.int64),
+        end=np.empty(size // 4, np.int64),
+    )
     for h in range(g * group, (g + 1) * group):
         tables.grad_keys[:], block.grad_v[:] = 0, 0
         total = _backward_head(rules, inputs, grads, tables, block, slot, b, h, part, parts)
-        v = inputs.v[h if inputs.v.shape[0] > 1 else 0]
+        v = inputs.v[h]
         grad_v = grads.v[part, b, h]
         for d in range(dim):
             grad_v[d] = total - (block.grad_v[d] + block.grad_v[d])
@@ -241,18 +228,14 @@ def _backward_task(rules, inputs, grads, slot, b, g, part, parts):
 
 
 @jit_worker
-def backward_tasks(dtype, stamp):
+def backward_tasks(dtype):
     """Run tasks until none is left; each thread adds gradients of biases in its own slot."""
 
     def run(address):
-        _ = stamp
-        job, slot, task = open_job(address)
+        job, slot = open_job(address)
         inputs, rules = input_arrays(job, dtype)
         grads = gradient_arrays(job, dtype)
-        heads, parts = inputs.keys.shape[1], job[AT.parts]
-        while task < inputs.keys.shape[0] * heads * parts:
-            b, g = task // parts // heads, task // parts % heads
-            _backward_task(rules, inputs, grads, slot, b, g, task % parts, parts)
-            task = next_task(job, task)
+        for b, g, part in claim_tasks(job, slot):
+            _backward_task(rules, inputs, grads, slot, b, g, part, job[AT.parts])
 
     return run

@@ -112,9 +112,10 @@ def _run(
     step, parts, threads = schedule
     dtype = _compute_dtype(query.dtype)
     memory = keys if exps is None or not is_step(query, keys) else exps
+    v = v.expand(query.shape[1], -1)
     arrays = [_as_contiguous(x, dtype) for x in (query, memory, values, v)]
     flat, strides = _flatten_rules(dtype, *rules)
-    sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
+    sizes = *query.shape, *keys.shape[1:3], values.shape[3]
     fields = (step, parts, *sizes, threads, memory is exps, strides, *arrays, _CONSTANTS[dtype])
     job = AdditiveJob(*fields, *flat, *results)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
     run_on_threads(tasks, pack(job), threads)

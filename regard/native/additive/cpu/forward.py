@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from regard.native.additive.cpu.jobs import AT, input_arrays, next_task, open_job
+from regard.native.additive.cpu.jobs import AT, claim_tasks, input_arrays, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     LANES,
@@ -59,13 +59,6 @@ def normalize_v(v, const, out):
 def is_direct(query, begin, end, max_abs_key, const):
     """Return True without tables for a block of rows: queries and keys are larger than SIDE."""
     return max_abs_key > const[3] and max_abs(query[begin:end].ravel()) > const[3]
-
-
-@jit
-def fill_tile_table(keys, tile, width, const, rows, out):
-    """Set out[d, j] = e^{2 keys[tile + j, d]}, zero beyond the keys; rows: scratch (KEYS, dim)."""
-    exp_table(keys, tile, keys.shape[0], const, rows[:width])
-    transpose(rows, 0, width, out)
 
 
 @jit
@@ -138,7 +131,7 @@ def _read_task(rules, inputs, b, g, part, parts):
     lo, hi = np.empty(size, np.int64), np.empty(size, np.int64)
     begin, end = np.empty(size // 4, np.int64), np.empty(size // 4, np.int64)
     for h in range(g * group, (g + 1) * group):
-        total, most = normalize_v(inputs.v[h if inputs.v.shape[0] > 1 else 0], const, unit_v)
+        total, most = normalize_v(inputs.v[h], const, unit_v)
         queries = inputs.query[b, h]
         for block in range(part * size, num_queries, parts * size):
             last = min(block + size, num_queries)
@@ -152,7 +145,8 @@ def _read_task(rules, inputs, b, g, part, parts):
                 if not tile_columns(rules, b, h, block, lo, hi, tile, width, begin, end):
                     continue
                 if not direct and not is_filled[tile // KEYS]:
-                    fill_tile_table(memory, tile, width, const, scratch, tables[tile // KEYS])
+                    exp_table(memory, tile, num_keys, const, scratch[:width])
+                    transpose(scratch, 0, width, tables[tile // KEYS])
                     is_filled[tile // KEYS] = True
                 tile_exps = tables[tile // KEYS]
                 score_tile(queries, memory, unit_v, rows, tile_exps, direct, tile, block, lo, hi,
@@ -172,17 +166,13 @@ def _read_task(rules, inputs, b, g, part, parts):
 
 
 @jit_worker
-def forward_tasks(dtype, stamp):
+def forward_tasks(dtype):
     """Run tasks until none is left; each thread calls this."""
 
     def run(address):
-        _ = stamp
-        job, _, task = open_job(address)
+        job, slot = open_job(address)
         inputs, rules = input_arrays(job, dtype)
-        heads, parts = inputs.keys.shape[1], job[AT.parts]
-        while task < inputs.keys.shape[0] * heads * parts:
-            index = task // parts
-            _read_task(rules, inputs, index // heads, index % heads, task % parts, parts)
-            task = next_task(job, task)
+        for b, g, part in claim_tasks(job, slot):
+            _read_task(rules, inputs, b, g, part, job[AT.parts])
 
     return run

@@ -6,7 +6,7 @@ import numpy as np
 from numba import carray
 
 from regard.native.additive.cpu.rules import Gradients, Inputs, Rules
-from regard.native.compile import jit_inline
+from regard.native.compile import jit, jit_inline
 from regard.native.jobs import Flat, Numbers17, array_at, fetch_and_increment, offsets
 
 
@@ -23,7 +23,6 @@ class AdditiveJob(NamedTuple):
     key_heads: int
     num_keys: int
     value_dim: int
-    v_heads: int
     slots: int
     """Number of arrays for gradients of biases."""
     has_exps: int
@@ -57,16 +56,19 @@ AT = offsets(AdditiveJob)
 
 @jit_inline
 def open_job(address):
-    """Return the job's table, this thread's slot, and its first task."""
+    """Return the job's table, and this thread's slot."""
     job = carray(address, (AT.length,), np.int64)
-    slot = fetch_and_increment(job, AT.slot)
-    return job, slot, slot if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
+    return job, fetch_and_increment(job, AT.slot)
 
 
-@jit_inline
-def next_task(job, task):
-    """Return the next task: at a fixed stride per thread if in order, else from the counter."""
-    return task + job[AT.step] if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
+@jit
+def claim_tasks(job, slot):
+    """Yield the batch entry, key head and part of each task that this thread computes."""
+    step, parts, heads = job[AT.step], job[AT.parts], job[AT.key_heads]
+    task = slot if step > 0 else fetch_and_increment(job, AT.counter)
+    while task < job[AT.batch] * heads * parts:
+        yield task // parts // heads, task // parts % heads, task % parts
+        task = task + step if step > 0 else fetch_and_increment(job, AT.counter)
 
 
 @jit_inline
@@ -91,7 +93,7 @@ def input_arrays(job, dtype):
         query=array_at(job, AT.query, (batch, heads, queries, dim), dtype),
         keys=array_at(job, AT.keys, (batch, key_heads, num_keys, dim), dtype),
         values=array_at(job, AT.values, (batch, key_heads, num_keys, value_dim), dtype),
-        v=array_at(job, AT.v, (job[AT.v_heads], dim), dtype),
+        v=array_at(job, AT.v, (heads, dim), dtype),
         grad=array_at(job, AT.grad, (batch, heads, queries, value_dim), dtype),
         out=array_at(job, AT.out, (batch, heads, queries, value_dim), dtype),
         lse=array_at(job, AT.lse, (batch, heads, queries), dtype),

@@ -91,7 +91,7 @@ def _exp_twice(x):
 
 
 @jit_inline
-def _clamp(x, bound):
+def clamp_to(x, bound):
     """Clamp x to [-bound, bound]. NaN is preserved, which is why min and max are spelled out."""
     x = bound if bound < x else x
     return -bound if x < -bound else x
@@ -133,7 +133,7 @@ def exp_table(x, first, last, const, out):
             continue
         row = x[first + r]
         for d in range(width):
-            target[d] = exp_twice(_clamp(row[d], clamp))
+            target[d] = exp_twice(clamp_to(row[d], clamp))
         target[width:] = 0
 
 
@@ -196,9 +196,18 @@ def add_scores(rows, keys, v, begin, end, const, out):
 
 
 @jit_inline
+def _invert(v, x, y, z, w):
+    """Return v divided by each of four numbers, with one division."""
+    p, q = x * y, z * w
+    share = v / (p * q)
+    p, q = share * q, share * p
+    return p * y, p * x, q * w, q * z
+
+
+@jit_inline
 def _denominator(a, b, one, cap, clamp):
     """Return 1 + e^{2(a + b)}, capped."""
-    x = one + exp_twice(_clamp(a + b, clamp))
+    x = one + exp_twice(clamp_to(a + b, clamp))
     return cap if cap < x else x
 
 
@@ -208,24 +217,18 @@ def direct_scores(row, keys, v, first, begin, end, const, out):
     one, cap, clamp, zero = const[0], const[1], const[2], const[5]
     j = begin
     while j + 4 <= end:
-        k0, k1, k2, k3 = (
-            keys[first + j],
-            keys[first + j + 1],
-            keys[first + j + 2],
-            keys[first + j + 3],
-        )
+        n = first + j
+        k0, k1, k2, k3 = keys[n], keys[n + 1], keys[n + 2], keys[n + 3]
         s0 = s1 = s2 = s3 = zero
         for d in range(row.shape[0]):
             a = row[d]
             x, y = _denominator(a, k0[d], one, cap, clamp), _denominator(a, k1[d], one, cap, clamp)
             z, w = _denominator(a, k2[d], one, cap, clamp), _denominator(a, k3[d], one, cap, clamp)
-            p, q = x * y, z * w
-            share = v[d] / (p * q)
-            p, q = share * q, share * p
-            s0 += p * y
-            s1 += p * x
-            s2 += q * w
-            s3 += q * z
+            r0, r1, r2, r3 = _invert(v[d], x, y, z, w)
+            s0 += r0
+            s1 += r1
+            s2 += r2
+            s3 += r3
         out[j], out[j + 1], out[j + 2], out[j + 3] = s0, s1, s2, s3
         j += 4
     while j < end:
@@ -270,15 +273,6 @@ def add_products(x, i, y, first, begin, end, left, right, out, target):
             o2[c] += c0 * u
             o3[c] += d0 * u
         k += 1
-
-
-@jit_inline
-def _invert(one, x, y, z, w):
-    """Return the reciprocals of four numbers, with one division."""
-    p, q = x * y, z * w
-    share = one / (p * q)
-    p, q = share * q, share * p
-    return p * y, p * x, q * w, q * z
 
 
 @jit_inline

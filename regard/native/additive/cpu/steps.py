@@ -15,7 +15,7 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import normalize_v
-from regard.native.additive.cpu.jobs import AT, gradient_arrays, input_arrays, next_task, open_job
+from regard.native.additive.cpu.jobs import AT, claim_tasks, gradient_arrays, input_arrays, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     direct_scores,
@@ -97,7 +97,7 @@ def _read_task(rules, inputs, b, g, has_exps):
     scores, unit_v = np.empty(num_keys, dtype), np.empty(dim, dtype)
     lo, hi, exps = np.empty(1, np.int64), np.empty(1, np.int64), np.empty((1, dim), dtype)
     for h in range(g * group, (g + 1) * group):
-        total, most = normalize_v(inputs.v[h if inputs.v.shape[0] > 1 else 0], const, unit_v)
+        total, most = normalize_v(inputs.v[h], const, unit_v)
         queries, lse = inputs.query[b, h], inputs.lse[b, h]
         for i in range(num_queries):
             begin, end = key_ranges(rules, b, h, i, i + 1, num_keys, lo, hi)
@@ -276,7 +276,7 @@ def _backward_task(rules, inputs, grads, slot, b, g, has_exps):
     lo, hi = np.empty(1, np.int64), np.empty(1, np.int64)
     is_first = True
     for h in range(g * group, (g + 1) * group):
-        v = inputs.v[h if inputs.v.shape[0] > 1 else 0]
+        v = inputs.v[h]
         total = block.total_v[0] = const[5]
         for d in range(dim):
             block.v[d], block.weights[d], block.grad_v[d] = v[d], 4 * v[d], const[5]
@@ -302,33 +302,27 @@ def _backward_task(rules, inputs, grads, slot, b, g, has_exps):
 
 
 @jit_worker
-def forward_steps(dtype, stamp):
+def forward_steps(dtype):
     """Run forward tasks for few queries: a task is a key head of a batch entry, without parts."""
 
     def run(address):
-        _ = stamp
-        job, _, task = open_job(address)
+        job, slot = open_job(address)
         inputs, rules = input_arrays(job, dtype)
-        heads = inputs.keys.shape[1]
-        while task < inputs.keys.shape[0] * heads:
-            _read_task(rules, inputs, task // heads, task % heads, job[AT.has_exps] > 0)
-            task = next_task(job, task)
+        for b, g, _part in claim_tasks(job, slot):
+            _read_task(rules, inputs, b, g, job[AT.has_exps] > 0)
 
     return run
 
 
 @jit_worker
-def backward_steps(dtype, stamp):
+def backward_steps(dtype):
     """Run backward tasks for few queries."""
 
     def run(address):
-        _ = stamp
-        job, slot, task = open_job(address)
+        job, slot = open_job(address)
         inputs, rules = input_arrays(job, dtype)
-        grads, heads = gradient_arrays(job, dtype), inputs.keys.shape[1]
-        while task < inputs.keys.shape[0] * heads:
-            b, g = task // heads, task % heads
+        grads = gradient_arrays(job, dtype)
+        for b, g, _part in claim_tasks(job, slot):
             _backward_task(rules, inputs, grads, slot, b, g, job[AT.has_exps] > 0)
-            task = next_task(job, task)
 
     return run

@@ -107,34 +107,24 @@ def forward(
 
 def backward(
     grad_out: Float[Tensor, "batch head query value_dim"],
-    query: Float[Tensor, "batch head query dim"],
-    keys: Float[Tensor, "batch key_head key dim"],
-    values: Float[Tensor, "batch key_head key value_dim"],
-    v: Float[Tensor, "#head dim"],
-    first: Int[Tensor, "#batch #head #query"] | None,
-    last: Int[Tensor, "#batch #head #query"] | None,
-    allowed: Bool[Tensor, "#batch #head #query #key"] | None,
-    bias: Float[Tensor, "#batch #head #query #key"] | None,
-    diagonals: Float[Tensor, "#batch #head diagonal"] | None,
-    exps: Tensor | None,
-    out: Float[Tensor, "batch head query value_dim"],
-    lse: Float[Tensor, "batch head query"],
-    needs: tuple[bool, bool, bool, bool, bool, bool],
-    *,
+    *arguments: Any,
     tiles: Tiles | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of query, keys, values, v, bias and diagonals, or None for each.
 
+    arguments: those of `forward`, its two results, and whether each gradient is needed.
     Those of broadcast biases and of diagonals are summed by atomic additions, in an order that may
     differ between calls; all others are deterministic. `tiles`: None for `BACKWARD`, or `STEP` for
     few queries.
 
     Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
     """
+    *read, _exps, out, lse, needs = arguments
+    inputs = AdditiveInputs(*read)
+    query, keys, values = inputs.query, inputs.keys, inputs.values
     _require_gpu(query)
-    inputs = AdditiveInputs(query, keys, values, v, first, last, allowed, bias, diagonals)
-    differentiable = query, keys, values, v, bias, diagonals
     if 0 in inputs.sizes:
+        differentiable = query, keys, values, inputs.v, inputs.bias, inputs.diagonals
         pairs = zip(differentiable, needs, strict=True)
         return tuple(torch.zeros_like(x) if x is not None and need else None for x, need in pairs)
     tiles = tiles or (STEP if inputs.is_step else BACKWARD)
@@ -156,11 +146,8 @@ def _query_gradients(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of query, v, bias and diagonals, by programs that own queries."""
-    needs = (
-        *needs[:2],
-        needs[2] and inputs.bias is not None,
-        needs[3] and inputs.diagonals is not None,
-    )
+    has_bias, has_diagonals = inputs.bias is not None, inputs.diagonals is not None
+    needs = *needs[:2], needs[2] and has_bias, needs[3] and has_diagonals
     if not any(needs):
         return (None,) * 4
     (batch, heads, num_queries, num_keys), dim = inputs.sizes, inputs.query.shape[-1]

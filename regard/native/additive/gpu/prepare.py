@@ -174,11 +174,8 @@ def key_ranges(
 def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     """Return the arguments shared by all kernels."""
     batch, heads, num_queries, num_keys = inputs.sizes
-    dim, key_heads, value_dim = (
-        inputs.query.shape[-1],
-        inputs.keys.shape[1],
-        inputs.values.shape[-1],
-    )
+    _, key_heads, _, dim = inputs.keys.shape
+    value_dim = inputs.values.shape[-1]
     units = triton.cdiv(dim, CHUNK) * CHUNK
     weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))
     weights = weights.expand(heads, units).contiguous()

@@ -1,0 +1,41 @@
+"""Generation of the most likely tokens, or of the scores of the next ones, in one compiled loop."""
+
+import numpy as np
+
+from regard.native.compile import jit_entry
+from regard.native.decoder.blocks import step
+from regard.native.decoder.layout import LOGITS, floats
+from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE
+from regard.native.decoder.top_tokens import compute_logits, top_tokens
+
+
+@jit_entry
+def generate(context, tokens, positions, slots, keys, values, banned, out, scores):
+    """Write the most likely tokens of every row to out (rows, count), one after the other.
+
+    tokens, positions: last token of each row and its position; updated to those of the last
+    token written.
+    scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next
+    tokens are written to it. Returns FINISHED, or the outcome that prevented a choice.
+    """
+    rows, logits, zeros = len(tokens), floats(context, LOGITS), np.zeros(len(tokens), np.int64)
+    log_probs, counts = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
+    sources = np.zeros((keys.shape[0], 0, 1), np.float32)
+    top, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
+    for index in range(max(out.shape[1], len(scores))):
+        items = step(context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros)
+        if len(scores) > 0:
+            for first in range(0, rows, logits.shape[0]):
+                count = min(logits.shape[0], rows - first)
+                compute_logits(context, items, first, count)
+                for row in range(count):
+                    for token in range(scores.shape[1]):
+                        scores[first + row, token] = logits[row, token]
+            return FINISHED
+        top_tokens(context, items, rows, log_probs, banned, top, totals, counts)
+        for row in range(rows):
+            if counts[row] < 1:
+                return IS_NAN if counts[row] < 0 else IS_NONE
+            tokens[row] = out[row, index] = top[row, 0]
+            positions[row] += 1
+    return FINISHED

@@ -124,6 +124,21 @@ class AttentionInputs(NamedTuple):
         of_mask = self._align("mask", materialize_mask(self.mask, self.positions))
         return of_mask if allowed is None else of_mask & allowed
 
+    def softmax_pairs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the allowed pairs, their bias, and the rows without any, in which all are allowed.
+
+        For a read with a mask or a bias. A softmax needs a key.
+        """
+        bias, fully_masked = self.bias_tensor(), None
+        allowed = self.allowed_pairs(bias)
+        assert allowed is not None
+        if bias is not None:
+            bias = bias.masked_fill(~allowed, 0.0)
+        if self.may_have_fully_masked_rows():
+            fully_masked = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | fully_masked
+        return allowed, bias, fully_masked
+
     def bias_tensor(self) -> Tensor | None:
         """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
         if self.bias is None:
@@ -180,16 +195,14 @@ def prepare_inputs(
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
     """Check the arguments of `attend`, align their axes, and map queries and keys."""
-    has_parts = isinstance(score, Score) and isinstance(choice, Choice)
-    if not has_parts or not (mask is None or isinstance(mask, Mask)):
-        check_part("score", score, Score)
-        check_part("choice", choice, Choice)
-        if mask is not None:
-            check_part("mask", mask, Mask)
+    check_part("score", score, Score)
+    check_part("choice", choice, Choice)
+    if mask is not None:
+        check_part("mask", mask, Mask)
     bias = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
     cache, kernel_cache = None, None
     if isinstance(memory, KeyValueCache):
-        cache = memory.map_keys_with(score)
+        cache = memory if memory.mapped_by is score else memory.map_keys_with(score)
         keys, values = cache.keys, cache.values
         if cache is memory:
             kernel_cache = memory.kernel_cache
@@ -216,12 +229,15 @@ def prepare_inputs(
     if num_axes > 3 and keys.shape[-3] != values.shape[-3]:
         keys, values = _with_heads(keys, leading[-1]), _with_heads(values, leading[-1])
         kernel_cache = None
-    num_queries = mapped.shape[-2]
-    form = score.form(mapped.shape[-1])
+    num_queries, dim = mapped.shape[-2:]
+    form = score.form(dim)
     _check_score(score, form, mapped, keys)
     choice.check(leading, num_queries)
-    positions = Positions(num_queries, keys.shape[-2], query.device)
-    positions = positions if cache is None else cache.positions(num_queries)
+    positions = (
+        Positions(num_queries, keys.shape[-2], query.device)
+        if cache is None
+        else cache.positions(num_queries)
+    )
     return AttentionInputs(
         mapped, keys, values, score, form, choice, mask, bias, positions, query, kernel_cache
     )
@@ -234,9 +250,8 @@ def _check_score(score: Score, form: Form | None, query: Tensor, keys: Tensor) -
         heads = f"its {score.num_heads} heads, got leading axes {tuple(query.shape[:-2])}"
         raise ValueError(f"the last leading axis of a read by {name} must be {heads}")
     if form is not None and query.shape[-1] != keys.shape[-1]:
-        sizes = (
-            f"{query.shape[-1]} and {keys.shape[-1]}; General, Additive and Concat support others"
-        )
+        sizes = f"{query.shape[-1]} and {keys.shape[-1]}"
+        sizes = f"{sizes}; General, Additive and Concat support others"
         raise ValueError(f"queries and keys of {name} must have equal sizes, got {sizes}")
     if isinstance(form, InnerProduct) and isinstance(form.scale, Tensor):
         # Kernels pass the scale as a number, which has no gradient.

@@ -1,11 +1,15 @@
 """Linear layers: torch.nn.Linear by the fastest products of the CPU (regard.ops.linear)."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import runs_original_forward
+from regard.compat.torch import is_eager, runs_original_forward
 from regard.layers.forms import LinearForm
-from regard.ops.linear import linear, linears
+from regard.ops.linear import MIN_COMPILED, linear
+
+_MIN_FUSED_SIZE = 6 << 20
+"""Number of multiplications from which one product of several layers is faster than one of each."""
 
 
 class Linear(nn.Linear):
@@ -24,8 +28,25 @@ def fused_linear(
     """Return the output of each layer for the same items; in training on a CPU, as one product."""
     if not runs_original_forward(Linear, *layers):
         return tuple(layer(items) for layer in layers)
-    weights, biases = [], []
+    weights, biases, widths = [], [], []
     for layer in layers:
-        weights.append(layer.weight)
+        weight = layer.weight
+        weights.append(weight)
         biases.append(layer.bias)
-    return linears(items, weights, biases)
+        widths.append(weight.shape[0])
+    # A size in a compiled program would limit the lengths that it takes.
+    size = 0 if torch.compiler.is_compiling() else items.numel() * sum(widths)
+    is_large = size >= _MIN_FUSED_SIZE and items.device.type == "cpu"
+    if is_large and torch.is_grad_enabled() and is_eager():
+        added = [bias for bias in biases if bias is not None]
+        has_parameters = all(type(weight) is nn.Parameter for weight in weights)
+        if has_parameters and len(added) in (0, len(biases)):
+            bias = torch.cat(added) if added else None
+            return linear(items, torch.cat(weights), bias).split(widths, -1)
+    product = linear
+    if 0 < size < MIN_COMPILED and not torch.is_autocast_enabled("cpu"):
+        product = nn.functional.linear  # as `linear` would, at less cost
+    outs = []
+    for weight, bias in zip(weights, biases, strict=True):
+        outs.append(product(items, weight, bias))
+    return tuple(outs)

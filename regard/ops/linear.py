@@ -13,20 +13,16 @@ tensor is read. Results are the same as without; gradients of a tensor that seve
 (the encoder output, by each block of the decoder) are summed in bfloat16 instead of float32.
 """
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import is_eager, version_of
+from regard.compat.torch import version_of
 from regard.ops.dispatch import native
 
 _ATTRIBUTE = "_regard_rounded"
 MIN_COMPILED = 1 << 21
 """Number of multiplications from which a product may be faster by oneDNN."""
-_MIN_FUSED_SIZE = 6 << 20
-"""Number of multiplications from which one product of several maps is faster than one of each."""
 
 
 def linear(
@@ -45,27 +41,6 @@ def linear(
         x = get_bfloat16(x)
     out = nn.functional.linear(x, weight, bias)
     return torch.relu(out) if relu else out
-
-
-def linears(
-    x: Float[Tensor, "*batch in"],
-    weights: Sequence[Float[Tensor, "_ in"]],
-    biases: Sequence[Float[Tensor, " _"] | None],
-) -> tuple[Float[Tensor, "*batch _"], ...]:
-    """Return x W^T + b for each weight and bias; in training on a CPU, by one large product."""
-    sizes, outs = [], []
-    for weight in weights:
-        sizes.append(weight.shape[0])
-    is_large = x.device.type == "cpu" and x.numel() * sum(sizes) >= _MIN_FUSED_SIZE
-    if is_large and torch.is_grad_enabled() and is_eager():
-        added = [bias for bias in biases if bias is not None]
-        has_parameters = all(type(weight) is nn.Parameter for weight in weights)
-        if has_parameters and len(added) in (0, len(biases)):
-            bias = torch.cat(added) if added else None
-            return linear(x, torch.cat(list(weights)), bias).split(sizes, -1)
-    for weight, bias in zip(weights, biases, strict=True):
-        outs.append(linear(x, weight, bias))
-    return tuple(outs)
 
 
 def is_bfloat16_autocast() -> bool:

@@ -10,7 +10,6 @@ from regard.layers.feedforward import FeedForward
 from regard.layers.linear import Linear, fused_linear
 from regard.native import linear as onednn
 from regard.native import table
-from regard.ops import linear as module
 from regard.ops.dispatch import native
 from regard.ops.linear import linear
 
@@ -170,7 +169,7 @@ def test_weights_of_torchs_linear_load():
 
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_fused_layers_equal_separate_ones(monkeypatch, has_bias):
-    monkeypatch.setattr(module, "_MIN_FUSED_SIZE", 0)
+    monkeypatch.setattr("regard.layers.linear._MIN_FUSED_SIZE", 0)
     maps = [Linear(13, size, bias=has_bias) for size in (5, 7, 2)]
     x = torch.randn(3, 11, 13, requires_grad=True)
     leaves = [x, *(p for part in maps for p in part.parameters())]

@@ -73,17 +73,17 @@ def _read(inputs: AttentionInputs) -> Tensor:
         scale = scale * beta
     query, keys, values = inputs.expand(query)
     leading = query.shape[:-2]
-    added, fully_masked = None, None
-    if inputs.mask is not None or inputs.bias is not None:
-        added, fully_masked = _additive_mask(inputs, query, beta)
+    added, fully_masked = _additive_mask(inputs, query, beta)
     if added is not None and added.dim() > 2:
         added = _flatten_mask(added, leading)
     if len(leading) > 1:  # the products take (batch * heads, time, dim)
         query, keys, values = query.flatten(0, -3), keys.flatten(0, -3), values.flatten(0, -3)
     elif not leading:
         query, keys, values = query[None], keys[None], values[None]
-    scores = _scores(query, keys.mT, added, scale, inputs.bias is not None)
-    out = torch.bmm(softmax(scores).to(values.dtype), values)
+    weights = softmax(_scores(query, keys.mT, added, scale, inputs.bias is not None))
+    if weights.dtype != values.dtype:
+        weights = weights.to(values.dtype)
+    out = torch.bmm(weights, values)
     if len(leading) != 1:
         out = out.view(*leading, *out.shape[-2:])
     return out if fully_masked is None else out * ~fully_masked
@@ -117,24 +117,19 @@ def _additive_mask(
 
     Those rows are unmasked: a softmax needs a key.
     """
+    if inputs.mask is None and inputs.bias is None:
+        return None, None
     positions = inputs.positions
     if inputs.bias is None and isinstance(inputs.mask, Causal) and is_eager():
         num_queries, num_keys = positions.num_queries, positions.num_keys
         is_small = num_queries <= num_keys and num_queries * num_keys <= _MAX_CACHED_MASK
         if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
             return _causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
-    bias = inputs.bias_tensor()
-    allowed, fully_masked = inputs.allowed_pairs(bias), None
-    if allowed is None:
-        return None, None
-    finite = None if bias is None else bias.masked_fill(~allowed, 0.0)
-    if inputs.may_have_fully_masked_rows():
-        fully_masked = ~allowed.any(-1, keepdim=True)
-        allowed = allowed | fully_masked
-    if finite is None:
+    allowed, bias, fully_masked = inputs.softmax_pairs()
+    if bias is None:
         added = torch.zeros_like(allowed, dtype=query.dtype)
     else:
-        added = (finite * beta).to(query.dtype)
+        added = (bias * beta).to(query.dtype)
     return added.masked_fill(~allowed, float("-inf")), fully_masked
 
 

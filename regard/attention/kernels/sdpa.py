@@ -53,17 +53,11 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     if inputs.bias is None and _is_plainly_causal(inputs):
         is_causal = query.shape[-2] not in (0, 1)
         return _attend(inputs, query, mask=None, is_causal=is_causal, scale=scale)
-    bias = inputs.bias_tensor()
-    allowed, fully_masked = inputs.allowed_pairs(bias), None
-    assert allowed is not None
-    finite = None if bias is None else bias.masked_fill(~allowed, 0.0)
-    if inputs.may_have_fully_masked_rows():
-        fully_masked = ~allowed.any(-1, keepdim=True)
-        allowed = allowed | fully_masked
+    allowed, bias, fully_masked = inputs.softmax_pairs()
     mask = allowed
-    if finite is not None:
+    if bias is not None:
         # One tensor for mask and bias, which torch adds after scaling; beta multiplies the bias.
-        mask = (finite.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
+        mask = (bias.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
     out = _attend(inputs, query, mask=mask, is_causal=False, scale=scale)
     return out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
 

@@ -74,7 +74,7 @@ class Memory(KeyValueCache):
         return Positions(num_queries, self.keys.shape[-2], self.keys.device)
 
     def map_keys_with(self, score: Score) -> Self:
-        if self.mapped_by is score or self.is_mapped_by(score):
+        if self.is_mapped_by(score):
             return self
         check_unmapped(self)
         return type(self)(score.map_keys(self.keys), self.values, self.mask, score)

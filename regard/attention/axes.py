@@ -10,8 +10,8 @@ The query has all leading axes of the read. Keys, values, masks and biases may h
 size 1 are inserted before their last two, so they broadcast over the leading axes that they lack.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, no_type_check
 
 import torch
 from torch import Tensor
@@ -42,14 +42,30 @@ def align_pair(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 def make_lookup(table: Tensor) -> Rule:
     """Return a rule that indexes a table (row, head, query, key); axes may be missing or 1."""
     table = align(table, 4)
+    return lambda *index: entry_at(table, *index)
 
-    def entry(*index: Tensor) -> Tensor:
-        place = []
-        for number, size in zip(index, table.shape, strict=True):
-            place.append(number if size > 1 else torch.zeros_like(number))
-        return table[tuple(place)]
 
-    return entry
+@no_type_check  # a checked function could not be compiled
+def entry_at(table: Tensor, *index: Tensor) -> Tensor:
+    """Return an entry of a table of which any axis may have size 1."""
+    place = []
+    for number, size in zip(index, table.shape, strict=True):
+        place.append(number if size > 1 else torch.zeros_like(number))
+    return table[tuple(place)]
+
+
+def with_four_axes(tensor: Tensor, *, missing: int = 1) -> Tensor:
+    """Return a view (batch, head, ..., ...); of three axes, axis `missing` is the one of size 1."""
+    if tensor.dim() == 3:
+        return tensor.unsqueeze(missing)
+    return tensor[(None,) * (4 - tensor.dim()) + (...,)]
+
+
+def select_rows(tensor: Tensor, index: Tensor, num_axes: int) -> Tensor:
+    """Select rows of the first axis, if there is one before `num_axes` others, not of size 1."""
+    if tensor.dim() <= num_axes or len(tensor) == 1:
+        return tensor
+    return tensor.index_select(0, index.to(tensor.device))
 
 
 def is_inspectable(tensor: Tensor) -> bool:
@@ -99,6 +115,12 @@ def broadcast_leading(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int,
                     f"divisor of the heads, aligned from the left, got {tuple(tensor.shape[:-2])}"
                 )
     return leading
+
+
+def check_choice(name: str, value: str, known: Collection[str]) -> None:
+    """Raise ValueError unless `value` is one of the known names."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def check_integer(name: str, value: int, least: int) -> None:

@@ -9,7 +9,7 @@ from regard.attention.axes import align, broadcast_leading, check_part, widen
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import Interval, Mask, intersect, materialize_mask, split_interval
-from regard.attention.memory import KernelCache, KeyValueCache
+from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
 
@@ -68,10 +68,11 @@ class AttentionInputs(NamedTuple):
 
     def repeat_heads(self) -> "AttentionInputs":
         """Repeat the heads of the memory so that every query head has one of its own."""
-        group = self.group
-        if group == 1:
+        if self.group == 1:
             return self
-        return self._replace(keys=_repeat(self.keys, group), values=_repeat(self.values, group))
+        heads = self.query.shape[-3]
+        keys, values = _with_heads(self.keys, heads), _with_heads(self.values, heads)
+        return self._replace(keys=keys, values=values)
 
     def expand(self, query: Tensor, *, grouped: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, keys and values with the same leading axes.
@@ -294,8 +295,4 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
 def _with_heads(tensor: Tensor, num_heads: int) -> Tensor:
     """Repeat the heads of keys or values to this number, unless they have one."""
     own = tensor.shape[-3]
-    return tensor if own in (1, num_heads) else _repeat(tensor, num_heads // own)
-
-
-def _repeat(tensor: Tensor, group: int) -> Tensor:
-    return torch.repeat_interleave(tensor, group, -3)
+    return tensor if own in (1, num_heads) else tensor.repeat_interleave(num_heads // own, -3)

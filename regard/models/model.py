@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.choices import reinforce, sampling_choices
+from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState

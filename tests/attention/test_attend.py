@@ -26,11 +26,9 @@ def test_attend_reads_by_hand():
 
 
 def test_attend_supports_leading_axes_and_unequal_sizes():
-    query, keys, values = (
-        torch.randn(2, 3, 5, 7),
-        torch.randn(2, 3, 11, 13),
-        torch.randn(2, 3, 11, 17),
-    )
+    query = torch.randn(2, 3, 5, 7)
+    keys = torch.randn(2, 3, 11, 13)
+    values = torch.randn(2, 3, 11, 17)
     score = Additive(7, 13, 19)
     assert attend(query, (keys, values), score=score).shape == (2, 3, 5, 17)
     assert attention_weights(query, (keys, values), score=score).shape == (2, 3, 5, 11)
@@ -236,10 +234,8 @@ def test_empty_reads_give_zeros_or_empty_outputs(kernel, score, query, keys, val
 
 @each_kernel
 def test_empty_reads_have_gradients_of_zero(kernel, score):
-    query, options = (
-        torch.randn(3, 4, 5, requires_grad=True),
-        {"score": score(), "kernel": kernel},
-    )
+    query = torch.randn(3, 4, 5, requires_grad=True)
+    options = {"score": score(), "kernel": kernel}
     learned = [query, *options["score"].parameters()]
     for read in (attend, attention_weights):
         out = read(query, (torch.randn(3, 0, 5), torch.randn(3, 0, 2)), **options)
@@ -249,11 +245,9 @@ def test_empty_reads_have_gradients_of_zero(kernel, score):
 
 @each_kernel
 def test_values_of_size_zero_do_not_change_weights(kernel, score):
-    query, keys, options = (
-        torch.randn(2, 3, 5),
-        torch.randn(2, 4, 5),
-        {"score": score(), "kernel": kernel},
-    )
+    query = torch.randn(2, 3, 5)
+    keys = torch.randn(2, 4, 5)
+    options = {"score": score(), "kernel": kernel}
     weights = attention_weights(query, (keys, torch.empty(2, 4, 0)), **options)
     close(weights, attention_weights(query, (keys, torch.randn(2, 4, 6)), **options))
     assert weights.std() > 0

@@ -5,7 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-from regard.attention.choices import GRADIENTS, Choice, Hard, Soft, Sparse, TopK, best_keys
+from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
+from regard.attention.choices.hard import GRADIENTS
+from regard.attention.choices.top_k import best_keys
 from tests.helpers import close
 
 BATCH, QUERIES, KEYS = 3, 5, 7
@@ -96,10 +98,8 @@ def test_masking_a_key_equals_removing_it(choice):
     unmasked = [0, 1, 2, 4, 6]
     scores, allowed = make_scores(), torch.tensor([j in unmasked for j in range(KEYS)])
     weighting = torch.randn(KEYS, dtype=torch.float64)
-    hidden, removed = (
-        scores.clone().requires_grad_(),
-        scores[..., unmasked].clone().requires_grad_(),
-    )
+    hidden = scores.clone().requires_grad_()
+    removed = scores[..., unmasked].clone().requires_grad_()
     masked_weights, removed_weights = choice(hidden, allowed[None]), choice(removed, None)
     close(masked_weights[..., unmasked], removed_weights)
     if removed_weights.requires_grad:

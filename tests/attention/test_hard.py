@@ -82,10 +82,8 @@ def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(unifor
 def test_keys_are_sampled_with_softmax_probabilities_and_never_when_masked(gradient):
     num_draws = 20_000
     temperature = 1.0 if gradient == "gumbel" else 2.0
-    scores, allowed = (
-        torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]),
-        torch.tensor([[True, False, True, True, True]]),
-    )
+    scores = torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5])
+    allowed = torch.tensor([[True, False, True, True, True]])
     choice = Hard(gradient, temperature=temperature)
     frequency = choice(scores.expand(num_draws, 5), allowed).mean(0)
     expected = (scores / temperature).masked_fill(~allowed[0], float("-inf")).softmax(-1)
@@ -206,10 +204,8 @@ def test_surrogate_sums_all_samples_of_a_row():
         out = model(query, items)
     assert [tuple(x.shape) for x in samples.log_probs] == [(3, 2, 5), (3, 2, 5)]
     assert all((x < 0).all() for x in samples.log_probs)
-    cost, baseline = (
-        out.square().mean((1, 2, 3)),
-        torch.tensor([1.0, -2.0, 0.5], requires_grad=True),
-    )
+    cost = out.square().mean((1, 2, 3))
+    baseline = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
     actual = samples.surrogate(cost, baseline=baseline)
     assert torch.equal(actual, torch.zeros(3))
     (gradient,) = torch.autograd.grad(actual.mean(), query, retain_graph=True)

@@ -136,10 +136,8 @@ def test_rows_without_keys_give_zeros_and_no_gradient(kernel, is_causal):
 
 
 def test_division_by_zero_gives_zero_and_no_gradient():
-    parts, total = (
-        torch.tensor([[3.0], [3.0]], requires_grad=True),
-        torch.tensor([[2.0], [0.0]], requires_grad=True),
-    )
+    parts = torch.tensor([[3.0], [3.0]], requires_grad=True)
+    total = torch.tensor([[2.0], [0.0]], requires_grad=True)
     out = divide(parts, total)
     close(out, torch.tensor([[1.5], [0.0]]))
     for actual, expected in zip(

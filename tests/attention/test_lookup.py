@@ -224,10 +224,8 @@ def empty_of(key_dim: int, value_dim: int) -> Memory:
 
 
 def test_values_have_gradients_through_put_and_get() -> None:
-    old, new = (
-        torch.randn(3, VALUE_DIM, requires_grad=True),
-        torch.randn(2, VALUE_DIM, requires_grad=True),
-    )
+    old = torch.randn(3, VALUE_DIM, requires_grad=True)
+    new = torch.randn(2, VALUE_DIM, requires_grad=True)
     keys = torch.stack([key(n) for n in range(4)])
     memory = Memory(keys[:3], old).put(keys[2:], new)
     memory[keys].sum().backward()

@@ -157,10 +157,8 @@ def test_relative_bias_indexes_its_table_by_bucket_and_head():
 
 def test_relative_bias_supports_reads_without_heads():
     """The result equals one head of a bias with heads: one row, all rows, and a kernel."""
-    bias, single = (
-        randomize(RelativeBias(None, 8, 5, two_sided=False)),
-        RelativeBias(1, 8, 5, two_sided=False),
-    )
+    bias = randomize(RelativeBias(None, 8, 5, two_sided=False))
+    single = RelativeBias(1, 8, 5, two_sided=False)
     single.load_state_dict({"table": bias.table.unsqueeze(0)})
     query, keys, read = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 2)
     assert torch.equal(

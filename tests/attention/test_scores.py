@@ -154,11 +154,9 @@ def test_cosine_of_a_zero_vector_is_zero_with_zero_gradient():
 
 
 def test_cosine_with_beta_is_content_addressing_of_neural_turing_machines():
-    query, keys, values = (
-        torch.randn(2, 3).double(),
-        torch.randn(5, 3).double(),
-        torch.randn(5, 7).double(),
-    )
+    query = torch.randn(2, 3).double()
+    keys = torch.randn(5, 3).double()
+    values = torch.randn(5, 7).double()
     similarity = nn.functional.cosine_similarity(query[:, None], keys[None], -1)
     expected = (4.0 * similarity).softmax(-1) @ values
     for kernel in ("reference", "sdpa"):

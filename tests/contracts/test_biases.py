@@ -69,11 +69,9 @@ def materialize_bias(bias: Bias, query: Tensor, positions: Positions) -> Tensor:
 
 @every
 def test_tile_equals_rows_of_the_full_bias(name, device):
-    bias, query, positions = (
-        make_bias(name, device),
-        make_queries(device),
-        Positions(QUERIES, KEYS, device),
-    )
+    bias = make_bias(name, device)
+    query = make_queries(device)
+    positions = Positions(QUERIES, KEYS, device)
     full = materialize_bias(bias, query, positions)
     tiles = [
         materialize_bias(bias, query[:, :, first:last], positions.tile(first, last))
@@ -103,11 +101,9 @@ def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_bias(name, d
 
 @by_position
 def test_start_may_be_a_number_or_a_tensor(name, device):
-    bias, query, positions = (
-        make_bias(name, device),
-        make_queries(device),
-        Positions(QUERIES, KEYS, device),
-    )
+    bias = make_bias(name, device)
+    query = make_queries(device)
+    positions = Positions(QUERIES, KEYS, device)
     close(
         materialize_bias(bias, query, positions._replace(start=KEYS - QUERIES)),
         materialize_bias(bias, query, positions),
@@ -129,11 +125,9 @@ def test_start_may_be_a_number_or_a_tensor(name, device):
 
 @by_position
 def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
-    bias, query, positions = (
-        make_bias(name, device),
-        make_queries(device),
-        Positions(QUERIES, KEYS, device, start=1),
-    )
+    bias = make_bias(name, device)
+    query = make_queries(device)
+    positions = Positions(QUERIES, KEYS, device, start=1)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4], device=device)
     close(
         materialize_bias(bias, query, positions._replace(key_positions=order)),
@@ -169,11 +163,9 @@ def test_diagonals_are_only_for_full_reads_at_default_positions(name, device):
 
 @every
 def test_select_selects_rows(name, device):
-    bias, query, positions = (
-        make_bias(name, device),
-        make_queries(device),
-        Positions(QUERIES, KEYS, device),
-    )
+    bias = make_bias(name, device)
+    query = make_queries(device)
+    positions = Positions(QUERIES, KEYS, device)
     index = torch.tensor([1, 0], device=device)
     close(
         materialize_bias(bias.select(index), query[index], positions),
@@ -184,11 +176,9 @@ def test_select_selects_rows(name, device):
 @by_position
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_bias_is_in_the_dtype_of_the_query(name, dtype, device):
-    bias, query, positions = (
-        make_bias(name, device),
-        make_queries(device),
-        Positions(QUERIES, KEYS, device),
-    )
+    bias = make_bias(name, device)
+    query = make_queries(device)
+    positions = Positions(QUERIES, KEYS, device)
     exact = materialize_bias(bias, query, positions)
     materialized = bias.materialize(query.to(dtype), positions)
     assert materialized.dtype == dtype

@@ -134,10 +134,8 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
             )
         )
         fitting = [rule for rule in RULES if rule is None or fits(rule, leading)]
-        mask_axes, bias_axes = (
-            fitting[number % len(fitting)],
-            fitting[(number * 3 + 1) % len(fitting)],
-        )
+        mask_axes = fitting[number % len(fitting)]
+        bias_axes = fitting[(number * 3 + 1) % len(fitting)]
         allowed = torch.rand(*(mask_axes or ()), QUERIES, KEYS) > 0.3
         allowed[..., 1, :] = False
         if kernel == "linear":

@@ -24,19 +24,15 @@ def test_flex_is_correct_or_refuses(score: str, choice: str, mask: str, bias: st
 
 
 def test_flex_supports_grouped_heads() -> None:
-    query, keys, values = (
-        torch.randn(2, 6, 5, 11),
-        torch.randn(2, 3, 7, 11),
-        torch.randn(2, 3, 7, 13),
-    )
+    query = torch.randn(2, 6, 5, 11)
+    keys = torch.randn(2, 3, 7, 11)
+    values = torch.randn(2, 3, 7, 13)
     out = attend(query, (keys, values), mask=causal(), kernel="flex")
     close(out, attend(query, (keys, values), mask=causal(), kernel="reference"))
 
 
 def test_flex_refuses_gradients_on_a_cpu() -> None:
-    query, memory = (
-        torch.randn(2, 5, 11, requires_grad=True),
-        (torch.randn(2, 7, 11), torch.randn(2, 7, 13)),
-    )
+    query = torch.randn(2, 5, 11, requires_grad=True)
+    memory = (torch.randn(2, 7, 11), torch.randn(2, 7, 13))
     with pytest.raises(ValueError, match=r"no gradient on a CPU. Use .*reference"):
         attend(query, memory, kernel="flex")

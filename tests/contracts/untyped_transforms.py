@@ -205,18 +205,14 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(score, kernel):
 def test_read_of_fake_tensors_has_the_right_shape_and_caches_nothing(score, kernel):
     read = ScoreReader(SCORES[score](), kernel)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        query, keys, values = (
-            torch.randn(2, 5, DIM),
-            torch.randn(2, 5, DIM),
-            torch.randn(2, 5, VALUE_DIM),
-        )
+        query = torch.randn(2, 5, DIM)
+        keys = torch.randn(2, 5, DIM)
+        values = torch.randn(2, 5, VALUE_DIM)
         out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
         assert out.shape == (2, 5, VALUE_DIM)
-    query, keys, values = (
-        torch.randn(2, 5, DIM),
-        torch.randn(2, 5, DIM),
-        torch.randn(2, 5, VALUE_DIM),
-    )
+    query = torch.randn(2, 5, DIM)
+    keys = torch.randn(2, 5, DIM)
+    values = torch.randn(2, 5, VALUE_DIM)
     out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
     close(out, attend(query, (keys, values), score=read.score, mask=causal(), kernel="reference"))
 

@@ -38,10 +38,8 @@ def test_self_attention_is_the_formula():
 
 
 def test_self_attention_and_dense_layers_stack():
-    first, second = (
-        regard.Attention(5, head_dim=4, head_value_dim=3),
-        regard.Attention(7, head_value_dim=2),
-    )
+    first = regard.Attention(5, head_dim=4, head_value_dim=3)
+    second = regard.Attention(7, head_value_dim=2)
     dense = nn.Linear(3, 7).double(), nn.Linear(2, 6).double()
     x = torch.randn(1, 6, 5).double()
     out = torch.relu(dense[1](second.double()(torch.relu(dense[0](first.double()(x))))))
@@ -62,11 +60,9 @@ def test_queries_keys_and_values_have_sizes_of_their_own():
     queries, keys, values = (
         torch.randn(1, n, size).double() for n, size in ((3, 5), (6, 7), (6, 11))
     )
-    q, k, v = (
-        queries[0] @ layer.query.weight.t(),
-        keys[0] @ layer.key.weight.t(),
-        values[0] @ layer.value.weight.t(),
-    )
+    q = queries[0] @ layer.query.weight.t()
+    k = keys[0] @ layer.key.weight.t()
+    v = values[0] @ layer.value.weight.t()
     hidden = (q @ score.query_weight.t())[:, None] + (k @ score.key_weight.t())[None]
     close(
         layer(queries, layer.memory(keys, values=values))[0],
@@ -80,10 +76,8 @@ def test_queries_keys_and_values_have_sizes_of_their_own():
 
 @pytest.mark.parametrize("kernel", ["auto", "reference", "sdpa"])
 def test_masks_and_kernels_are_those_of_a_read(kernel):
-    layer, x = (
-        regard.Attention(5, head_dim=4, kernel=kernel).double(),
-        torch.randn(2, 6, 5).double(),
-    )
+    layer = regard.Attention(5, head_dim=4, kernel=kernel).double()
+    x = torch.randn(2, 6, 5).double()
     out, lengths = layer(x, mask=causal(), memory_mask=padding([6, 3])), (6, 3)
     for row, length in enumerate(lengths):
         for i in range(6):

@@ -41,11 +41,9 @@ PARTS = {"score": Dot(), "choice": Soft(3.0), "bias": Alibi(3)}
 
 @pytest.mark.parametrize("name", PARTS)
 def test_part_that_replaces_one_of_the_read_is_that_of_the_argument_of_its_name(name):
-    expected, layer, items = (
-        MultiHead(6, 3, **{name: PARTS[name]}),
-        MultiHead(6, 3),
-        torch.randn(2, 5, 6),
-    )
+    expected = MultiHead(6, 3, **{name: PARTS[name]})
+    layer = MultiHead(6, 3)
+    items = torch.randn(2, 5, 6)
     layer.load_state_dict(expected.state_dict())
     setattr(layer.read, name, PARTS[name])
     close(layer(items), expected(items))
@@ -69,10 +67,8 @@ def test_multihead_is_single_heads_concatenated_and_projected():
 
 
 def test_multihead_equals_torchs():
-    ours, theirs = (
-        MultiHead(15, num_heads=3).double(),
-        nn.MultiheadAttention(15, 3, batch_first=True).double(),
-    )
+    ours = MultiHead(15, num_heads=3).double()
+    theirs = nn.MultiheadAttention(15, 3, batch_first=True).double()
     with torch.no_grad():
         parts = (ours.query, ours.key, ours.value)
         theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
@@ -127,19 +123,15 @@ SCORES = {
 @pytest.mark.parametrize("name", SCORES)
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     make, make_single = SCORES[name]
-    bias, choice = (
-        TensorBias(torch.randn(2, 6, 4, 11).double()),
-        Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1)),
-    )
+    bias = TensorBias(torch.randn(2, 6, 4, 11).double())
+    choice = Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
     module = make_odd_sizes(
         num_heads=6, key_heads=3, score=make(), choice=choice, bias=bias
     ).double()
     queries, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
     query = module.query(queries).unflatten(-1, (6, 2))
-    keys, values = (
-        module.key(source).unflatten(-1, (3, 2)),
-        module.value(source).unflatten(-1, (3, 4)),
-    )
+    keys = module.key(source).unflatten(-1, (3, 2))
+    values = module.value(source).unflatten(-1, (3, 4))
     heads = []
     for h in range(6):
         g, single = h // 2, module.read.score
@@ -168,11 +160,9 @@ def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
         by_head = weights[name].unflatten(0, (key_heads, -1))
         weights[name] = by_head.repeat_interleave(6 // key_heads, 0).flatten(0, 1)
     full.load_state_dict(weights)
-    queries, source, mask = (
-        torch.randn(2, 3, 5).double(),
-        torch.randn(2, 11, 7).double(),
-        padding([11, 4]),
-    )
+    queries = torch.randn(2, 3, 5).double()
+    source = torch.randn(2, 11, 7).double()
+    mask = padding([11, 4])
     memory = grouped.memory(source, mask)
     assert memory.keys.shape == (2, key_heads, 11, 2)
     assert memory.values.shape == (2, key_heads, 11, 4)
@@ -207,10 +197,8 @@ def score_by_formula(score, query, keys, h, g):
             -1,
         )
         return torch.tanh(pairs @ parameters["weight"].t()) @ parameters["v"]
-    mapped, mapped_keys = (
-        query @ parameters["query_weight"].t(),
-        keys @ parameters["key_weight"].t(),
-    )
+    mapped = query @ parameters["query_weight"].t()
+    mapped_keys = keys @ parameters["key_weight"].t()
     if isinstance(score, General):
         return mapped @ mapped_keys.transpose(1, 2)
     return torch.tanh(mapped[:, :, None] + mapped_keys[:, None]) @ parameters["v"]
@@ -288,11 +276,9 @@ def test_without_output_projection_the_heads_are_concatenated():
 
 
 def test_source_is_projected_to_a_memory_with_its_mask():
-    module, queries, source = (
-        make_odd_sizes(),
-        torch.randn(2, 3, 5).double(),
-        torch.randn(2, 11, 7).double(),
-    )
+    module = make_odd_sizes()
+    queries = torch.randn(2, 3, 5).double()
+    source = torch.randn(2, 11, 7).double()
     mask = padding([11, 4])
     assert torch.equal(
         module(queries, source, memory_mask=mask), module(queries, module.memory(source, mask))
@@ -322,10 +308,8 @@ def test_growing_memory_equals_full_attention(name):
 def test_growing_memory_takes_separate_values():
     heads = make_odd_sizes(value_dim=11)
     keys, values = torch.randn(2, 6, 7).double(), torch.randn(2, 6, 11).double()
-    whole, grown = (
-        heads.memory(keys, values=values),
-        heads.memory(keys[:, :2], values=values[:, :2]),
-    )
+    whole = heads.memory(keys, values=values)
+    grown = heads.memory(keys[:, :2], values=values[:, :2])
     grown = heads.extend(grown, keys[:, 2:], values=values[:, 2:])
     close(grown.values, whole.values)
     close(grown.keys, whole.keys)

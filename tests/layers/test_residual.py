@@ -99,10 +99,8 @@ def test_fused_pass_equals_dropout_sum_and_norm_with_gradients(order, share, sha
 
 def test_fused_pass_does_not_depend_on_threads():
     residual, before = Residual(133, dropout=0.3), torch.get_num_threads()
-    items, branch = (
-        torch.randn(900, 133, requires_grad=True),
-        torch.randn(900, 133, requires_grad=True),
-    )
+    items = torch.randn(900, 133, requires_grad=True)
+    branch = torch.randn(900, 133, requires_grad=True)
     results = []
     try:
         for threads in (1, 2, 3):

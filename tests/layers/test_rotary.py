@@ -85,11 +85,9 @@ def test_llama3_scaling_keeps_fast_pairs_and_divides_slow_ones():
     "score", [Dot(), ScaledDot(), Cosine(), SoftCap(Dot(), 2.0)], ids=lambda s: type(s).__name__
 )
 def test_scores_depend_on_the_distance_alone(name, score):
-    rotary, query, keys = (
-        ROTARIES[name],
-        torch.randn(1, 3, HEAD).double(),
-        torch.randn(1, 5, HEAD).double(),
-    )
+    rotary = ROTARIES[name]
+    query = torch.randn(1, 3, HEAD).double()
+    keys = torch.randn(1, 5, HEAD).double()
     near = score(rotary.rotate(query, 4), rotary.rotate(keys, 2))
     close(near, score(rotary.rotate(query, 104), rotary.rotate(keys, 102)))
     assert (near - score(rotary.rotate(query, 5), rotary.rotate(keys, 2))).abs().max() > 1e-3
@@ -112,11 +110,9 @@ ALL_SCORES = [
 @pytest.mark.parametrize("score", ALL_SCORES, ids=lambda s: type(s).__name__)
 def test_invariance_to_rotations_is_declared_correctly(score):
     rotation = torch.linalg.qr(torch.randn(HEAD, HEAD).double())[0]
-    score, query, keys = (
-        score.double(),
-        torch.randn(1, 3, HEAD).double(),
-        torch.randn(1, 5, HEAD).double(),
-    )
+    score = score.double()
+    query = torch.randn(1, 3, HEAD).double()
+    keys = torch.randn(1, 5, HEAD).double()
     difference = (score(query @ rotation, keys @ rotation) - score(query, keys)).abs().max()
     assert (difference < 1e-9) == score.is_rotation_invariant
 
@@ -131,11 +127,9 @@ def attention(rotary: PositionalEncoding | None, **options: object) -> MultiHead
 
 @pytest.mark.parametrize("name", ROTARIES)
 def test_self_attention_rotates_projected_queries_and_keys(name):
-    rotary, part, items = (
-        ROTARIES[name],
-        attention(ROTARIES[name]),
-        torch.randn(2, TIME, WIDTH).double(),
-    )
+    rotary = ROTARIES[name]
+    part = attention(ROTARIES[name])
+    items = torch.randn(2, TIME, WIDTH).double()
     query = part.query(items).unflatten(-1, (HEADS, -1)).transpose(1, 2)
     key, value = (
         layer(items).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (part.key, part.value)

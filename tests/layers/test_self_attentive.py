@@ -127,10 +127,8 @@ def test_rnn_and_gru_are_the_lectures_formula(name, score, recency):
 @pytest.mark.parametrize("feeds_back", [True, False], ids=["paper", "released"])
 @every_recency
 def test_lstm_is_the_papers_formula(score, feeds_back, recency):
-    cell, items = (
-        make_cell("lstm", score=score, feeds_back=feeds_back, recency=recency),
-        make_items(1),
-    )
+    cell = make_cell("lstm", score=score, feeds_back=feeds_back, recency=recency)
+    items = make_items(1)
     plain, h, c, weights = cell.cell, [], [], []
     adaptive = memory = [0.0] * HIDDEN
     for x in items[0].tolist():
@@ -322,11 +320,9 @@ def make_encoder(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAtte
 @every_cell
 @pytest.mark.parametrize("directions", [1, 2])
 def test_encoder_rows_are_independent_of_their_batch(cell, directions):
-    encoder, items, lengths = (
-        make_encoder(cell, directions=directions),
-        make_items(3),
-        torch.tensor([2, 4, 0]),
-    )
+    encoder = make_encoder(cell, directions=directions)
+    items = make_items(3)
+    lengths = torch.tensor([2, 4, 0])
     batched = encoder(Padded(items, lengths))
     for row, length in enumerate(lengths.tolist()):
         assert batched.states[row, length:].eq(0).all()

@@ -60,10 +60,8 @@ def disable_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 def test_encoder_equals_torch(layers, directions, monkeypatch):
-    encoder, items = (
-        make_encoder(layers=layers, directions=directions),
-        torch.randn(len(LENGTHS), TIME, INPUT),
-    )
+    encoder = make_encoder(layers=layers, directions=directions)
+    items = torch.randn(len(LENGTHS), TIME, INPUT)
     calls = []
     implementation = find("gru_encode")
     encode = implementation.run
@@ -129,11 +127,9 @@ class DecoderInputs:
         return [*self.tensors, *weights, self.query, self.v]
 
     def run_compiled(self) -> tuple[Tensor, Tensor] | None:
-        state, bias, context = (
-            self.cell.state_weight,
-            self.cell.state_bias,
-            self.cell.context_weight,
-        )
+        state = self.cell.state_weight
+        bias = self.cell.state_bias
+        context = self.cell.context_weight
         assert context is not None
         cell = GRUWeights(self.cell.input_weight, self.cell.bias, state, bias, context)
         projected, hidden, read, keys, values = self.tensors

@@ -66,10 +66,8 @@ def test_loss_raises_for_a_smoothing_of_one():
 @pytest.mark.parametrize("vocab", [11, 65, 997])
 def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, vocab):
     monkeypatch.setattr(loss_ops, "_CHUNK_BYTES", 1 << 17)
-    hidden, weight = (
-        torch.randn(157, 37, requires_grad=True),
-        torch.randn(vocab, 37, requires_grad=True),
-    )
+    hidden = torch.randn(157, 37, requires_grad=True)
+    weight = torch.randn(vocab, 37, requires_grad=True)
     target = torch.randint(vocab, (157,))
     wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
     logits = functional.linear(*wide)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import align_pair, check_broadcasts
+from regard.attention.axes import align_pair, check_broadcasts, select_rows
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -138,9 +138,7 @@ class TensorBias(Bias):
         return shown_sizes(self.tensor)
 
     def select(self, index: Int[Tensor, " rows"]) -> Bias:
-        if self.tensor.dim() < 3 or self.tensor.shape[0] == 1:
-            return self
-        return TensorBias(self.tensor.index_select(0, index))
+        return TensorBias(select_rows(self.tensor, index, 2))
 
     def extra_repr(self) -> str:
         return ", ".join(map(str, self.tensor.shape))

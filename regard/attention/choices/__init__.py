@@ -10,31 +10,21 @@
 """
 
 from regard.attention.choices.base import Choice, Soft
-from regard.attention.choices.hard import (
-    GRADIENTS,
-    Hard,
-    ReinforceSamples,
-    reinforce,
-    sampling_choices,
-)
+from regard.attention.choices.hard import Hard, ReinforceSamples, reinforce
 from regard.attention.choices.proportional import Proportional, divide
 from regard.attention.choices.sparse import Sparse, entmax
-from regard.attention.choices.top_k import KeySelection, SelectedKeys, TopK, best_keys
+from regard.attention.choices.top_k import KeySelection, TopK
 
 __all__ = [
-    "GRADIENTS",
     "Choice",
     "Hard",
     "KeySelection",
     "Proportional",
     "ReinforceSamples",
-    "SelectedKeys",
     "Soft",
     "Sparse",
     "TopK",
-    "best_keys",
     "divide",
     "entmax",
     "reinforce",
-    "sampling_choices",
 ]

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.attention.axes import check_choice
 from regard.attention.choices.base import Soft, mask_scores
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, best_keys
 from regard.compat.torch import is_transformed
@@ -52,8 +53,7 @@ class Hard(KeySelection):
 
     def __init__(self, gradient: str = "straight-through", *, temperature: float = 1.0):
         super().__init__()
-        if gradient not in GRADIENTS:
-            raise ValueError(f"gradient must be one of {', '.join(GRADIENTS)}, got {gradient!r}")
+        check_choice("gradient", gradient, GRADIENTS)
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be positive and finite, got {temperature}")
         self.gradient = gradient

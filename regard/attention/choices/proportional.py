@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention.axes import widen
 from regard.attention.choices.base import Choice
-from regard.attention.scores import check_not_negative
+from regard.attention.scores.features import check_not_negative
 
 _SCALE = 2.0**-64
 

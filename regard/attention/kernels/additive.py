@@ -10,13 +10,14 @@ m + n - 1 numbers.
 Source: bahdanau2015, appendix A.1.2; the online softmax milakov2018, dao2022.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable, widen
+from regard.attention.axes import is_inspectable, widen, with_four_axes
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.scores import TanhSum
@@ -45,10 +46,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(form, TanhSum)
     assert isinstance(choice, Soft)
     has_heads, original = form.v.dim() == 2, inputs
-
-    def to_four_axes(tensor: Tensor) -> Tensor:
-        return _with_four_axes(tensor, has_heads=has_heads)
-
+    to_four_axes = functools.partial(with_four_axes, missing=0 if has_heads else 1)
     if inputs.query.device.type == "cpu":
         # The loops compute in float32: what they save for backward is not rounded either.
         inputs = inputs.with_wide_scores()._replace(values=widen(inputs.values))
@@ -120,13 +118,6 @@ def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
         if wide.abs().max() <= MAX_EXP_INPUT:  # not so for NaN
             cached.exps = (2 * wide).exp_()
     return cached.exps
-
-
-def _with_four_axes(tensor: Tensor, *, has_heads: bool) -> Tensor:
-    """Return a view (batch, head, ..., ...): of three axes, the first is heads if v has heads."""
-    if tensor.dim() == 3:
-        return tensor.unsqueeze(0 if has_heads else 1)
-    return tensor[(None,) * (4 - tensor.dim()) + (...,)]
 
 
 def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:

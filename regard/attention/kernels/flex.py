@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from regard.attention.axes import entry_at, with_four_axes
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import Mask
@@ -63,7 +64,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     grouped = inputs.group > 1
     query, keys, values = inputs.expand(inputs.query, grouped=grouped)
     leading = query.shape[:-2]
-    query, keys, values = (_with_four_axes(x) for x in (query, keys, values))
+    query, keys, values = (with_four_axes(x) for x in (query, keys, values))
     out = _flex_attention(
         query,
         keys,
@@ -101,36 +102,27 @@ def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None)
     num_queries, diagonals = inputs.positions.num_queries, inputs.diagonals()
     bias = inputs.bias_tensor() if diagonals is None else None
     if diagonals is not None:
-        diagonals = _with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
+        diagonals = with_four_axes(diagonals.unsqueeze(-2)).squeeze(-2)
     if bias is not None:
-        bias = _with_four_axes(bias)
+        bias = with_four_axes(bias)
     if inputs.bias is None and cap is None and not isinstance(beta, Tensor) and beta == 1:
         return None
     if isinstance(beta, Tensor):  # broadcasts from the right
-        beta = _with_four_axes(beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)])
+        beta = with_four_axes(beta[(None,) * (inputs.num_axes - beta.dim()) + (...,)])
 
     @no_type_check
     def modify(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         if cap is not None:
             score = cap * torch.tanh(score / cap)
         if diagonals is not None:
-            score = score + _at(diagonals, row, head, key - query + num_queries - 1)
+            score = score + entry_at(diagonals, row, head, key - query + num_queries - 1)
         elif bias is not None:
-            score = score + _at(bias, row, head, query, key)
+            score = score + entry_at(bias, row, head, query, key)
         if isinstance(beta, Tensor):
-            return score * _at(beta, row, head, query, torch.zeros_like(key))
+            return score * entry_at(beta, row, head, query, torch.zeros_like(key))
         return score * beta
 
     return modify
-
-
-@no_type_check
-def _at(table: Tensor, *index: Tensor) -> Tensor:
-    """Return an entry of a table of which any axis may have size 1."""
-    place = []
-    for number, size in zip(index, table.shape, strict=True):
-        place.append(number if size > 1 else torch.zeros_like(number))
-    return table[tuple(place)]
 
 
 def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | None:
@@ -156,10 +148,3 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
     if positions.is_aligned:
         block_masks[key] = block_mask
     return block_mask
-
-
-def _with_four_axes(tensor: Tensor) -> Tensor:
-    """Return a view with axes (batch, head, ..., ...), missing ones of size 1."""
-    if tensor.dim() == 3:
-        return tensor.unsqueeze(1)
-    return tensor[(None,) * (4 - tensor.dim()) + (...,)]

@@ -20,7 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention.choices import KeySelection, SelectedKeys
+from regard.attention.choices import KeySelection
+from regard.attention.choices.top_k import SelectedKeys
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference
 from regard.attention.scores import InnerProduct

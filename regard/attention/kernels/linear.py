@@ -21,7 +21,12 @@ from regard.attention.axes import widen
 from regard.attention.choices import Proportional, divide
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import And, Causal, Mask, intersect
-from regard.attention.memory import is_same_for_all_queries, read_sums, summarize, zero_hidden_keys
+from regard.attention.memory.linear import (
+    is_same_for_all_queries,
+    read_sums,
+    summarize,
+    zero_hidden_keys,
+)
 from regard.attention.positions import Positions
 from regard.attention.scores import Features
 

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
+from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup, select_rows
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -48,11 +48,12 @@ class Mask(ABC):
         Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range
         may be empty.
         """
-        return None
+        return None if positions.key_positions is not None else self._interval(positions)
 
     def rule(self, positions: Positions) -> Rule:
         """Return the mask as a function of indices, for kernels that tile by themselves."""
-        return make_lookup(materialize_mask(self, positions))
+        rule = None if positions.key_positions is not None else self._rule(positions)
+        return make_lookup(materialize_mask(self, positions)) if rule is None else rule
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False only if no row can be fully masked, so that kernels need no check."""
@@ -84,6 +85,14 @@ class Mask(ABC):
             return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):
             return None
+
+    def _interval(self, positions: Positions) -> Interval | None:
+        """Return the interval of keys in their order; None if they are none."""
+        return None
+
+    def _rule(self, positions: Positions) -> Rule | None:
+        """Return the rule of keys in their order, if there is one without a table."""
+        return None
 
     def _shown_sizes(self) -> tuple[int, int]:
         """Return the number of queries and keys that a notebook shows."""
@@ -122,9 +131,7 @@ class Dense(Mask):
         return positions.rows_of(self.allowed)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        if self.allowed.dim() < 3 or self.allowed.shape[0] == 1:
-            return self
-        return Dense(self.allowed.index_select(0, index))
+        return Dense(select_rows(self.allowed, index, 2))
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes(self.allowed)
@@ -181,8 +188,8 @@ class Or(_Pair):
         return lambda *index: left(*index) | right(*index)
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        parts = (self.left, self.right)
-        return all(part.may_have_fully_masked_rows(positions) for part in parts)
+        left = self.left.may_have_fully_masked_rows(positions)
+        return left and self.right.may_have_fully_masked_rows(positions)
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"

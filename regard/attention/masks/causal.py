@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, make_lookup
+from regard.attention.axes import Rule
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
@@ -18,15 +18,11 @@ class Causal(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return positions.key <= positions.query
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None:
-            return None
+    def _interval(self, positions: Positions) -> Interval:
         last = positions.query + 1
         return torch.zeros_like(last), last
 
-    def rule(self, positions: Positions) -> Rule:
-        if positions.key_positions is not None:
-            return make_lookup(self.materialize(positions))
+    def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: key <= query + first
 

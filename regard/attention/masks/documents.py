@@ -7,7 +7,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align_pair, is_inspectable, make_lookup
+from regard.attention.axes import (
+    Rule,
+    align_pair,
+    is_inspectable,
+    make_lookup,
+    select_rows,
+)
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
@@ -32,8 +38,8 @@ class Documents(Mask):
         query, key = self._of_queries(positions), self._of_keys(positions)
         return torch.eq(*align_pair(query.unsqueeze(-1), key.unsqueeze(-2)))
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None or not self.in_order:
+    def _interval(self, positions: Positions) -> Interval | None:
+        if not self.in_order:
             return None
         self._check(positions)
         query, key = self._of_queries(positions), self._keys().to(positions.device)
@@ -50,8 +56,8 @@ class Documents(Mask):
         return lambda *index: query(*index) == key(*index)
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        key_ids = None if self.key_ids is None else _select_rows(self.key_ids, index)
-        return Documents(_select_rows(self.ids, index), key_ids, in_order=self.in_order)
+        key_ids = None if self.key_ids is None else select_rows(self.key_ids, index, 1)
+        return Documents(select_rows(self.ids, index, 1), key_ids, in_order=self.in_order)
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return self.key_ids is not None or may_lack_own_key(positions)
@@ -119,11 +125,6 @@ def _ids_at(ids: Tensor, positions: Tensor, outside: int) -> Tensor:
         return torch.full((*ids.shape[:-1], *positions.shape), outside, device=ids.device)
     inside = ids[..., positions.clamp(0, ids.shape[-1] - 1)]
     return inside.masked_fill((positions < 0) | (positions >= ids.shape[-1]), outside)
-
-
-def _select_rows(ids: Tensor, index: Tensor) -> Tensor:
-    """Select the rows `index` of ids, if they have an axis of rows that differ."""
-    return ids if ids.dim() < 2 or len(ids) == 1 else ids.index_select(0, index.to(ids.device))
 
 
 def _to_ids(name: str, ids: Tensor | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:

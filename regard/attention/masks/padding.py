@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
+from regard.attention.axes import is_inspectable, select_rows
 from regard.attention.masks.base import Interval, Mask
 from regard.attention.positions import Positions
 from regard.compat.torch import register_named_tuple
@@ -25,16 +25,12 @@ class Padding(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "... 1 key"]:
         return (positions.key < self.lengths.to(positions.device).unsqueeze(-1)).unsqueeze(-2)
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None:
-            return None
+    def _interval(self, positions: Positions) -> Interval:
         last = self.lengths.to(positions.device)[..., None, None]
         return torch.zeros_like(last), last
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
-            return self
-        return Padding(self.lengths.index_select(0, index.to(self.lengths.device)))
+        return Padding(select_rows(self.lengths, index, 0))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return self._may_be_empty or positions.num_keys == 0 or positions.key_positions is not None

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align_pair, make_lookup
+from regard.attention.axes import Rule, align_pair, make_lookup, select_rows
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.masks.padding import to_lengths
 from regard.attention.positions import Positions
@@ -23,22 +23,16 @@ class Prefix(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
         return positions.key < self._last(positions)
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None:
-            return None
+    def _interval(self, positions: Positions) -> Interval:
         last = self._last(positions)
         return torch.zeros_like(last), last
 
-    def rule(self, positions: Positions) -> Rule:
-        if positions.key_positions is not None:
-            return make_lookup(self.materialize(positions))
+    def _rule(self, positions: Positions) -> Rule:
         first, length = positions.first, make_lookup(self._column(positions))
         return lambda *index: (index[3] <= index[2] + first) | (index[3] < length(*index))
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        if self.lengths.dim() == 0 or len(self.lengths) == 1:  # one length for all rows
-            return self
-        return Prefix(self.lengths.index_select(0, index.to(self.lengths.device)))
+        return Prefix(select_rows(self.lengths, index, 0))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return may_lack_own_key(positions)

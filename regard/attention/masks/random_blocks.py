@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, check_integer, make_lookup
+from regard.attention.axes import Rule, check_integer
 from regard.attention.masks.base import Mask
 from regard.attention.positions import Positions
 
@@ -23,9 +23,7 @@ class RandomBlocks(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return self._is_drawn(positions.query, positions.key)
 
-    def rule(self, positions: Positions) -> Rule:
-        if positions.key_positions is not None:
-            return make_lookup(self.materialize(positions))
+    def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_drawn(query + first, key)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, is_inspectable, make_lookup
+from regard.attention.axes import Rule, is_inspectable
 from regard.attention.masks.base import Interval, Mask
 from regard.attention.positions import Positions
 
@@ -28,18 +28,16 @@ class FilledSlots(Mask):
             allowed = allowed & (key >= 0)
         return allowed if self.window is None else allowed & (key > positions.query - self.window)
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None:
-            return None
+    def _interval(self, positions: Positions) -> Interval:
         query = positions.query
         first = zero = torch.zeros_like(query)
         if self.window is not None:
             first = (query - self.window + 1).clamp(min=0)
         return first, zero + _end(positions)
 
-    def rule(self, positions: Positions) -> Rule:
-        if self.window is not None or positions.key_positions is not None:
-            return make_lookup(self.materialize(positions))
+    def _rule(self, positions: Positions) -> Rule | None:
+        if self.window is not None:
+            return None
         end = _end(positions)
         return lambda row, head, query, key: key < end
 

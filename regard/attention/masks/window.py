@@ -5,7 +5,7 @@ from typing import final
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, check_integer, make_lookup
+from regard.attention.axes import Rule, check_integer
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
@@ -20,15 +20,11 @@ class Window(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return self._is_inside(positions.query, positions.key)
 
-    def interval(self, positions: Positions) -> Interval | None:
-        if positions.key_positions is not None:
-            return None
+    def _interval(self, positions: Positions) -> Interval:
         last = positions.query + (self.ahead + 1)
         return last - self.size, last
 
-    def rule(self, positions: Positions) -> Rule:
-        if positions.key_positions is not None:
-            return make_lookup(self.materialize(positions))
+    def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_inside(query + first, key)
 

@@ -10,22 +10,15 @@
 | LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)             | katharopoulos2020|
 """
 
-from regard.attention.memory.base import KernelCache, KeyValueCache
+from regard.attention.memory.base import KeyValueCache
 from regard.attention.memory.growing import Memory
-from regard.attention.memory.linear import (
-    LinearState,
-    is_same_for_all_queries,
-    read_sums,
-    summarize,
-    zero_hidden_keys,
-)
+from regard.attention.memory.linear import LinearState
 from regard.attention.memory.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.memory.ring import RingMemory
 from regard.attention.memory.sliding import SlidingMemory, keep_last
 from regard.attention.memory.static import StaticMemory
 
 __all__ = [
-    "KernelCache",
     "KeyValueCache",
     "LinearState",
     "Memory",
@@ -34,9 +27,5 @@ __all__ = [
     "RingMemory",
     "SlidingMemory",
     "StaticMemory",
-    "is_same_for_all_queries",
     "keep_last",
-    "read_sums",
-    "summarize",
-    "zero_hidden_keys",
 ]

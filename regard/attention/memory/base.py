@@ -88,6 +88,12 @@ def check_can_grow(memory: KeyValueCache) -> None:
         raise ValueError(f"a memory must have no mask to be extended, got {memory.mask!r}")
 
 
+def check_crop(size: int, most: int) -> None:
+    """Raise ValueError unless a memory of `most` pairs can be cropped to this size."""
+    if not 0 <= size <= most:
+        raise ValueError(f"size must be between 0 and {most}, got {size}")
+
+
 def check_unmapped(memory: KeyValueCache) -> None:
     """Raise ValueError if the memory's keys have been mapped."""
     if memory.mapped_by is not None:

@@ -4,7 +4,7 @@ It is also a key-value store, whose keys are found by equality (regard.attention
 """
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self, final
+from typing import Self, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,6 +16,7 @@ from regard.attention.memory.base import (
     KernelCache,
     KeyValueCache,
     check_can_grow,
+    check_crop,
     check_new_pairs,
     check_unmapped,
 )
@@ -28,13 +29,8 @@ _MIN_PREALLOCATED = 2**15
 """Elements of the keys from which a growing memory is preallocated: smaller ones are copied."""
 
 
-class _Buffers(NamedTuple):
-    """Preallocated buffers of a growing memory, with free slots after its pairs."""
-
-    keys: Tensor
-    """(..., slot, key_dim)"""
-    values: Tensor
-    """(..., slot, value_dim)"""
+_Buffers = tuple[Tensor, Tensor]
+"""Preallocated keys and values of a growing memory, with free slots after its pairs."""
 
 
 @final
@@ -95,12 +91,11 @@ class Memory(KeyValueCache):
             return longer
         old, size = self.size, self.size + keys.shape[-2]
         if buffers is None or not _fits(buffers, size):
-            buffers = _Buffers(_preallocate(self.keys, size), _preallocate(self.values, size))
-        buffers.keys.narrow(-2, old, size - old).copy_(keys)
-        buffers.values.narrow(-2, old, size - old).copy_(values)
-        longer = replace(
-            self, keys=buffers.keys.narrow(-2, 0, size), values=buffers.values.narrow(-2, 0, size)
-        )
+            buffers = _preallocate(self.keys, size), _preallocate(self.values, size)
+        all_keys, all_values = (buffer.narrow(-2, 0, size) for buffer in buffers)
+        all_keys[..., old:, :].copy_(keys)
+        all_values[..., old:, :].copy_(values)
+        longer = replace(self, keys=all_keys, values=all_values)
         longer._free_buffers.append(buffers)
         return longer
 
@@ -110,8 +105,7 @@ class Memory(KeyValueCache):
         return replace(self, keys=keys, values=values, mask=mask)
 
     def crop(self, size: int) -> Self:
-        if not 0 <= size <= self.size:
-            raise ValueError(f"size must be between 0 and {self.size}, got {size}")
+        check_crop(size, self.size)
         return replace(self, keys=self.keys[..., :size, :], values=self.values[..., :size, :])
 
     @property
@@ -272,8 +266,9 @@ def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:
 
 def _fits(buffers: _Buffers, size: int) -> bool:
     """Return True if the buffers have `size` slots and are writable in the current mode."""
-    is_read_only = buffers.keys.is_inference() and not torch.is_inference_mode_enabled()
-    return size <= buffers.keys.shape[-2] and not is_read_only
+    keys = buffers[0]
+    is_read_only = keys.is_inference() and not torch.is_inference_mode_enabled()
+    return size <= keys.shape[-2] and not is_read_only
 
 
 def _preallocate(tensor: Tensor, size: int) -> Tensor:

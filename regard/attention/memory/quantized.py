@@ -21,6 +21,7 @@ from regard.attention.masks import Mask
 from regard.attention.memory.base import (
     KeyValueCache,
     check_can_grow,
+    check_crop,
     check_new_pairs,
     check_unmapped,
 )
@@ -137,7 +138,6 @@ class QuantizedMemory(KeyValueCache):
         return replace(self, quantized_keys=keys, quantized_values=values, mask=mask)
 
     def crop(self, size: int) -> Self:
-        if not 0 <= size <= self.size:
-            raise ValueError(f"size must be between 0 and {self.size}, got {size}")
+        check_crop(size, self.size)
         keys, values = self.quantized_keys.crop(size), self.quantized_values.crop(size)
         return replace(self, quantized_keys=keys, quantized_values=values)

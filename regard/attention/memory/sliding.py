@@ -92,19 +92,15 @@ class SlidingMemory(KeyValueCache):
             reason = f"those before {num_discarded} were discarded"
             raise ValueError(f"queries need the pairs from {max(0, first_needed)} on, but {reason}")
         device = self.pairs.keys.device
+        positions = Positions(num_queries, self.num_visible, device)
         if not num_discarded:
-            return Positions(num_queries, self.num_visible, device)
+            return positions
         key_positions = torch.arange(num_discarded, self.length, device=device)
-        return Positions(
-            num_queries, self.num_visible, device, self.length - num_queries, key_positions
-        )
+        return positions._replace(start=self.length - num_queries, key_positions=key_positions)
 
     def map_keys_with(self, score: Score) -> Self:
-        return (
-            self
-            if self.is_mapped_by(score)
-            else replace(self, pairs=self.pairs.map_keys_with(score))
-        )
+        pairs = self.pairs.map_keys_with(score)
+        return self if pairs is self.pairs else replace(self, pairs=pairs)
 
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]

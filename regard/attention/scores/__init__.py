@@ -23,7 +23,6 @@ from regard.attention.scores.features import (
     FeatureMap,
     Features,
     RandomFeatures,
-    check_not_negative,
     elu_plus_one,
     softmax,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "Score",
     "SoftCap",
     "TanhSum",
-    "check_not_negative",
     "elu_plus_one",
     "softmax",
 ]

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.axes import is_inspectable, widen
-from regard.attention.scores.base import Form, InnerProduct, Score
+from regard.attention.scores.base import Form, InnerProduct, Score, check_sizes
 
 
 def elu_plus_one(x: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
@@ -42,17 +42,6 @@ _NEVER_NEGATIVE = (elu_plus_one, softmax, torch.relu, torch.exp)
 
 class Features(Score, ABC):
     """Base class of scores <phi_q(q), phi_k(k)> of non-negative features (kernel "linear")."""
-
-    def compare(
-        self, query: Float[Tensor, "... query features"], keys: Float[Tensor, "... key features"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return inner products of features."""
-        if query.shape[-1] != keys.shape[-1]:
-            raise ValueError(
-                f"queries and keys of {type(self).__name__} must have the same number of features, "
-                f"got {query.shape[-1]} and {keys.shape[-1]}"
-            )
-        return query @ keys.transpose(-2, -1)
 
     def form(self, dim: int) -> Form:
         return InnerProduct(1.0)
@@ -82,11 +71,8 @@ class FeatureMap(Features):
         return self._apply_phi(keys)
 
     def extra_repr(self) -> str:
-        return (
-            ""
-            if isinstance(self.phi, torch.nn.Module)
-            else f"phi={getattr(self.phi, '__name__', self.phi)}"
-        )
+        is_module = isinstance(self.phi, torch.nn.Module)
+        return "" if is_module else f"phi={getattr(self.phi, '__name__', self.phi)}"
 
     def _apply_phi(self, x: Tensor) -> Tensor:
         features = self.phi(x)
@@ -123,9 +109,7 @@ class RandomFeatures(Features):
 
     def __init__(self, dim: int, num_features: int, *, seed: int = 0):
         super().__init__()
-        for name, number in (("dim", dim), ("num_features", num_features)):
-            if number < 1:
-                raise ValueError(f"{name} of RandomFeatures must be at least 1, got {number}")
+        check_sizes(self, dim=dim, num_features=num_features)
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
     def map_query(
@@ -137,9 +121,8 @@ class RandomFeatures(Features):
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
         scaled, inner = self._inner(keys, "keys")
         bound = self.directions.to(inner.dtype).square().sum(-1).amax() / 2
-        return (
-            (inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)).exp().to(keys.dtype)
-        )
+        exponents = inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)
+        return exponents.exp().to(keys.dtype)
 
     def extra_repr(self) -> str:
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"
@@ -150,10 +133,8 @@ class RandomFeatures(Features):
         if x.shape[-1] != dim:
             raise ValueError(f"{name} must have size {dim}, got {x.shape[-1]}")
         if x.dtype == torch.float16:
-            raise TypeError(
-                f"{name} of RandomFeatures must not be float16, whose range is too small; use "
-                f"bfloat16"
-            )
+            range_ = "whose range is too small; use bfloat16"
+            raise TypeError(f"{name} of RandomFeatures must not be float16, {range_}")
         with torch.autocast(x.device.type, enabled=False):
             scaled = widen(x) * dim**-0.25
             return scaled, scaled @ self.directions.to(scaled.dtype).T
@@ -172,11 +153,8 @@ def _orthogonal(dim: int, count: int, seed: int) -> Tensor:
     for _ in range(-(-count // dim)):
         normal = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator)
         rotation, upper = torch.linalg.qr(normal)
-        rotation = (
-            rotation * upper.diagonal().sign()
-        )  # without it the rotation is not uniformly distributed
-        norms = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator).norm(
-            dim=-1
-        )
-        blocks.append(norms.unsqueeze(-1) * rotation.T)
+        # Without the signs the rotation is not uniformly distributed.
+        rotation = rotation * upper.diagonal().sign()
+        normal = torch.randn(dim, dim, dtype=torch.float64, device="cpu", generator=generator)
+        blocks.append(normal.norm(dim=-1, keepdim=True) * rotation.T)
     return torch.cat(blocks)[:count].float()

@@ -11,7 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.scores.base import Score, ScoreSizes, apply_weight, head_axes, init_uniform
+from regard.attention.scores.base import (
+    Score,
+    ScoreSizes,
+    apply_weight,
+    check_heads,
+    check_sizes,
+    head_axes,
+    init_uniform,
+)
 
 
 @final
@@ -26,14 +34,8 @@ class Location(Score):
 
     def __init__(self, query_dim: int, max_keys: int, *, num_heads: int | None = None):
         super().__init__()
-        sizes = {
-            "query_dim": query_dim,
-            "max_keys": max_keys,
-            "num_heads": 1 if num_heads is None else num_heads,
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} of Location must be at least 1, got {size}")
+        check_sizes(self, query_dim=query_dim, max_keys=max_keys)
+        check_heads(self, num_heads, None)
         self.num_heads = num_heads
         self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), max_keys, query_dim))
 

@@ -10,6 +10,7 @@ vectors.
 Source: lectures, D.1, D.2.
 """
 
+from abc import abstractmethod
 from typing import Any, NamedTuple, Self
 
 from jaxtyping import Float
@@ -107,11 +108,33 @@ class PositionalEncoding(nn.Module):
         return self.add(items, start)
 
 
-def check_range(start: int, length: int, max_length: int) -> None:
-    """Raise ValueError unless start .. start + length - 1 are positions of an encoding."""
-    if not 0 <= start <= start + length <= max_length:
-        given = f"{start} .. {start + length - 1}"
-        raise ValueError(f"positions must be between 0 and {max_length - 1}, got {given}")
+class LearnedVectors(PositionalEncoding):
+    """Base class of encodings that add one learned vector for each position.
+
+    Raises: ValueError if the items extend beyond the last position.
+    """
+
+    @abstractmethod
+    def vectors(self) -> Float[Tensor, "positions dim"]:
+        """Return the vectors of all positions, in order."""
+
+    @property
+    def max_length(self) -> int:
+        return len(self.vectors())
+
+    def add(
+        self, items: Float[Tensor, "batch time dim"], start: int = 0
+    ) -> Float[Tensor, "batch time dim"]:
+        vectors, end = self.vectors(), start + items.shape[1]
+        if end > len(vectors):
+            raise ValueError(f"at most {len(vectors)} positions were learned, got {end}")
+        return items + vectors[start:end]
+
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
+        if not 0 <= start <= start + length <= self.max_length:
+            given = f"{start} .. {start + length - 1}"
+            raise ValueError(f"positions must be between 0 and {self.max_length - 1}, got {given}")
+        return self.vectors()[start : start + length]
 
 
 def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.positions.base import PositionalEncoding, check_range
+from regard.layers.positions.base import LearnedVectors
 
 _SCALE = 0.5
 """Initial standard deviation of row and column vectors."""
 
 
-class GridPositions(PositionalEncoding):
+class GridPositions(LearnedVectors):
     """Positional encoding of the cells of a grid and of the end symbol, for a TokenWriter."""
 
     def __init__(self, grid: tuple[int, int], dim: int):
@@ -26,25 +26,9 @@ class GridPositions(PositionalEncoding):
         self.rows, self.columns = (nn.Parameter(_SCALE * torch.randn(size, dim)) for size in grid)
         self.end = nn.Parameter(_SCALE * torch.randn(1, dim))
 
-    @property
-    def max_length(self) -> int:
-        return len(self.rows) * len(self.columns) + 1
-
     def vectors(self) -> Float[Tensor, "positions dim"]:
         """Return the vectors of all cells, row by row, and of the end symbol last."""
         return torch.cat(((self.rows[:, None] + self.columns).flatten(0, 1), self.end))
 
-    def add(
-        self, items: Float[Tensor, "batch time dim"], start: int = 0
-    ) -> Float[Tensor, "batch time dim"]:
-        end = start + items.shape[1]
-        if end > self.max_length:
-            raise ValueError(f"position must be at most {self.max_length}, got {end}")
-        return items + self.vectors()[start:end]
-
     def extra_repr(self) -> str:
         return f"({len(self.rows)}, {len(self.columns)}), {self.rows.shape[1]}"
-
-    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        check_range(start, length, self.max_length)
-        return self.vectors()[start : start + length]

@@ -73,7 +73,6 @@ class Cell(nn.Module, ABC):
         """Return the initial state that continues from the final state of an encoder layer."""
         return final
 
-    @abstractmethod
     def forward(
         self,
         projected: Float[Tensor, "batch gates_hidden"],
@@ -82,20 +81,21 @@ class Cell(nn.Module, ABC):
         context: Float[Tensor, "batch context_dim"] | None = None,
     ) -> CellState:
         """Return the state after an input x, where `projected` is project(x) and `context` is c."""
+        weight = self.context_weight
+        if (context is None) != (weight is None):
+            raise ValueError(f"context must {'not ' if weight is None else ''}be given for {self}")
+        if context is not None and weight is not None:
+            projected = torch.addmm(projected, context, weight.t())
+        return self._step(projected, state)
 
     def extra_repr(self) -> str:
         rows, input_dim = self.input_weight.shape
         context_dim = 0 if self.context_weight is None else self.context_weight.shape[1]
         return f"input_dim={input_dim}, context_dim={context_dim}, hidden={rows // self.gates}"
 
-    def _inputs(self, projected: Tensor, context: Tensor | None) -> Tensor:
-        """Return A x + C c + b."""
-        weight = self.context_weight
-        if context is None and weight is None:
-            return projected
-        if context is None or weight is None:
-            raise ValueError(f"context must {'not ' if weight is None else ''}be given for {self}")
-        return torch.addmm(projected, context, weight.t())
+    @abstractmethod
+    def _step(self, inputs: Tensor, state: CellState) -> CellState:
+        """Return the state after an input, of which `inputs` is A x + C c + b."""
 
 
 @final
@@ -104,15 +104,8 @@ class RNNCell(Cell):
 
     gates = 1
 
-    def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+    def _step(self, inputs: Tensor, state: CellState) -> CellState:
         (before,) = state
-        inputs = self._inputs(projected, context)
         return (torch.tanh(torch.addmm(inputs, before, self.state_weight.t())),)
 
 
@@ -129,16 +122,10 @@ class GRUCell(Cell):
         super().__init__(input_dim, hidden, context_dim=context_dim)
         self.state_bias = nn.Parameter(torch.zeros(hidden))
 
-    def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+    def _step(self, inputs: Tensor, state: CellState) -> CellState:
         (before,) = state
         sizes = 2 * before.shape[-1], before.shape[-1]
-        gates, candidate = self._inputs(projected, context).split(sizes, -1)
+        gates, candidate = inputs.split(sizes, -1)
         state_gates, state_candidate = linear(before, self.state_weight).split(sizes, -1)
         reset, update = torch.sigmoid(gates + state_gates).chunk(2, -1)
         state_candidate = state_candidate + self.state_bias.to(state_candidate.dtype)
@@ -157,15 +144,9 @@ class LSTMCell(Cell):
         super().__init__(input_dim, hidden, context_dim=context_dim)
         nn.init.ones_(self.bias[hidden : 2 * hidden])
 
-    def forward(
-        self,
-        projected: Float[Tensor, "batch gates_hidden"],
-        state: CellState,
-        *,
-        context: Float[Tensor, "batch context_dim"] | None = None,
-    ) -> CellState:
+    def _step(self, inputs: Tensor, state: CellState) -> CellState:
         before, cell = state
-        gates = torch.addmm(self._inputs(projected, context), before, self.state_weight.t())
+        gates = torch.addmm(inputs, before, self.state_weight.t())
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, -1)
         cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(candidate)
         return torch.sigmoid(output_gate) * torch.tanh(cell), cell

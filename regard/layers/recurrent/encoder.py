@@ -20,6 +20,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.attention.axes import check_choice
 from regard.attention.masks import Padded
 from regard.compat.torch import has_no_hooks
 from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
@@ -55,8 +56,7 @@ class RecurrentEncoder(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if cell not in _RUNS:
-            raise ValueError(f"cell must be one of {', '.join(_RUNS)}, got {cell!r}")
+        check_choice("cell", cell, _RUNS)
         if directions not in (1, 2):
             raise ValueError(f"directions must be 1 or 2, got {directions}")
         if hidden % directions:
@@ -122,7 +122,5 @@ def _initialize(run: nn.RNNBase, gates: int) -> None:
             orthogonal_gates_(weight, gates)
         else:
             nn.init.zeros_(weight)
-    if isinstance(run, nn.LSTM):
-        for name, bias in run.named_parameters():
-            if name.startswith("bias_ih"):
-                nn.init.ones_(bias[run.hidden_size : 2 * run.hidden_size])
+            if isinstance(run, nn.LSTM) and name.startswith("bias_ih"):  # the forget gate
+                nn.init.ones_(weight[run.hidden_size : 2 * run.hidden_size])

@@ -59,7 +59,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from regard.attention.axes import check_integer
+from regard.attention.axes import check_choice, check_integer
 from regard.attention.biases import RelativeBias
 from regard.attention.choices import Choice
 from regard.attention.memory import KeyValueCache, Memory, keep_last
@@ -129,21 +129,19 @@ class SelfAttentiveCell(nn.Module):
         role: Role | None = None,
     ):
         super().__init__()
-        known_values = (
-            ("cell", cell, CELLS),
-            ("score", score, _SCORES),
-            ("recency", recency, _RECENCIES),
-        )
-        for name, value, known in known_values:
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_choice("cell", cell, CELLS)
+        check_choice("score", score, _SCORES)
+        check_choice("recency", recency, _RECENCIES)
         check_integer("size", size, 1)
         if score == "dot" and size != hidden:
             raise ValueError(f"size must be hidden={hidden} with score dot, got {size}")
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)
-        bias = _recency_bias() if recency == "learned" else None
+        bias = None
+        if recency == "learned":
+            bias = RelativeBias(None, two_sided=False)
+            nn.init.constant_(bias.table[:1], INITIAL_RECENCY_BIAS)
         own = None if choice is None else choice(align)
         self.read = Read(align, choice=own, bias=bias, kernel=kernel, role=role)
         keys = [] if score == "dot" else [hidden]
@@ -228,10 +226,3 @@ def _weights(rows: int, columns: list[int], *, as_one: bool) -> Iterator[nn.Para
 
 def _map(vectors: Tensor, weight: Tensor | None) -> Tensor:
     return vectors if weight is None else linear(vectors, weight)
-
-
-def _recency_bias() -> RelativeBias:
-    """Return the bias with b[0] = INITIAL_RECENCY_BIAS and zeros for the states before the last."""
-    bias = RelativeBias(None, two_sided=False)
-    nn.init.constant_(bias.table[:1], INITIAL_RECENCY_BIAS)
-    return bias

@@ -25,15 +25,6 @@ def test_attend_reads_by_hand():
     )
 
 
-def test_attend_supports_leading_axes_and_unequal_sizes():
-    query = torch.randn(2, 3, 5, 7)
-    keys = torch.randn(2, 3, 11, 13)
-    values = torch.randn(2, 3, 11, 17)
-    score = Additive(7, 13, 19)
-    assert attend(query, (keys, values), score=score).shape == (2, 3, 5, 17)
-    assert attention_weights(query, (keys, values), score=score).shape == (2, 3, 5, 11)
-
-
 @pytest.mark.parametrize("kind", [Additive, Concat, General])
 def test_queries_keys_and_values_of_three_sizes_are_read_by_the_formula(kind):
     score = kind(3, 5, 7).double()
@@ -54,69 +45,12 @@ def test_queries_keys_and_values_of_three_sizes_are_read_by_the_formula(kind):
     close(attend(query, (keys, values), score=score), torch.stack(rows))
 
 
-def test_attend_without_leading_axes_equals_a_batch_of_one():
-    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
-    for kernel in ("reference", "sdpa"):
-        alone = attend(query, (keys, values), mask=causal(), kernel=kernel)
-        batch = attend(query[None], (keys[None], values[None]), mask=causal(), kernel=kernel)
-        close(alone, batch[0])
-
-
-def test_empty_memory_reads_zeros():
-    query, memory = torch.randn(2, 3, 5), (torch.zeros(2, 0, 5), torch.zeros(2, 0, 7))
-    for kernel in ("reference", "sdpa"):
-        close(attend(query, memory, kernel=kernel), torch.zeros(2, 3, 7))
-
-
-def test_large_beta_tends_to_the_best_key():
-    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
-    best = (query @ keys.t()).argmax(-1)
-    for kernel in ("reference", "sdpa"):
-        close(attend(query, (keys, values), choice=Soft(beta=1e4), kernel=kernel), values[best])
-
-
-def test_beta_multiplies_scores():
-    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
-    for kernel in ("reference", "sdpa"):
-        sharp = attend(query, (keys, values), score=Dot(), choice=Soft(beta=2.5), kernel=kernel)
-        close(sharp, attend(query * 2.5, (keys, values), score=Dot(), kernel=kernel))
-
-
 def test_memory_mask_and_read_mask_are_combined():
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
     memory = Memory(keys, values, padding([2, 3]))
     weights = attention_weights(query, memory, mask=causal())
     expected = (causal() & padding([2, 3])).tensor(3, 3, device=query.device)
     assert torch.equal(weights > 0, expected)
-
-
-def test_keys_are_mapped_once_for_many_reads():
-    score = General(5, 7)
-    memory = Memory(torch.randn(2, 11, 7), torch.randn(2, 11, 3))
-    mapped = memory.map_keys_with(score)
-    query = torch.randn(2, 1, 5)
-    close(attend(query, mapped, score=score), attend(query, memory, score=score))
-    assert mapped.map_keys_with(score) is mapped
-    with pytest.raises(
-        ValueError,
-        match="score must be the General that mapped the keys, got another score",
-    ):
-        attend(query, mapped, score=General(5, 7))
-
-
-def test_growing_memory_equals_fixed_memory():
-    keys, values = torch.randn(2, 3, 11, 7), torch.randn(2, 3, 11, 5)
-    memory = Memory(keys[..., :4, :], values[..., :4, :])
-    memory = memory.extend(keys[..., 4:5, :], values[..., 4:5, :]).extend(
-        keys[..., 5:, :], values[..., 5:, :]
-    )
-    assert torch.equal(memory.keys, keys)
-    assert torch.equal(memory.values, values)
-    assert torch.equal(memory.crop(4).keys, keys[..., :4, :])
-    with pytest.raises(ValueError, match="size must be between 0 and 11, got 12"):
-        memory.crop(12)
-    with pytest.raises(ValueError, match="a memory must have no mask to be extended"):
-        Memory(keys, values, padding([1, 2])).extend(keys, values)
 
 
 def test_select_reorders_rows_and_their_mask():

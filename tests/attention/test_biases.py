@@ -29,36 +29,6 @@ def test_sum_aligns_axes_from_the_left():
     close(total, by_row.unsqueeze(1) + by_head)
 
 
-def test_sum_reads_as_the_sum_of_tensors():
-    query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
-    left, right = torch.randn(3, 7), torch.randn(2, 1, 7)
-    summed = attend(query, (keys, keys), bias=TensorBias(left) + TensorBias(right))
-    close(summed, attend(query, (keys, keys), bias=left + right))
-
-
-def test_sum_has_diagonals_if_both_have():
-    positions = Positions(3, 5, CPU)
-    total = Alibi(2) + RelativeBias(2)
-    assert torch.equal(total.diagonals(positions), Alibi(2).diagonals(positions))
-    assert total.diagonals(positions, torch.float64).dtype == torch.float64
-    assert (Alibi(2) + TensorBias(torch.zeros(3, 5))).diagonals(positions) is None
-    assert (TensorBias(torch.zeros(3, 5)) + Alibi(2)).diagonals(positions) is None
-
-
-def test_select_selects_rows_of_biases_with_rows():
-    tensor, index = torch.randn(3, 1, 5), torch.tensor([2, 2, 0, 1])
-    table, alibi = TensorBias(tensor), Alibi(2)
-    assert torch.equal(table.select(index).materialize(QUERY, Positions(3, 5, CPU)), tensor[index])
-    assert TensorBias(tensor[:1]).select(index).tensor.shape == (1, 1, 5)
-    assert alibi.select(index) is alibi
-    assert (table + alibi).select(index).materialize(QUERY, Positions(3, 5, CPU)).shape == (
-        4,
-        2,
-        3,
-        5,
-    )
-
-
 def test_tensors_are_added_on_either_side():
     positions, tensor, alibi = Positions(3, 5, CPU), torch.randn(3, 5), Alibi(2)
     expected = alibi.materialize(QUERY, positions) + tensor

@@ -47,13 +47,11 @@ tiled = pytest.mark.parametrize("tile", [1 << 20, 2 * BATCH * HEADS * KEYS, 1])
 def make_inputs(
     choice: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None
 ) -> AttentionInputs:
-    tensors = [
+    sizes = (QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)
+    query, keys, values = (
         torch.randn(*leading, *size, dtype=D, requires_grad=True)
-        for leading, size in zip(
-            SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True
-        )
-    ]
-    query, keys, values = tensors
+        for leading, size in zip(SHAPES[shape], sizes, strict=True)
+    )
     options = {"score": SCORES[score].double(), "choice": choice, "mask": MASKS[mask], "bias": bias}
     return prepare_inputs(query, (keys, values), **options)
 
@@ -66,9 +64,8 @@ def run_both(read: AttentionInputs, *more: Tensor) -> list[list[Tensor]]:
         torch.manual_seed(11)
         out = kernel.read(read)
         weighting = torch.linspace(-1, 1, out.numel(), dtype=D).view(out.shape)
-        grads = torch.autograd.grad(
-            out, leaves, weighting, retain_graph=True, materialize_grads=True
-        )
+        options = {"retain_graph": True, "materialize_grads": True}
+        grads = torch.autograd.grad(out, leaves, weighting, **options)
         results.append([out, *grads])
     return results
 
@@ -91,18 +88,10 @@ def test_gather_equals_the_formula(monkeypatch, choice, score, tile):
 def test_gather_supports_grouped_heads_and_broadcasting(monkeypatch, shape, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     for choice, score in itertools.product(CHOICES, SCORES):
-        if score != "heads" or shape in (
-            "heads",
-            "wide-values",
-        ):  # it maps the keys for every head of queries
-            check_equal(
-                make_inputs(
-                    CHOICES[choice],
-                    score=score,
-                    mask="causal" if shape == "grouped" else "none",
-                    shape=shape,
-                )
-            )
+        # Heads with parameters of their own map the keys for every head of queries.
+        if score != "heads" or shape in ("heads", "wide-values"):
+            mask = "causal" if shape == "grouped" else "none"
+            check_equal(make_inputs(CHOICES[choice], score=score, mask=mask, shape=shape))
 
 
 @tiled
@@ -146,9 +135,8 @@ def test_reinforce_records_every_tile_once(monkeypatch, tile):
         (log_prob,) = sampled.log_probs
         cost = out.square().sum((1, 2, 3))
         loss = (cost + sampled.surrogate(cost, baseline=1.5)).sum()
-        results.append(
-            [out, log_prob, *torch.autograd.grad(loss, (read.query, read.keys, read.values))]
-        )
+        grads = torch.autograd.grad(loss, (read.query, read.keys, read.values))
+        results.append([out, log_prob, *grads])
         assert len(sampled.log_probs) == 1
     for expected, actual in zip(*results, strict=True):
         close(actual, expected)
@@ -160,14 +148,8 @@ def test_a_single_selected_value_is_read_bit_for_bit(choice):
     values[5] = float("inf")  # of a key that nobody reads
     keys = torch.randn(KEYS, DIM)
     scores = torch.zeros(QUERIES, KEYS).masked_fill(torch.arange(KEYS) == 5, float("-inf"))
-    read = prepare_inputs(
-        torch.randn(QUERIES, DIM),
-        (keys, values),
-        score=Dot(),
-        choice=choice,
-        mask=None,
-        bias=scores,
-    )
+    query, options = torch.randn(QUERIES, DIM), {"score": Dot(), "choice": choice}
+    read = prepare_inputs(query, (keys, values), mask=None, bias=scores, **options)
     out = gather.read(read)
     assert out.isfinite().all()
     if isinstance(choice, Hard):
@@ -224,10 +206,8 @@ def test_tiles_are_as_large_as_allowed(monkeypatch):
 def test_choices_that_weight_every_key_are_unsupported():
     for choice in (Soft(), Sparse(2)):
         read = make_inputs(choice)
-        assert (
-            gather.unsupported_reason(read)
-            == f"choice {type(choice).__name__} may weight every key"
-        )
+        reason = f"choice {type(choice).__name__} may weight every key"
+        assert gather.unsupported_reason(read) == reason
     for choice in CHOICES.values():
         assert gather.unsupported_reason(make_inputs(choice)) is None
 

@@ -48,12 +48,6 @@ def test_weights_are_exactly_one_hot_and_the_first_of_equals(gradient):
     assert weights.argmax(-1).tolist() == [row.index(1.0) for row in scores.tolist()]
 
 
-def test_hard_attention_is_a_dictionary_lookup():
-    words = torch.tensor([3, 1, 4, 0])
-    out = attend(torch.eye(5)[words], (torch.eye(5), torch.arange(5.0)[:, None]), choice=Hard())
-    close(out.squeeze(-1), words.float())
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_straight_through_has_the_gradient_of_softmax(temperature):
     scores = torch.randn(5, 7, dtype=D, requires_grad=True)

@@ -85,27 +85,15 @@ def test_each_query_head_may_mask_different_keys():
         check_same_read(make_tensors(11, 13, key_heads=2), MAPS["elu"], head_mask)
 
 
-@pytest.mark.parametrize("leading", [(), (1, 1), (BATCH, 1), (1, HEADS)])
-@pytest.mark.parametrize("mask", ["none", "causal-padding"])
-def test_leading_axes_broadcast(leading, mask):
-    keys = torch.randn(*leading, 13, DIM, dtype=torch.float64, requires_grad=True)
-    values = torch.randn(*leading, 13, VALUE_DIM, dtype=torch.float64, requires_grad=True)
-    check_same_read((make_tensors(11, 1)[0], keys, values), MAPS["elu"], MASKS[mask](13))
-
-
 @pytest.mark.parametrize("kernel", ["reference", "linear"])
 def test_weights_are_proportional_to_the_scores(kernel):
     query, keys = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 1.0], [-5.0, 1.0], [0.0, -2.0]])
     memory = keys, torch.tensor([[1.0], [10.0], [100.0]])
     score = FeatureMap(torch.relu)  # scores 5, 2 and 0
-    close(
-        attention_weights(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel),
-        torch.tensor([[5 / 7, 2 / 7, 0]]),
-    )
-    close(
-        attend(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel),
-        torch.tensor([[25 / 7]]),
-    )
+    options = {"score": score, "choice": PROPORTIONAL, "kernel": kernel}
+    expected = torch.tensor([[5 / 7, 2 / 7, 0]])
+    close(attention_weights(query, memory, **options), expected)
+    close(attend(query, memory, **options), torch.tensor([[25 / 7]]))
 
 
 def test_scores_whose_sum_overflows_give_correct_weights():
@@ -140,10 +128,9 @@ def test_division_by_zero_gives_zero_and_no_gradient():
     total = torch.tensor([[2.0], [0.0]], requires_grad=True)
     out = divide(parts, total)
     close(out, torch.tensor([[1.5], [0.0]]))
-    for actual, expected in zip(
-        torch.autograd.grad(out.sum(), (parts, total)), ([[0.5], [0]], [[-0.75], [0]]), strict=True
-    ):
-        close(actual, torch.tensor(expected))
+    of_parts, of_total = torch.autograd.grad(out.sum(), (parts, total))
+    close(of_parts, torch.tensor([[0.5], [0]]))
+    close(of_total, torch.tensor([[-0.75], [0]]))
 
 
 def test_no_keys_give_zeros():
@@ -174,14 +161,7 @@ def test_half_precision_is_summed_in_float32():
     ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
     alternating = torch.arange(3000).remainder(2).to(torch.bfloat16).view(1, 1, 3000, 1)
     for mask in (None, causal()):
-        out = attend(
-            ones,
-            (ones, alternating),
-            score=FeatureMap(),
-            choice=PROPORTIONAL,
-            mask=mask,
-            kernel="linear",
-        )
+        out = read((ones, ones, alternating), FeatureMap(), mask, "linear")
         assert out[..., -1, :].item() == 0.5
 
 
@@ -209,11 +189,8 @@ def test_kernel_refuses_unsupported_reads():
         attend(
             inputs[0], memory, score=FeatureMap(), choice=PROPORTIONAL, bias=bias, kernel="linear"
         )
-    for mask in (
-        dense(torch.ones(5, 7, dtype=torch.bool)),
-        ~causal(),
-        causal() | padding([1, 2, 3]),
-    ):
+    every = dense(torch.ones(5, 7, dtype=torch.bool))
+    for mask in (every, ~causal(), causal() | padding([1, 2, 3])):
         with pytest.raises(ValueError, match="neither causal nor the same for every query"):
             read(inputs, FeatureMap(), mask & causal(), "linear")
         close(read(inputs, MAPS["elu"], mask, "auto"), read(inputs, MAPS["elu"], mask, "reference"))
@@ -228,15 +205,12 @@ def test_one_query_may_have_any_mask():
     )
 
 
-def test_gradients_equal_finite_differences():
+def test_second_derivatives_equal_finite_differences():
     tensors = tuple(
         torch.randn(size, dtype=torch.float64, requires_grad=True)
         for size in ((5, 3), (7, 3), (7, 2))
     )
     for mask in (None, causal()):
-        assert torch.autograd.gradcheck(
-            lambda *x, mask=mask: read(x, MAPS["elu"], mask, "linear"), tensors
-        )
         assert torch.autograd.gradgradcheck(
             lambda *x, mask=mask: read(x, MAPS["softmax"], mask, "linear"), tensors
         )
@@ -274,15 +248,14 @@ def test_function_transforms_support_the_kernel():
         mask = MASKS[name](70)
         mapped = torch.vmap(partial(row_read, mask))(*inputs)
         close(mapped, read(inputs, MAPS["random"], mask, "linear"))
-    slope = torch.func.grad(
-        lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "linear").sum()
-    )(inputs[2])
-    close(
-        slope,
-        torch.func.grad(lambda v: read((*inputs[:2], v), MAPS["elu"], causal(), "reference").sum())(
-            inputs[2]
-        ),
-    )
+    slopes = []
+    for kernel in ("linear", "reference"):
+
+        def total(values: Tensor, kernel: str = kernel) -> Tensor:
+            return read((*inputs[:2], values), MAPS["elu"], causal(), kernel).sum()
+
+        slopes.append(torch.func.grad(total)(inputs[2]))
+    close(*slopes)
 
 
 @pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
@@ -355,14 +328,3 @@ def test_multihead_uses_sums_in_training_and_step_by_step():
     for i in range(1, 13):
         state = layer.extend(state, items[:, i : i + 1])
         close(layer(items[:, i : i + 1], state), parallel[:, i : i + 1])
-
-
-def test_state_of_fewer_axes_is_aligned_from_the_left():
-    query, keys, values = torch.randn(2, 2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
-    score = FeatureMap()
-    state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    expected = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
-    options = {"score": score, "choice": PROPORTIONAL}
-    close(attend(query, state, **options), attend(query, expected, **options))
-    with pytest.raises(ValueError, match=r"the sums of new pairs must be \(2, 4, 3\)"):
-        state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regard.attention.masks import (
     Mask,
@@ -14,6 +12,7 @@ from regard.attention.masks import (
     padding,
     prefix,
     split_interval,
+    window,
 )
 from regard.attention.positions import Positions
 
@@ -26,16 +25,34 @@ def draw(mask: Mask, queries: int, keys: int) -> list[str]:
     return ["".join("#" if allowed else "." for allowed in row) for row in rows.tolist()]
 
 
-def test_causal_is_a_triangle_when_square():
-    assert draw(causal(), 3, 3) == ["#..", "##.", "###"]
+BY_HAND = [
+    (causal(), 3, ["#..", "##.", "###"]),
+    (causal(), 5, ["####.", "#####"]),
+    (causal(), 2, ["..", "#.", "##"]),
+    (~causal(), 3, [".##", "..#", "..."]),
+    (causal() & ~dense(torch.eye(3, dtype=torch.bool)), 3, ["...", "#..", "##."]),
+    (window(2), 4, ["#...", "##..", ".##.", "..##"]),
+    (window(4, ahead=1), 5, ["##...", "###..", "####.", ".####", "..###"]),
+    (window(2), 5, ["..##.", "...##"]),
+    (window(3, ahead=2), 1, ["#", "#", "#"]),
+    (window(7), 3, ["#..", "##.", "###"]),
+    (prefix(torch.tensor(3)), 5, ["###..", "###..", "###..", "####.", "#####"]),
+    (prefix(torch.tensor(0)), 3, ["#..", "##.", "###"]),
+    (documents([0, 0, 1, 1, 1]), 5, ["##...", "##...", "..###", "..###", "..###"]),
+    (documents([7, -1, 7]), 3, ["#.#", ".#.", "#.#"]),
+    (documents([0, 0, 1, 1, 1]), 5, ["..###", "..###"]),
+    (documents([3, 4]), 2, ["..", "#.", ".#"]),
+    (documents([1, 0, 5], key_ids=[0, 0, 1, 2]), 4, ["..#.", "##..", "...."]),
+]
+"""Masks, the number of keys, and for each query the keys that it attends to."""
 
 
-def test_causal_aligns_to_the_end_when_keys_are_more():
-    assert draw(causal(), 2, 5) == ["####.", "#####"]
+@pytest.mark.parametrize(("mask", "keys", "rows"), BY_HAND)
+def test_masks_by_hand(mask, keys, rows):
+    assert draw(mask, len(rows), keys) == rows
 
 
 def test_causal_fully_masks_first_rows_when_queries_are_more():
-    assert draw(causal(), 3, 2) == ["..", "#.", "##"]
     assert causal().may_have_fully_masked_rows(Positions(3, 2, CPU))
     assert not causal().may_have_fully_masked_rows(Positions(2, 3, CPU))
 
@@ -59,42 +76,14 @@ def test_masks_are_aligned_from_the_left():
     assert tensor[1].all()
 
 
-@given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1))
-def test_and_or_agree_with_their_tensors(first, second):
-    a, b = (
-        torch.tensor([(n >> i) & 1 == 1 for i in range(12)]).view(3, 4) for n in (first, second)
-    )
-    assert torch.equal((dense(a) & dense(b)).tensor(3, 4, device=CPU), a & b)
-    assert torch.equal((dense(a) | dense(b)).tensor(3, 4, device=CPU), a | b)
-
-
 def test_or_has_no_fully_masked_rows_when_one_side_has_none():
     assert not (causal() | padding([0])).may_have_fully_masked_rows(Positions(2, 2, CPU))
     assert (causal() & padding([1])).may_have_fully_masked_rows(Positions(2, 2, CPU))
 
 
-def test_select_selects_rows_of_masks_with_rows():
-    index = torch.tensor([2, 2, 0])
-    mask = (padding([1, 2, 3]) & causal()).select(index)
-    assert torch.equal(
-        mask.tensor(2, 3, device=CPU), (padding([3, 3, 1]) & causal()).tensor(2, 3, device=CPU)
-    )
-    table = torch.eye(3, dtype=torch.bool).view(3, 1, 3)
-    assert torch.equal(dense(table).select(index).tensor(1, 3, device=CPU), table[index])
-    assert dense(table[0]).select(index).tensor(1, 3, device=CPU).tolist() == [[True, False, False]]
-
-
-def test_not_is_the_complement():
-    assert draw(~causal(), 3, 3) == [".##", "..#", "..."]
-    assert draw(causal() & ~dense(torch.eye(3, dtype=torch.bool)), 3, 3) == ["...", "#..", "##."]
+def test_complement_has_no_interval_and_may_have_fully_masked_rows():
     assert (~causal()).interval(Positions(3, 3, CPU)) is None
     assert (~causal()).may_have_fully_masked_rows(Positions(3, 3, CPU))
-
-
-def test_interval_of_both_is_the_intersection():
-    first, last = (causal() & padding([2, 5])).interval(Positions(3, 4, CPU))
-    assert first.expand(2, 3, 1).squeeze(-1).tolist() == [[0, 0, 0]] * 2
-    assert last.squeeze(-1).tolist() == [[2, 2, 2], [2, 3, 4]]
 
 
 def test_interval_needs_both_to_be_ranges_and_split_returns_the_rest():
@@ -109,15 +98,6 @@ def test_interval_needs_both_to_be_ranges_and_split_returns_the_rest():
     interval, rest = split_interval(causal(), positions)
     assert rest is None
     assert interval is not None
-
-
-def test_masks_by_position_have_no_interval_in_a_ring():
-    ring = Positions(1, 3, CPU, start=4, key_positions=torch.tensor([3, 4, 2]))
-    assert causal().interval(ring) is None
-    assert padding([4]).interval(ring) is None
-    assert padding([4]).materialize(ring).tolist() == [[[True, False, True]]]
-    assert not padding([2]).materialize(ring).any()
-    assert padding([2]).may_have_fully_masked_rows(ring)
 
 
 def test_padded_gives_the_mask_of_its_lengths():

@@ -13,52 +13,10 @@ from tests.helpers import close
 CPU = torch.device("cpu")
 
 
-def draw(mask: Mask, queries: int, keys: int) -> list[str]:
-    """Return one string per query, # for allowed keys."""
-    rows = mask.tensor(queries, keys, device=CPU).expand(queries, keys)
-    return ["".join("#" if allowed else "." for allowed in row) for row in rows.tolist()]
-
-
 def draw_row(mask: Mask, queries: int, keys: int) -> list[str]:
     """Draw a mask that has one row."""
     (rows,) = mask.tensor(queries, keys, device=CPU)
     return ["".join("#" if allowed else "." for allowed in row) for row in rows.tolist()]
-
-
-def test_window_attends_to_size_keys_itself_included():
-    assert draw(window(2), 4, 4) == ["#...", "##..", ".##.", "..##"]
-
-
-def test_window_attends_to_ahead_keys_after_the_query():
-    assert draw(window(4, ahead=1), 5, 5) == ["##...", "###..", "####.", ".####", "..###"]
-
-
-def test_window_aligns_to_the_end():
-    assert draw(window(2), 2, 5) == ["..##.", "...##"]
-    assert draw(window(3, ahead=2), 3, 1) == ["#", "#", "#"]
-
-
-def test_window_as_wide_as_the_memory_is_causal():
-    assert draw(window(7), 5, 7) == draw(causal(), 5, 7)
-
-
-def test_prefix_is_bidirectional_and_the_rest_is_causal():
-    assert draw(prefix(torch.tensor(3)), 5, 5) == ["###..", "###..", "###..", "####.", "#####"]
-    assert draw(prefix(torch.tensor(0)), 3, 3) == draw(causal(), 3, 3)
-
-
-def test_documents_attend_to_themselves_only():
-    assert draw(documents([0, 0, 1, 1, 1]), 5, 5) == ["##...", "##...", "..###", "..###", "..###"]
-    assert draw(documents([7, -1, 7]), 3, 3) == ["#.#", ".#.", "#.#"]
-
-
-def test_documents_align_queries_to_the_end():
-    assert draw(documents([0, 0, 1, 1, 1]), 2, 5) == ["..###", "..###"]
-    assert draw(documents([3, 4]), 3, 2) == ["..", "#.", ".#"]
-
-
-def test_documents_with_key_ids_use_the_index_of_the_query():
-    assert draw(documents([1, 0, 5], key_ids=[0, 0, 1, 2]), 3, 4) == ["..#.", "##..", "...."]
 
 
 def test_positions_outside_the_ids_match_nothing():

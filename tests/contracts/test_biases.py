@@ -57,6 +57,11 @@ def make_bias(name: str, device: torch.device) -> Bias:
     return bias.to(device, torch.float64)
 
 
+def make_case(name: str, device: torch.device) -> tuple[Bias, Tensor, Positions]:
+    """Return the bias of this name, queries, and the positions of a whole read."""
+    return make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
+
+
 def make_queries(device: torch.device) -> Tensor:
     return torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=torch.float64, device=device)
 
@@ -69,9 +74,7 @@ def materialize_bias(bias: Bias, query: Tensor, positions: Positions) -> Tensor:
 
 @every
 def test_tile_equals_rows_of_the_full_bias(name, device):
-    bias = make_bias(name, device)
-    query = make_queries(device)
-    positions = Positions(QUERIES, KEYS, device)
+    bias, query, positions = make_case(name, device)
     full = materialize_bias(bias, query, positions)
     tiles = [
         materialize_bias(bias, query[:, :, first:last], positions.tile(first, last))
@@ -101,9 +104,7 @@ def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_bias(name, d
 
 @by_position
 def test_start_may_be_a_number_or_a_tensor(name, device):
-    bias = make_bias(name, device)
-    query = make_queries(device)
-    positions = Positions(QUERIES, KEYS, device)
+    bias, query, positions = make_case(name, device)
     close(
         materialize_bias(bias, query, positions._replace(start=KEYS - QUERIES)),
         materialize_bias(bias, query, positions),
@@ -163,9 +164,7 @@ def test_diagonals_are_only_for_full_reads_at_default_positions(name, device):
 
 @every
 def test_select_selects_rows(name, device):
-    bias = make_bias(name, device)
-    query = make_queries(device)
-    positions = Positions(QUERIES, KEYS, device)
+    bias, query, positions = make_case(name, device)
     index = torch.tensor([1, 0], device=device)
     close(
         materialize_bias(bias.select(index), query[index], positions),
@@ -176,9 +175,7 @@ def test_select_selects_rows(name, device):
 @by_position
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_bias_is_in_the_dtype_of_the_query(name, dtype, device):
-    bias = make_bias(name, device)
-    query = make_queries(device)
-    positions = Positions(QUERIES, KEYS, device)
+    bias, query, positions = make_case(name, device)
     exact = materialize_bias(bias, query, positions)
     materialized = bias.materialize(query.to(dtype), positions)
     assert materialized.dtype == dtype

@@ -128,10 +128,6 @@ CASES = {
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_position = pytest.mark.parametrize(
-    "name", [name for name, case in CASES.items() if case.by_position]
-)
-every_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 
 
 def expected_mask(name: str, positions: Positions) -> Tensor:
@@ -188,37 +184,6 @@ def test_mask_equals_its_definition(name, device):
             mask,
             positions,
         )
-
-
-@every
-def test_tile_equals_rows_of_the_full_mask(name, device):
-    mask, positions = positions_of(name, device)[0]
-    full = materialize_mask(mask, positions)
-    tiles = [
-        materialize_mask(mask, positions.tile(first, last))
-        for first, last in ((0, 2), (2, 3), (3, 5))
-    ]
-    assert torch.equal(torch.cat(tiles, 1), full)
-
-
-@by_position
-def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_mask(name, device):
-    mask = CASES[name].build(7, 7)
-    full = materialize_mask(mask, Positions(7, 7, device))
-    for i in range(7):
-        assert torch.equal(
-            materialize_mask(mask, Positions(1, i + 1, device)), full[:, i : i + 1, : i + 1]
-        )
-
-
-@by_position
-def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
-    mask, positions = CASES[name].build(5, 7), Positions(5, 7, device, start=2)
-    order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
-    assert torch.equal(
-        materialize_mask(mask, positions._replace(key_positions=order.to(device))),
-        materialize_mask(mask, positions)[..., order],
-    )
 
 
 @every
@@ -294,26 +259,6 @@ def test_a_query_that_attends_to_itself_is_known_not_to_be_fully_masked(name):
     mask = CASES[name].build(5, 7)
     assert not mask.may_have_fully_masked_rows(Positions(5, 7, torch.device("cpu")))
     assert mask.may_have_fully_masked_rows(Positions(7, 5, torch.device("cpu")))
-
-
-@every
-def test_double_complement_is_the_mask(name, device):
-    mask, positions = positions_of(name, device)[0]
-    assert torch.equal(materialize_mask(~~mask, positions), materialize_mask(mask, positions))
-    assert torch.equal(materialize_mask(~mask, positions), ~materialize_mask(mask, positions))
-
-
-@every
-@every_size
-def test_complement_of_a_union_is_the_intersection_of_complements(name, queries, keys):
-    positions = Positions(queries, keys, torch.device("cpu"))
-    mask, other = CASES[name].build(queries, keys), causal()
-    assert torch.equal(
-        materialize_mask(~(mask | other), positions), materialize_mask(~mask & ~other, positions)
-    )
-    assert torch.equal(
-        materialize_mask(~(mask & other), positions), materialize_mask(~mask | ~other, positions)
-    )
 
 
 @every

@@ -142,17 +142,8 @@ def test_step_by_step_equals_all_at_once(kind, score, setting):
     fn, (mask, bias) = SCORES[score], SETTINGS[setting]
     expected = all_at_once(kind, query, keys, values, score=fn, mask=mask, bias=bias)
     for steps in STEPS.values():
-        actual = step_by_step(
-            KINDS[kind](DIM),
-            query,
-            keys,
-            values,
-            steps=steps,
-            score=fn,
-            mask=mask,
-            bias=bias,
-            kernel="auto",
-        )
+        options = {"steps": steps, "score": fn, "mask": mask, "bias": bias}
+        actual = step_by_step(KINDS[kind](DIM), query, keys, values, **options)
         close(actual, expected)
 
 
@@ -240,12 +231,9 @@ def test_cropped_memory_continues_from_there(kind):
     new_pairs = make_pairs(2)
     memory = KINDS[kind](DIM).extend(keys[..., :MOST, :], values[..., :MOST, :])
     cropped = memory.extend(keys[..., MOST:, :], values[..., MOST:, :]).crop(MOST)
-    if (
-        "sliding" not in kind
-    ):  # which has discarded the pair that only the previous query attended to
-        before = all_at_once(
-            kind, *(x[..., :MOST, :] for x in (query, keys, values)), mask=causal()
-        )
+    if "sliding" not in kind:  # which has discarded the pair that only the previous query read
+        first = [x[..., :MOST, :] for x in (query, keys, values)]
+        before = all_at_once(kind, *first, mask=causal())
         close(attend(query[..., MOST - 1 : MOST, :], cropped), before[..., -1:, :])
     actual = step_by_step(cropped, *new_pairs, steps=[1, 1], mask=causal())
     joined = [
@@ -300,31 +288,17 @@ def test_values_may_be_extended_twice(kind, steps):
 
 
 @kinds
-@pytest.mark.parametrize(
-    ("keys", "values", "message"),
-    [
-        (
-            (BATCH, HEADS, 1, DIM + 1),
-            (BATCH, HEADS, 1, VALUE_DIM),
-            r"new keys must be \(3, 2, new, 7\), got .*8",
-        ),
-        (
-            (BATCH, 1, 1, DIM),
-            (BATCH, HEADS, 1, VALUE_DIM),
-            r"new keys must be .* got \(3, 1, 1, 7\)",
-        ),
-        ((BATCH, HEADS, 1, DIM), (BATCH, 1, VALUE_DIM), r"new values must be \(3, 2, new, 5\)"),
-        (
-            (BATCH, HEADS, 2, DIM),
-            (BATCH, HEADS, 1, VALUE_DIM),
-            "there must be as many new values as keys, got 1 values and 2 keys",
-        ),
-    ],
-)
 @pytest.mark.usefixtures("no_shape_checks")
-def test_pairs_that_do_not_fit_are_refused(kind, keys, values, message):
-    with pytest.raises(ValueError, match=message):
-        KINDS[kind](DIM).extend(torch.randn(keys, dtype=WIDE), torch.randn(values, dtype=WIDE))
+def test_pairs_that_do_not_fit_are_refused(kind):
+    whole = BATCH, HEADS
+    for keys, values, message in (
+        ((*whole, 1, 8), (*whole, 1, VALUE_DIM), r"new keys must be \(3, 2, new, 7\), got .*8"),
+        ((BATCH, 1, 1, DIM), (*whole, 1, VALUE_DIM), r"new keys must be .* got \(3, 1, 1, 7\)"),
+        ((*whole, 1, DIM), (BATCH, 1, VALUE_DIM), r"new values must be \(3, 2, new, 5\)"),
+        ((*whole, 2, DIM), (*whole, 1, VALUE_DIM), "got 1 values and 2 keys"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            KINDS[kind](DIM).extend(torch.randn(keys, dtype=WIDE), torch.randn(values, dtype=WIDE))
 
 
 @kinds

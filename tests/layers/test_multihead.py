@@ -117,20 +117,31 @@ SCORES = {
         lambda: SoftCap(BareAdditive(2, num_heads=6), 0.3),
         lambda: SoftCap(BareAdditive(2), 0.3),
     ),
+    "general of two sizes": (
+        lambda: General(2, 3, 5, num_heads=6, key_heads=3),
+        lambda: General(2, 3, 5),
+    ),
+    "additive of two sizes": (lambda: Additive(2, 3, 5), None),
+    "concat of two sizes": (lambda: Concat(2, 3, 5), None),
 }
+
+
+def make_grouped(name: str, **changes) -> MultiHead:
+    """Return six heads with a score of this name, which share three heads of keys."""
+    size, score = 3 if name.endswith("two sizes") else 2, SCORES[name][0]()
+    heads = {"num_heads": 6, "key_heads": 3, "head_key_dim": size, "score": score}
+    return make_odd_sizes(**heads | changes).double()
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
-    make, make_single = SCORES[name]
+    make_single = SCORES[name][1]
     bias = TensorBias(torch.randn(2, 6, 4, 11).double())
     choice = Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
-    module = make_odd_sizes(
-        num_heads=6, key_heads=3, score=make(), choice=choice, bias=bias
-    ).double()
+    module = make_grouped(name, choice=choice, bias=bias)
     queries, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
     query = module.query(queries).unflatten(-1, (6, 2))
-    keys = module.key(source).unflatten(-1, (3, 2))
+    keys = module.key(source).unflatten(-1, (3, -1))
     values = module.value(source).unflatten(-1, (3, 4))
     heads = []
     for h in range(6):
@@ -146,100 +157,6 @@ def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     close(
         module(queries, module.memory(source), mask=causal()), module.output(torch.cat(heads, -1))
     )
-
-
-@pytest.mark.parametrize("score", ["scaled", "bare by head"])
-@pytest.mark.parametrize("key_heads", [1, 2, 3, 6])
-def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
-    make = SCORES[score][0]
-    grouped, full = (
-        make_odd_sizes(num_heads=6, key_heads=k, score=make()).double() for k in (key_heads, 6)
-    )
-    weights = grouped.state_dict()
-    for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
-        by_head = weights[name].unflatten(0, (key_heads, -1))
-        weights[name] = by_head.repeat_interleave(6 // key_heads, 0).flatten(0, 1)
-    full.load_state_dict(weights)
-    queries = torch.randn(2, 3, 5).double()
-    source = torch.randn(2, 11, 7).double()
-    mask = padding([11, 4])
-    memory = grouped.memory(source, mask)
-    assert memory.keys.shape == (2, key_heads, 11, 2)
-    assert memory.values.shape == (2, key_heads, 11, 4)
-    outs = grouped(queries, memory), full(queries, full.memory(source, mask))
-    close(*outs)
-    shared = [
-        torch.autograd.grad(out.square().sum(), heads.query.weight)[0]
-        for out, heads in zip(outs, (grouped, full), strict=True)
-    ]
-    close(*shared)
-
-
-UNEQUAL = {
-    "general": lambda **heads: General(2, 3, 5, **heads),
-    "additive": lambda **heads: Additive(2, 3, 5, **heads),
-    "concat": lambda **heads: Concat(2, 3, 5, **heads),
-}
-
-
-def score_by_formula(score, query, keys, h, g):
-    """Return score(query, keys) of query head h, key head g, from own or shared parameters."""
-    parameters = {
-        name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
-        for name, p in score.named_parameters()
-    }
-    if isinstance(score, Concat):
-        pairs = torch.cat(
-            (
-                query[:, :, None].expand(-1, -1, keys.shape[1], -1),
-                keys[:, None].expand(-1, query.shape[1], -1, -1),
-            ),
-            -1,
-        )
-        return torch.tanh(pairs @ parameters["weight"].t()) @ parameters["v"]
-    mapped = query @ parameters["query_weight"].t()
-    mapped_keys = keys @ parameters["key_weight"].t()
-    if isinstance(score, General):
-        return mapped @ mapped_keys.transpose(1, 2)
-    return torch.tanh(mapped[:, :, None] + mapped_keys[:, None]) @ parameters["v"]
-
-
-@pytest.mark.parametrize("by_head", [True, False], ids=["own maps", "shared maps"])
-@pytest.mark.parametrize("name", UNEQUAL)
-def test_heads_of_three_sizes_are_the_formula(name, by_head):
-    heads = {"num_heads": 6} if by_head else {}
-    key_heads = 6 if name == "concat" and by_head else 3
-    if by_head and name != "concat":
-        heads["key_heads"] = key_heads
-    module = make_odd_sizes(
-        num_heads=6, key_heads=key_heads, head_key_dim=3, score=UNEQUAL[name](**heads).double()
-    )
-    assert (module.query.weight.shape, module.key.weight.shape) == ((12, 5), (3 * key_heads, 7))
-    queries, source, outputs = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), []
-    for h in range(6):
-        g = h * key_heads // 6
-        query, keys, values = (
-            items @ part.weight[i * size : (i + 1) * size].t()
-            + part.bias[i * size : (i + 1) * size]
-            for items, part, i, size in (
-                (queries, module.query, h, 2),
-                (source, module.key, g, 3),
-                (source, module.value, g, 4),
-            )
-        )
-        outputs.append(score_by_formula(module.read.score, query, keys, h, g).softmax(-1) @ values)
-    expected = torch.cat(outputs, -1) @ module.output.weight.t() + module.output.bias
-    close(module(queries, module.memory(source)), expected)
-
-
-@pytest.mark.parametrize("name", UNEQUAL)
-def test_growing_memory_of_unequal_sizes_equals_full_attention(name):
-    heads = make_odd_sizes(source_dim=5, head_key_dim=3, score=UNEQUAL[name](num_heads=3)).double()
-    items = torch.randn(2, 6, 5).double()
-    output, memory = heads(items, mask=causal()), heads.memory(items[:, :1])
-    for i in range(1, 6):
-        memory = heads.extend(memory, items[:, i : i + 1])
-        close(heads(items[:, i : i + 1], memory)[:, 0], output[:, i])
 
 
 @pytest.mark.parametrize(
@@ -296,7 +213,7 @@ def test_width_need_not_be_a_multiple_of_heads():
 
 @pytest.mark.parametrize("name", SCORES)
 def test_growing_memory_equals_full_attention(name):
-    heads = make_odd_sizes(num_heads=6, key_heads=3, source_dim=5, score=SCORES[name][0]()).double()
+    heads = make_grouped(name, source_dim=5)
     items = torch.randn(2, 6, 5).double()
     output = heads(items, heads.memory(items), mask=causal())
     memory = heads.memory(items[:, :1])

@@ -96,36 +96,6 @@ def test_project_takes_any_number_of_items(name):
 
 
 @every_cell
-def test_gradients_are_right(name):
-    cell = make_cell(name)
-    inputs = [
-        torch.randn(2, INPUT, dtype=torch.float64),
-        torch.randn(2, CONTEXT, dtype=torch.float64),
-    ]
-    inputs += [part[:2] for part in make_state(cell)]
-    names = [key for key, _ in cell.named_parameters()]
-
-    def step(item: Tensor, context: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        state, weights = rest[: cell.parts], rest[cell.parts :]
-        named = {f"cell.{name}": weight for name, weight in zip(names, weights, strict=True)}
-        return torch.func.functional_call(_Step(cell), named, (item, state, context))
-
-    leaves = [leaf.detach().clone().requires_grad_() for leaf in (*inputs, *cell.parameters())]
-    assert torch.autograd.gradcheck(step, leaves)
-
-
-class _Step(nn.Module):
-    def __init__(self, cell: Cell):
-        super().__init__()
-        self.cell = cell
-
-    def forward(
-        self, item: Tensor, state: tuple[Tensor, ...], context: Tensor
-    ) -> tuple[Tensor, ...]:
-        return self.cell(self.cell.project(item), state, context=context)
-
-
-@every_cell
 def test_cell_runs_in_bfloat16_autocast(name):
     cell = make_cell(name).float()
     item, context, state = torch.randn(BATCH, INPUT), torch.randn(BATCH, CONTEXT), make_state(cell)

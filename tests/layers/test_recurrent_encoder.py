@@ -161,15 +161,11 @@ def test_lstm_starts_with_an_open_forget_gate(cell):
     assert torch.equal(total, reference)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
+def test_invalid_arguments_raise():
+    for wrong, message in (
         ({"cell": "elman"}, "cell must be one of rnn, gru, lstm, got 'elman'"),
         ({"directions": 3}, "directions must be 1 or 2, got 3"),
         ({"hidden": 7}, "hidden must be divisible by directions=2, got 7"),
-    ],
-)
-def test_invalid_arguments_raise(wrong, message):
-    arguments = {"hidden": HIDDEN, "cell": "gru", "directions": 2} | wrong
-    with pytest.raises(ValueError, match=message):
-        RecurrentEncoder(INPUT, **arguments)
+    ):
+        with pytest.raises(ValueError, match=message):
+            RecurrentEncoder(INPUT, **{"hidden": HIDDEN, "cell": "gru", "directions": 2} | wrong)

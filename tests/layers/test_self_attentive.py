@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.read import Role
-from regard.layers.recurrent.cells import CELLS, Cell
-from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
+from regard.layers.recurrent.cells import Cell
+from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.look.hooks import record_weights
 from tests.helpers import close
@@ -67,9 +67,8 @@ def read(
     parts: list[list[float]],
 ):
     """Return the weights of the states h_i for a query, and the weighted sums of h_i or c_i."""
-    by_distance = (
-        cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS
-    )  # one bias per distance
+    # One bias per distance.
+    by_distance = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS
     biases = by_distance[: len(states)][::-1]  # the last state is 0 states ago
     scores = [
         math.exp(align(cell, score, h, query) + bias)
@@ -149,11 +148,8 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
         outputs, cells = cell.run(items)
     close(outputs[0], torch.tensor(h, dtype=torch.float64))
     close(cells[0], torch.tensor(c, dtype=torch.float64))
-    assert [len(call[0, 0]) for call in maps["read"]] == [
-        1,
-        2,
-        3,
-    ]  # nothing at the first step, then the previous states
+    # Nothing at the first step, then the previous states.
+    assert [len(call[0, 0]) for call in maps["read"]] == [1, 2, 3]
     for call, expected in zip(maps["read"], weights, strict=True):
         close(call[0, 0], torch.tensor(expected))
 
@@ -167,27 +163,6 @@ def test_released_form_is_the_papers_with_no_feedback():
     released.load_state_dict(weights)
     for first, other in zip(paper.run(items), released.run(items), strict=True):
         assert torch.equal(first, other)
-
-
-@every_cell
-def test_reading_only_the_last_state_equals_a_plain_cell(cell):
-    ours, items = make_cell(cell), make_items()
-    plain, state = ours.cell, CELLS[cell](INPUT, HIDDEN).begin(ROWS)
-    state = tuple(part.double() for part in state)
-    past = ours.begin(ROWS)
-    for projected in items.unbind(1):
-        state = plain(plain.project(projected), state)
-        alone = past if past.memory is None else _keep_last_state(past)
-        if cell != "lstm":  # which reads after its step
-            alone = alone._replace(read=past.output)
-        past = ours(ours.project(projected), alone)
-        close(past.output, state[0])
-
-
-def _keep_last_state(past: Past) -> Past:
-    last = past.memory.crop(past.memory.size)
-    keys, values = last.keys[:, -1:], last.values[:, -1:]
-    return past._replace(memory=type(last)(keys, values, mapped_by=last.mapped_by))
 
 
 @every_cell
@@ -234,31 +209,6 @@ def test_keys_are_projected_once_per_state(cell, score):
 
 
 @every_cell
-@pytest.mark.parametrize("score", ["additive", "dot"])
-@every_recency
-def test_gradients_are_those_of_differences(cell, score, recency):
-    ours = make_cell(cell, score=score, recency=recency)
-    items = make_items(1).requires_grad_()
-    names = [name for name, _ in ours.named_parameters()]
-
-    def outputs(items: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        return torch.func.functional_call(
-            _Run(ours), dict(zip([f"cell.{n}" for n in names], weights, strict=True)), items
-        )
-
-    assert torch.autograd.gradcheck(outputs, (items, *ours.parameters()), fast_mode=True)
-
-
-class _Run(nn.Module):
-    def __init__(self, cell: SelfAttentiveCell):
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, items: Tensor) -> tuple[Tensor, ...]:
-        return self.cell.run(items)
-
-
-@every_cell
 def test_first_step_reads_only_the_initial_state(cell):
     ours, items = make_cell(cell), make_items()
     final = tuple(torch.randn(ROWS, HIDDEN, dtype=torch.float64) for _ in range(ours.cell.parts))
@@ -268,30 +218,16 @@ def test_first_step_reads_only_the_initial_state(cell):
     assert past.memory.size == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"cell": "tree"}, r"cell must be one of rnn, gru, lstm, got 'tree'"),
-        (
-            {"score": "cosine"},
-            r"score must be one of additive, concat, general, dot, scaled-dot, got 'cosine'",
-        ),
-        (
-            {"score": "dot"},
-            f"size must be hidden={HIDDEN} with score dot, got {SIZE}",
-        ),
-        ({"recency": "fixed"}, r"recency must be one of none, learned, got 'fixed'"),
-    ],
-)
-def test_unknown_settings_raise(change, message):
-    with pytest.raises(ValueError, match=message):
-        SelfAttentiveCell(INPUT, HIDDEN, SIZE, **{"cell": "lstm"} | change)
-
-
-@every_score
-def test_size_below_one_raises(score):
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        SelfAttentiveCell(INPUT, HIDDEN, 0, cell="lstm", score=score)
+def test_unknown_settings_raise():
+    for change, message in (
+        ({"cell": "tree"}, "cell must be one of rnn, gru, lstm, got 'tree'"),
+        ({"score": "cosine"}, "score must be one of additive, .*, scaled-dot, got 'cosine'"),
+        ({"score": "dot"}, f"size must be hidden={HIDDEN} with score dot, got {SIZE}"),
+        ({"recency": "fixed"}, "recency must be one of none, learned, got 'fixed'"),
+        ({"size": 0}, "at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SelfAttentiveCell(INPUT, HIDDEN, **{"cell": "lstm", "size": SIZE} | change)
 
 
 @every_cell

@@ -211,7 +211,7 @@ def check_half_errors(
     pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float, *, is_selective: bool
 ) -> None:
     """Fail if the relative error of all outputs together, or of a gradient, exceeds the bound."""
-    for number in range(len(pairs[0][0])):
+    for number in range(len(pairs[0][0]) if pairs else 0):
         all_errors, all_sizes = [], []
         for outputs, exact in pairs:
             actual, expected = outputs[number].double(), exact[number]

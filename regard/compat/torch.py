@@ -90,6 +90,15 @@ def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
+def linear_weights(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias, as parameters if they are ones: attributes of modules are slower."""
+    parameters = layer._parameters
+    weight = parameters.get("weight")
+    if weight is None or "bias" not in parameters:
+        return layer.weight, layer.bias
+    return weight, parameters["bias"]
+
+
 def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
     """Return True if each module is exactly of this class, without hooks or another forward.
 

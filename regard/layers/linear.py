@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import is_eager, runs_original_forward
+from regard.compat.torch import is_eager, linear_weights, runs_original_forward
 from regard.layers.forms import LinearForm
 from regard.ops.linear import MIN_COMPILED, linear
 
@@ -16,7 +16,7 @@ class Linear(nn.Linear):
     """torch.nn.Linear with the same parameters, computed by `regard.ops.linear.linear`."""
 
     def forward(self, input: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
-        return linear(input, self.weight, self.bias)
+        return linear(input, *linear_weights(self))
 
     def form(self) -> LinearForm:
         return LinearForm(self.weight, self.bias)
@@ -30,9 +30,9 @@ def fused_linear(
         return tuple(layer(items) for layer in layers)
     weights, biases, widths = [], [], []
     for layer in layers:
-        weight = layer.weight
+        weight, bias = linear_weights(layer)
         weights.append(weight)
-        biases.append(layer.bias)
+        biases.append(bias)
         widths.append(weight.shape[0])
     # A size in a compiled program would limit the lengths that it takes.
     size = 0 if torch.compiler.is_compiling() else items.numel() * sum(widths)

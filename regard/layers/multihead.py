@@ -21,6 +21,7 @@ Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped quer
 multi-query shazeer2019; rotary su2024.
 """
 
+import math
 from typing import TypeVar
 
 import torch
@@ -29,11 +30,14 @@ from torch import Tensor, nn
 
 from regard.attention.axes import check_integer
 from regard.attention.biases import Bias
-from regard.attention.choices import Choice
+from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference
-from regard.attention.masks import Mask
+from regard.attention.kernels.products import causal_additive_mask, read_flat
+from regard.attention.kernels.selection import MAX_SHORT
+from regard.attention.masks import Causal, Mask
 from regard.attention.memory import KeyValueCache, LinearState, Memory
 from regard.attention.scores import ScaledDot, Score
+from regard.compat.torch import is_eager, runs_original_forward
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.positions.base import PositionalEncoding
@@ -180,8 +184,11 @@ class MultiHead(nn.Module):
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has its own")
             return self._read_heads(self.query(query), memory, mask)
-        projected, key, value = fused_linear(query, self.query, self.key, self.value)
-        return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
+        projected = fused_linear(query, self.query, self.key, self.value)
+        beta = self._short_beta(query, mask) if memory_mask is None else None
+        if beta is not None:
+            return self._read_short(*projected, beta, is_causal=mask is not None)
+        return self._read_heads(projected[0], self._memory(*projected[1:], memory_mask), mask)
 
     def decompose(
         self, query: Float[Tensor, "batch query query_dim"], memory: Memory
@@ -230,7 +237,42 @@ class MultiHead(nn.Module):
         self, query: Tensor, memory: KeyValueCache | LinearState, mask: Mask | None
     ) -> Tensor:
         out = self.read(self._split_query(query, memory), memory, mask=mask)
-        return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
+        return self._merge_heads(out)
+
+    def _merge_heads(self, out: Tensor) -> Tensor:
+        """Return W_o [head_1; ...; head_l] of heads (batch, head, query, size)."""
+        return self.output(out.transpose(1, 2).flatten(2))
+
+    def _short_beta(self, query: Tensor, mask: Mask | None) -> float | None:
+        """Return the choice's beta if `_read_short` applies: few items on a CPU, default parts."""
+        if query.dim() != 3 or query.numel() == 0 or not 1 < query.shape[1] <= MAX_SHORT:
+            return None
+        if query.dtype != torch.float32 or query.device.type != "cpu" or not is_eager():
+            return None
+        if self.positions is not None or self.key_heads != self.num_heads:
+            return None
+        if not (mask is None or isinstance(mask, Causal)) or torch.is_autocast_enabled("cpu"):
+            return None
+        read = self.read
+        has_own_rules = read.mask is not None or read.bias is not None or read.kernel != "auto"
+        if has_own_rules or not runs_original_forward(Read, read):
+            return None
+        score, choice = read.score, read.choice
+        beta = choice.beta if type(score) is ScaledDot and type(choice) is Soft else None
+        return None if isinstance(beta, Tensor) else beta
+
+    def _read_short(
+        self, query: Tensor, key: Tensor, value: Tensor, beta: float, *, is_causal: bool
+    ) -> Tensor:
+        """Compute what `_read_heads` does, without its preparation, which would take longer."""
+        batch, time, dim = query.shape
+        heads, added, parts = self.num_heads, None, []
+        for items in (query, key, value):
+            parts.append(_split_heads(items, heads).flatten(0, 1))
+        if is_causal:
+            added = causal_additive_mask(time, time, query.dtype, query.device)
+        out = read_flat(*parts, added, 1 / math.sqrt(dim // heads) * beta)
+        return self._merge_heads(out.view(batch, heads, time, -1))
 
     def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:
         queries = _split_heads(query, self.num_heads)

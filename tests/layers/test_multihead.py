@@ -83,6 +83,23 @@ def test_multihead_equals_torchs():
     close(ours(items, ours.memory(items, padding(lengths)), mask=causal()), expected)
 
 
+@pytest.mark.parametrize("mask", [None, causal()], ids=["none", "causal"])
+@pytest.mark.parametrize("time", [1, 2, 128, 129])
+def test_short_reads_equal_prepared_ones_bit_for_bit(monkeypatch, time, mask):
+    layer = MultiHead(12, num_heads=3, head_value_dim=5, choice=Soft(0.7))
+    items, results = torch.randn(2, time, 12, requires_grad=True), []
+    for is_short in (True, False):
+        if not is_short:
+            assert (layer._short_beta(items, mask) == 0.7) == (1 < time <= 128)
+            monkeypatch.setattr(layer, "_short_beta", lambda *_: None)
+        with torch.no_grad():
+            out = layer(items, mask=mask)
+        total = layer(items, mask=mask).sin().sum()
+        results.append([out, *torch.autograd.grad(total, [items, *layer.parameters()])])
+    for actual, expected in zip(*results, strict=True):
+        assert torch.equal(actual, expected)
+
+
 def test_multihead_equals_torchs_with_sources_of_other_sizes():
     ours = MultiHead(15, num_heads=3, source_dim=7, value_dim=11).double()
     theirs = nn.MultiheadAttention(15, 3, kdim=7, vdim=11, batch_first=True).double()

@@ -80,13 +80,26 @@ def _read(inputs: AttentionInputs) -> Tensor:
         query, keys, values = query.flatten(0, -3), keys.flatten(0, -3), values.flatten(0, -3)
     elif not leading:
         query, keys, values = query[None], keys[None], values[None]
-    weights = softmax(_scores(query, keys.mT, added, scale, inputs.bias is not None))
-    if weights.dtype != values.dtype:
-        weights = weights.to(values.dtype)
-    out = torch.bmm(weights, values)
+    out = read_flat(query, keys, values, added, scale, has_bias=inputs.bias is not None)
     if len(leading) != 1:
         out = out.view(*leading, *out.shape[-2:])
     return out if fully_masked is None else out * ~fully_masked
+
+
+def read_flat(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    added: Tensor | None,
+    scale: float,
+    *,
+    has_bias: bool = False,
+) -> Tensor:
+    """Return softmax(scale query keys^T + added) values, of tensors (batch * head, time, dim)."""
+    weights = softmax(_scores(query, keys.mT, added, scale, has_bias))
+    if weights.dtype != values.dtype:
+        weights = weights.to(values.dtype)
+    return torch.bmm(weights, values)
 
 
 def _scores(
@@ -124,7 +137,7 @@ def _additive_mask(
         num_queries, num_keys = positions.num_queries, positions.num_keys
         is_small = num_queries <= num_keys and num_queries * num_keys <= _MAX_CACHED_MASK
         if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
-            return _causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
+            return causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
     allowed, bias, fully_masked = inputs.softmax_pairs()
     if bias is None:
         added = torch.zeros_like(allowed, dtype=query.dtype)
@@ -134,7 +147,7 @@ def _additive_mask(
 
 
 @functools.lru_cache(maxsize=16)
-def _causal_additive_mask(
+def causal_additive_mask(
     num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Return 0, and minus infinity after each query's own position."""

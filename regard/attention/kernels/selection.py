@@ -39,6 +39,9 @@ from regard.attention.kernels import additive, flex, gather, linear, products, r
 from regard.attention.scores import InnerProduct, TanhSum
 from regard.ops.half import has_half_products
 
+MAX_SHORT = 128
+"""Largest number of keys of a read in float32 that plain products compute faster than sdpa."""
+
 _MODULES = reference, products, sdpa, flex, additive, gather, linear
 KERNELS: dict[str, ModuleType] = {kernel.__name__.split(".")[-1]: kernel for kernel in _MODULES}
 
@@ -83,7 +86,7 @@ def _by_table(inputs: AttentionInputs) -> str:
         if query.dtype in (torch.bfloat16, torch.float16) and has_half_products(query.dtype):
             num_weights = query.numel() // query.shape[-1] * num_keys
             return "products" if num_keys <= 4096 and num_weights <= 2**28 else "sdpa"
-        return "products" if num_keys <= 128 and query.shape[-2] > 1 else "sdpa"
+        return "products" if num_keys <= MAX_SHORT and query.shape[-2] > 1 else "sdpa"
     elif isinstance(form, TanhSum):
         names = ["additive"]
     elif form is not None and query.device.type == "cuda":

@@ -184,11 +184,11 @@ class MultiHead(nn.Module):
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has its own")
             return self._read_heads(self.query(query), memory, mask)
-        projected = fused_linear(query, self.query, self.key, self.value)
+        projected, key, value = fused_linear(query, self.query, self.key, self.value)
         beta = self._short_beta(query, mask) if memory_mask is None else None
         if beta is not None:
-            return self._read_short(*projected, beta, is_causal=mask is not None)
-        return self._read_heads(projected[0], self._memory(*projected[1:], memory_mask), mask)
+            return self._read_short(projected, key, value, beta, is_causal=mask is not None)
+        return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
 
     def decompose(
         self, query: Float[Tensor, "batch query query_dim"], memory: Memory
@@ -266,12 +266,13 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         """Compute what `_read_heads` does, without its preparation, which would take longer."""
         batch, time, dim = query.shape
-        heads, added, parts = self.num_heads, None, []
-        for items in (query, key, value):
-            parts.append(_split_heads(items, heads).flatten(0, 1))
+        heads, added = self.num_heads, None
+        queries = _split_heads(query, heads).flatten(0, 1)
+        keys = _split_heads(key, heads).flatten(0, 1)
+        values = _split_heads(value, heads).flatten(0, 1)
         if is_causal:
             added = causal_additive_mask(time, time, query.dtype, query.device)
-        out = read_flat(*parts, added, 1 / math.sqrt(dim // heads) * beta)
+        out = read_flat(queries, keys, values, added, 1 / math.sqrt(dim // heads) * beta)
         return self._merge_heads(out.view(batch, heads, time, -1))
 
     def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:

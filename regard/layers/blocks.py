@@ -149,7 +149,6 @@ class DecoderBlock(nn.Module):
         return _form(self, cross=cross, add_cross=add_cross, window=self.window)
 
     def _first_past(self, item: Tensor) -> KeyValueCache:
-        """Return the key-value cache that holds the first target."""
         past = self.attention.memory(item)
         return past if self.window is None else SlidingMemory.of(past, window=self.window)
 

@@ -111,7 +111,6 @@ def _check(query: Tensor, keys: Tensor, values: Tensor, v: Tensor) -> None:
 
 
 def _check_rules(query: Tensor, keys: Tensor, *rules: Tensor | None) -> None:
-    """Check that each axis of a mask or bias is 1 or full size."""
     batch, heads, num_queries, _ = query.shape
     num_keys = keys.shape[2]
     pairs = (batch, heads, num_queries, num_keys)
@@ -152,7 +151,6 @@ _UNSUPPORTED = {device: _find_reason(device) for device in _DEVICES}
 
 @functools.cache
 def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Import forward and backward for a type of device, at the first read."""
     forward, backward = find(f"additive.{device}"), find(f"additive.{device}.backward")
     if forward is None or backward is None:
         raise UserError(
@@ -188,9 +186,8 @@ def _fake_read(
     query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *rules: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return query.new_empty(*query.shape[:3], values.shape[3]), query.new_empty(
-        query.shape[:3], dtype=wide
-    )
+    out = query.new_empty(*query.shape[:3], values.shape[3])
+    return out, query.new_empty(query.shape[:3], dtype=wide)
 
 
 @torch.library.register_fake(_BACKWARD)
@@ -268,7 +265,6 @@ class _DirectRead(torch.autograd.Function):
 def _gradients(
     ctx, grad_out: Tensor | None, backward: Callable[..., Sequence]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradient of each input, None for those without."""
     gradients: list[Tensor | None] = [None] * 10
     if grad_out is not None:
         needs = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]

@@ -87,7 +87,6 @@ class _HalfSoftmax(torch.autograd.Function):
 
 
 def _scores(query: Tensor, keys: Tensor, scale: float) -> Tensor:
-    """Return scale query keys in float32, by two products."""
     high = torch.baddbmm(query.new_empty(1), query, keys, beta=0, alpha=scale)
     # The rounding error of high: high - scale query keys.
     low = torch.baddbmm(high, query, keys, alpha=-scale)

@@ -261,7 +261,8 @@ def _read(
     query, keys, values = tensors
     if kernel == "flex":  # It has no gradient on a CPU, and refuses to compute one.
         with torch.no_grad():
-            return [attend(query, (keys, values), kernel=kernel, **parts)]
+            memory = keys.detach(), values.detach()
+            return [attend(query.detach(), memory, kernel=kernel, **parts)]
     out = attend(query, (keys, values), kernel=kernel, **parts)
     learns = out.dtype.itemsize > 2 if learns is None else learns
     modules = [part for part in parts.values() if isinstance(part, nn.Module) and learns]

@@ -9,27 +9,12 @@ from regard.layers.dropout import Dropout
 from regard.native.dropout.autograd import drop
 
 
-def test_dropout_keeps_share_and_mean():
-    x = torch.ones(300, 1001)
-    y = Dropout(0.3)(x)
-    assert abs((y == 0).float().mean() - 0.3) < 0.005
-    assert abs(y.mean() - 1) < 0.01
-    assert y[y != 0].unique().numel() == 1
-
-
 def test_dropout_drops_elements_independently():
     y = Dropout(0.5)(torch.ones(4, 100_000)) != 0
     share_equal = (y[:, 1:] == y[:, :-1]).float().mean()
     assert abs(share_equal - 0.5) < 0.01
     for stride in (2, 3, 4, 8):
         assert abs((y[:, stride:] == y[:, :-stride]).float().mean() - 0.5) < 0.01
-
-
-def test_dropout_gradient_is_the_same_mask():
-    x = torch.randn(7, 13, dtype=torch.float64, requires_grad=True)
-    y = Dropout(0.4)(x)
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient * x, y)
 
 
 def test_dropout_is_fixed_by_the_seed():
@@ -48,9 +33,9 @@ def test_dropout_has_its_share_and_scale_in_every_type(dtype):
     assert set(y.unique().tolist()) == {0.0, 4.0}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("shape", [(7, 13), (3, 5, 11), (1,), (5, 1), (2, 70_001)])
-def test_dropout_gradient_is_the_same_mask_in_the_compiled_loop(dtype, shape):
+def test_dropout_gradient_is_the_same_mask(dtype, shape):
     x = torch.ones(shape, dtype=dtype, requires_grad=True)
     y = Dropout(0.5)(x)
     (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))

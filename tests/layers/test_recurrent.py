@@ -87,15 +87,6 @@ def test_lstm_keeps_its_cell_with_open_forget_gate_and_closed_input_gate():
 
 
 @every_cell
-def test_project_takes_any_number_of_items(name):
-    cell = make_cell(name)
-    items = torch.randn(BATCH, 11, INPUT, dtype=torch.float64)
-    projected = cell.project(items)
-    for i in range(11):
-        close(projected[:, i], cell.project(items[:, i]))
-
-
-@every_cell
 def test_cell_runs_in_bfloat16_autocast(name):
     cell = make_cell(name).float()
     item, context, state = torch.randn(BATCH, INPUT), torch.randn(BATCH, CONTEXT), make_state(cell)

@@ -36,10 +36,8 @@ def run_encoder(
     outputs = [encoded.states, *(part for final in encoded.finals for part in final)]
     total = sum((out * gradient_weights(out)).sum() for out in outputs)
     assert isinstance(total, Tensor)
-    return [
-        out.detach()
-        for out in (*outputs, *torch.autograd.grad(total, [leaf, *encoder.parameters()]))
-    ]
+    gradients = torch.autograd.grad(total, [leaf, *encoder.parameters()])
+    return [out.detach() for out in (*outputs, *gradients)]
 
 
 def gradient_weights(out: Tensor) -> Tensor:
@@ -83,22 +81,14 @@ def test_encoder_in_half_precision_is_as_accurate_as_its_products(monkeypatch):
     assert_close(ours, run_encoder(encoder, items, FULL), tolerance=0.03)
 
 
-def test_padding_has_no_effect_on_outputs_and_gradients():
+def test_padding_has_no_effect_and_an_empty_row_has_zero_states_and_gradients():
     encoder, items = make_encoder(), torch.randn(len(LENGTHS), TIME, INPUT)
     absent = torch.arange(TIME) >= torch.tensor(LENGTHS)[:, None]
     refilled = torch.where(absent[..., None], torch.randn_like(items), items)
-    for actual, expected in zip(
-        run_encoder(encoder, items), run_encoder(encoder, refilled), strict=True
-    ):
+    results, empty = run_encoder(encoder, items), LENGTHS.index(0)
+    for actual, expected in zip(results, run_encoder(encoder, refilled), strict=True):
         assert torch.equal(actual, expected)
-
-
-def test_an_empty_row_has_zero_states_and_gradients():
-    encoder, items = make_encoder(), torch.randn(len(LENGTHS), TIME, INPUT)
-    states, finals, grad_items, *_ = run_encoder(encoder, items)
-    empty = LENGTHS.index(0)
-    for part in (states, finals, grad_items):
-        assert part[empty].eq(0).all()
+    assert all(part[empty].eq(0).all() for part in results[:3])
 
 
 class DecoderInputs:
@@ -108,18 +98,17 @@ class DecoderInputs:
         self.cell = GRUCell(INPUT, HIDDEN, context_dim=VALUE_DIM)
         for parameter in self.cell.parameters():
             nn.init.normal_(parameter, std=0.2)
-        shapes = (
-            (STEPS, ROWS, 3 * HIDDEN),
-            (ROWS, HIDDEN),
-            (ROWS, VALUE_DIM),
-            (ROWS, KEYS, DIM),
-            (ROWS, KEYS, VALUE_DIM),
-        )
-        self.tensors = [torch.randn(shape).requires_grad_() for shape in shapes]
+        self.draw(STEPS, ROWS, KEYS)
         self.query, self.v = (
             torch.randn(shape).mul(0.3).requires_grad_() for shape in ((DIM, HIDDEN), (DIM,))
         )
         self.lengths = torch.tensor(LENGTHS)
+
+    def draw(self, steps: int, rows: int, keys: int) -> None:
+        """Draw projected targets, state, context, keys and values."""
+        shapes = (steps, rows, 3 * HIDDEN), (rows, HIDDEN), (rows, VALUE_DIM)
+        shapes = *shapes, (rows, keys, DIM), (rows, keys, VALUE_DIM)
+        self.tensors = [torch.randn(shape).requires_grad_() for shape in shapes]
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -154,19 +143,14 @@ class DecoderInputs:
         assert outputs is not None
         total = sum((out.float() * gradient_weights(out.float())).sum() for out in outputs)
         assert isinstance(total, Tensor)
-        return [
-            *(out.detach().float() for out in outputs),
-            *torch.autograd.grad(total, self.leaves),
-        ]
+        gradients = torch.autograd.grad(total, self.leaves)
+        return [*(out.detach().float() for out in outputs), *gradients]
 
 
 def test_decoder_equals_its_formulas():
     inputs = DecoderInputs()
-    assert_close(
-        inputs.gradients(inputs.run_compiled()),
-        inputs.gradients(inputs.run_reference()),
-        tolerance=5e-6,
-    )
+    ours, expected = inputs.run_compiled(), inputs.run_reference()
+    assert_close(inputs.gradients(ours), inputs.gradients(expected), tolerance=5e-6)
 
 
 def test_decoder_in_half_precision_is_as_accurate_as_its_products():
@@ -176,9 +160,8 @@ def test_decoder_in_half_precision_is_as_accurate_as_its_products():
     assert outputs is not None
     assert outputs[0].dtype == torch.bfloat16
     # The rounding errors of products accumulate over the steps.
-    assert_close(
-        inputs.gradients(outputs), inputs.gradients(inputs.run_reference()), tolerance=0.03
-    )
+    expected = inputs.gradients(inputs.run_reference())
+    assert_close(inputs.gradients(outputs), expected, tolerance=0.03)
 
 
 def test_a_gradient_of_states_alone_or_of_contexts_alone():
@@ -208,13 +191,7 @@ def test_results_do_not_depend_on_other_rows():
 
 def test_loops_do_not_depend_on_threads(monkeypatch):
     inputs = DecoderInputs()
-    inputs.tensors = [
-        torch.randn(4, 300, 3 * HIDDEN),
-        torch.randn(300, HIDDEN),
-        torch.randn(300, VALUE_DIM),
-    ]
-    inputs.tensors += [torch.randn(300, 40, DIM), torch.randn(300, 40, VALUE_DIM)]
-    inputs.tensors = [x.requires_grad_() for x in inputs.tensors]
+    inputs.draw(4, 300, 40)
     inputs.lengths = torch.randint(0, 41, (300,))
     before, results = torch.get_num_threads(), []
     # Products may sum in a different order with more threads: here only the loops use several.
@@ -233,14 +210,8 @@ def test_loops_do_not_depend_on_threads(monkeypatch):
             torch.set_num_threads(threads)
             outputs = inputs.run_compiled()
             assert outputs is not None
-            results.append(
-                [
-                    *outputs,
-                    *torch.autograd.grad(
-                        sum(out.square().sum() for out in outputs), inputs.tensors
-                    ),
-                ]
-            )
+            total = sum(out.square().sum() for out in outputs)
+            results.append([*outputs, *torch.autograd.grad(total, inputs.tensors)])
     finally:
         torch.set_num_threads(before)
     for first, second in pairwise(results):

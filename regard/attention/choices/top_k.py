@@ -127,7 +127,6 @@ class TopK(KeySelection):
 
 
 def _best(scores: Tensor, k: int) -> Tensor:
-    """Return the best keys in one round."""
     if k == 1:
         return scores.argmax(-1, keepdim=True)
     if k == scores.shape[-1]:

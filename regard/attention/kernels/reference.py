@@ -85,7 +85,6 @@ def _weighted_sum(weights_: Tensor, values: Tensor, group: int) -> Tensor:
 
 
 def _compare(inputs: AttentionInputs) -> Tensor:
-    """Return the scores of all pairs."""
     group, query, keys = inputs.group, inputs.query, inputs.keys
     if group == 1:
         return inputs.score.compare(query, keys)

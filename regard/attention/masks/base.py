@@ -141,8 +141,6 @@ class Dense(Mask):
 
 
 class _Pair(Mask):
-    """Base class of combinations of two masks."""
-
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
 

@@ -229,7 +229,6 @@ class Memory(KeyValueCache):
         return given
 
     def _check_lookup(self) -> None:
-        """Raise ValueError if keys cannot be found in this memory."""
         if self.mapped_by is not None:
             kind = type(self.mapped_by).__name__
             raise ValueError(f"keys must not be mapped to be found, got keys mapped by {kind}")
@@ -238,7 +237,6 @@ class Memory(KeyValueCache):
             raise ValueError(f"keys and values must have the same leading axes, got {shapes}")
 
     def _pack(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
-        """Return a memory of the allowed pairs."""
         keys, values, mask = lookup.compact(keys, values, allowed)
         return replace(self, keys=keys, values=values, mask=mask)
 
@@ -248,7 +246,6 @@ class Memory(KeyValueCache):
 
 
 def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:
-    """Raise KeyError, naming the first key that is missing."""
     if bool(missing.any()):
         *row, number = missing.nonzero()[0].tolist()
         where = f" of row {', '.join(map(str, row))}" if row else ""

@@ -145,5 +145,4 @@ def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... q
 def _rows(
     tensor: Float[Tensor, "... key dim"], index: Int[Tensor, "... _"]
 ) -> Float[Tensor, "... _ dim"]:
-    """Return these vectors of each row."""
     return tensor.gather(-2, index.unsqueeze(-1).expand(*index.shape, tensor.shape[-1]))

@@ -122,10 +122,6 @@ class QuantizedMemory(KeyValueCache):
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
     ) -> Self:
-        """Quantize and append new pairs. Keys must be mapped as the present ones are.
-
-        Raises: the same errors as `Memory.extend`.
-        """
         check_can_grow(self)
         old_keys, old_values = self.quantized_keys, self.quantized_values
         check_new_pairs(old_keys.numbers, old_values.numbers, keys, values, dtype=self.dtype)

@@ -105,10 +105,6 @@ class SlidingMemory(KeyValueCache):
     def extend(
         self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
     ) -> Self:
-        """Append new pairs. Keys must be mapped as the present ones are.
-
-        Raises: the same errors as `Memory.extend`.
-        """
         num_old, num_new = min(self.num_visible, self.window - 1), keys.shape[-2]
         pairs = self.pairs
         if torch.is_grad_enabled() or pairs.size > 2 * self.window:
@@ -133,7 +129,6 @@ class SlidingMemory(KeyValueCache):
 
 
 def _last(memory: Memory, size: int) -> Memory:
-    """Return the last pairs of a memory, as views."""
     if size == memory.size:
         return memory
     first = memory.size - size

@@ -157,15 +157,12 @@ class LinearMaps(Score):
     def map_query(
         self, query: Float[Tensor, "... query query_dim"]
     ) -> Float[Tensor, "... query hidden"]:
-        """Return W_q q."""
         return apply_weight(query, self.query_weight, "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
-        """Return W_k k."""
         return apply_weight(keys, self.key_weight, "keys")
 
     def extra_repr(self) -> str:
-        """Sizes of the module."""
         hidden, query_dim = self.query_weight.shape[-2:]
         heads = ""
         if self.num_heads is not None:

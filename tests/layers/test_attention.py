@@ -43,13 +43,11 @@ def test_self_attention_and_dense_layers_stack():
     dense = nn.Linear(3, 7).double(), nn.Linear(2, 6).double()
     x = torch.randn(1, 6, 5).double()
     out = torch.relu(dense[1](second.double()(torch.relu(dense[0](first.double()(x))))))
-    h = torch.stack(
-        [torch.relu(dense[0].weight @ c + dense[0].bias) for c in attn(first, x[0], x[0])]
-    )
-    expected = torch.stack(
-        [torch.relu(dense[1].weight @ c + dense[1].bias) for c in attn(second, h, h)]
-    )
-    close(out[0], expected)
+    states = x[0]
+    for layer, part in ((first, dense[0]), (second, dense[1])):
+        columns = attn(layer, states, states)
+        states = torch.stack([torch.relu(part.weight @ c + part.bias) for c in columns])
+    close(out[0], states)
 
 
 def test_queries_keys_and_values_have_sizes_of_their_own():

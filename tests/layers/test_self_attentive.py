@@ -157,9 +157,8 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
 def test_released_form_is_the_papers_with_no_feedback():
     paper, released, items = make_cell("lstm"), make_cell("lstm", feeds_back=False), make_items()
     nn.init.zeros_(paper.feedback_weight)
-    weights = {
-        name: value for name, value in paper.state_dict().items() if name != "feedback_weight"
-    }
+    weights = paper.state_dict()
+    del weights["feedback_weight"]
     released.load_state_dict(weights)
     for first, other in zip(paper.run(items), released.run(items), strict=True):
         assert torch.equal(first, other)
@@ -238,9 +237,8 @@ def test_concat_has_one_matrix_and_is_additive_with_it(cell):
         assert torch.equal(first, other)
     torch.manual_seed(4)
     fresh = SelfAttentiveCell(40, 30, 20, cell=cell, score="concat")
-    weights = [
-        w for w in (fresh.key_weight, fresh.query_weight, fresh.feedback_weight) if w is not None
-    ]
+    every = fresh.key_weight, fresh.query_weight, fresh.feedback_weight
+    weights = [weight for weight in every if weight is not None]
     bound = math.sqrt(6 / (20 + sum(w.shape[1] for w in weights)))  # of one layer on [h; q]
     for weight in weights:
         assert 0.9 * bound < weight.abs().max() <= bound

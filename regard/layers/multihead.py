@@ -249,17 +249,20 @@ class MultiHead(nn.Module):
             return None
         if query.dtype != torch.float32 or query.device.type != "cpu" or not is_eager():
             return None
-        if self.positions is not None or self.key_heads != self.num_heads:
-            return None
         if not (mask is None or isinstance(mask, Causal)) or torch.is_autocast_enabled("cpu"):
             return None
-        read = self.read
-        has_own_rules = read.mask is not None or read.bias is not None or read.kernel != "auto"
-        if has_own_rules or not runs_original_forward(Read, read):
+        read, has_usual_heads = self.read, self.key_heads == self.num_heads
+        if (
+            not has_usual_heads
+            or self.positions is not None
+            or not runs_original_forward(Read, read)
+        ):
             return None
-        score, choice = read.score, read.choice
-        beta = choice.beta if type(score) is ScaledDot and type(choice) is Soft else None
-        return None if isinstance(beta, Tensor) else beta
+        score, choice, rules = read.score, read.choice, (read.mask, read.bias)
+        has_defaults = read.kernel == "auto" and rules == (None, None)
+        if not has_defaults or type(score) is not ScaledDot or type(choice) is not Soft:
+            return None
+        return None if isinstance(choice.beta, Tensor) else choice.beta
 
     def _read_short(
         self, query: Tensor, key: Tensor, value: Tensor, beta: float, *, is_causal: bool

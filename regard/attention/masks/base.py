@@ -111,6 +111,13 @@ class Mask(ABC):
         raise TypeError("a mask has no truth value: combine masks with & and |, not `and` and `or`")
 
 
+class PositionMask(Mask):
+    """Base class of masks of positions alone, which are the same for all rows."""
+
+    def select(self, index: Int[Tensor, " rows"]) -> Mask:
+        return self
+
+
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
     """Return the tensor of a mask, which must be boolean."""
     allowed = mask.materialize(positions)

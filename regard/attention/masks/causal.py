@@ -3,16 +3,16 @@
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.axes import Rule
-from regard.attention.masks.base import Interval, Mask, may_lack_own_key
+from regard.attention.masks.base import Interval, Mask, PositionMask, may_lack_own_key
 from regard.attention.positions import Positions
 
 
 @final
-class Causal(Mask):
+class Causal(PositionMask):
     """Causal mask: query i of m attends to key j of n iff j <= i + (n - m)."""
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
@@ -25,9 +25,6 @@ class Causal(Mask):
     def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: key <= query + first
-
-    def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return may_lack_own_key(positions)

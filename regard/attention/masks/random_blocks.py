@@ -3,18 +3,18 @@
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.axes import Rule, check_integer
-from regard.attention.masks.base import Mask
+from regard.attention.masks.base import Mask, PositionMask
 from regard.attention.positions import Positions
 
 _WORD = 2**32 - 1
 
 
 @final
-class RandomBlocks(Mask):
+class RandomBlocks(PositionMask):
     """Random-block mask; see `random_blocks`."""
 
     def __init__(self, block: int, per_query: int, *, seed: int, length: int | None = None):
@@ -26,9 +26,6 @@ class RandomBlocks(Mask):
     def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_drawn(query + first, key)
-
-    def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        return self
 
     def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:
         """Return True where the key's block is drawn for the query's block."""

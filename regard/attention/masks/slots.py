@@ -3,16 +3,16 @@
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.axes import Rule, is_inspectable
-from regard.attention.masks.base import Interval, Mask
+from regard.attention.masks.base import Interval, PositionMask
 from regard.attention.positions import Positions
 
 
 @final
-class FilledSlots(Mask):
+class FilledSlots(PositionMask):
     """Valid-slot mask: every query attends to filled slots, with a window to the last ones.
 
     0 <= position(key) <= position(last query), and position(key) > position(query) - window.
@@ -40,9 +40,6 @@ class FilledSlots(Mask):
             return None
         end = _end(positions)
         return lambda row, head, query, key: key < end
-
-    def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         if positions.start is None:

@@ -2,16 +2,16 @@
 
 from typing import final
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.axes import Rule, check_integer
-from regard.attention.masks.base import Interval, Mask, may_lack_own_key
+from regard.attention.masks.base import Interval, Mask, PositionMask, may_lack_own_key
 from regard.attention.positions import Positions
 
 
 @final
-class Window(Mask):
+class Window(PositionMask):
     """Sliding-window mask: the query at position p attends to p + ahead - size < j <= p + ahead."""
 
     def __init__(self, size: int, ahead: int = 0):
@@ -27,9 +27,6 @@ class Window(Mask):
     def _rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_inside(query + first, key)
-
-    def select(self, index: Int[Tensor, " rows"]) -> Mask:
-        return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return may_lack_own_key(positions)

@@ -115,7 +115,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         needed = QuantizedAutoencoder(self.config.autoencoder, canvases.shape).numbers + 1
         reason = f"{needed}, one more than the codes of a canvas"
         check_positions(self.config.model.core, needed, reason)
-        tokenizer = Tokenizer.train(train.inputs, self.config.tokenizer, origin=train.origin)
+        tokenizer = self.fit_tokenizer(train.inputs, train.origin)
         return {_TOKENIZER: tokenizer} | ({} if labels is None else {_LABELS: labels})
 
     def pretrain(self, folder: Path) -> None:

@@ -92,8 +92,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     @cached_property
     def _held_out(self) -> tuple[TaggedSentences, TaggedSentences]:
         """Training and validation sentences from the training file."""
-        data = self.config.data
-        assert data.train is not None
+        data: Any = self.config.data
         sentences = read_tagged(data.train, data)
         return split_data(
             sentences,

@@ -44,6 +44,10 @@ def make_detector(core: str, queries: str = "proposed"):
     return build_detector(config, make_reader(), num_classes=3, axes=3)
 
 
+def absent(count: int, *lengths: int) -> torch.Tensor:
+    return torch.arange(count) >= torch.tensor(lengths)[:, None]
+
+
 def permuted(clouds: Padded) -> Padded:
     """Return the clouds with the points of each row in another order, and other padding."""
     items = torch.full_like(clouds.items, 77.0)
@@ -54,9 +58,7 @@ def permuted(clouds: Padded) -> Padded:
 
 def test_points_are_sorted_by_their_first_number_then_the_second():
     points = torch.tensor([[[2.0, 1], [1, 5], [2, 0], [1, 5], [9, 9]]])
-    assert sort_points(points, torch.tensor([4])).tolist() == [
-        [[1, 5], [1, 5], [2, 0], [2, 1], [0, 0]]
-    ]
+    assert sort_points(points, absent(5, 4)).tolist() == [[[1, 5], [1, 5], [2, 0], [2, 1], [0, 0]]]
 
 
 def test_farthest_points_are_sampled_as_defined():
@@ -69,7 +71,7 @@ def test_farthest_points_are_sampled_as_defined():
         selected.append(int(np.argmax(nearest)))
     padded = torch.full((2, 20, 3), 50.0, dtype=torch.float64)  # padding is never sampled
     padded[0, :17], padded[1, :4] = torch.from_numpy(points), torch.from_numpy(points[:4])
-    index = farthest_points(padded, torch.tensor([17, 4]), 6)
+    index = farthest_points(padded, absent(20, 17, 4), 6)
     assert index[0].tolist() == selected
     assert sorted(index[1, :4].tolist()) == [0, 1, 2, 3]
 
@@ -77,7 +79,7 @@ def test_farthest_points_are_sampled_as_defined():
 def test_nearest_points_are_those_within_the_radius():
     torch.manual_seed(5)
     points = torch.randn(2, 9, 3, dtype=torch.float64)
-    near, inside = nearest_points(points, torch.tensor([9, 5]), points[:, :3], 4, 1.1)
+    near, inside = nearest_points(points, absent(9, 9, 5), points[:, :3], 4, 1.1)
     for row, length in enumerate((9, 5)):
         for center in range(3):
             distance = (points[row, :length] - points[row, center]).norm(dim=-1)
@@ -94,7 +96,7 @@ def test_items_are_the_formula():
     assert lengths.tolist() == [7, 3, 7]
     points = clouds.items[0]
     points = points[sorted(range(len(points)), key=lambda i: points[i].tolist())]
-    index = farthest_points(points[None, :, :3], torch.tensor([40]), 7)[0]
+    index = farthest_points(points[None, :, :3], absent(40, 40), 7)[0]
     extent = torch.tensor([6.0, 5.0, 3.0])
     first, norm, _, second = reader.local
     third, fourth = reader.place[0], reader.place[2]

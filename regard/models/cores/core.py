@@ -69,7 +69,7 @@ class Core(nn.Module, ABC):
         set_outputs: int = 1,
     ):
         super().__init__()
-        self.width, self.memory_dim = width, width if memory_dim is None else memory_dim
+        self.width, self.memory_dim = width, memory_dim or width
         self.encodes, self.decodes, self.in_order = encodes, decodes, in_order
         self.set_outputs = set_outputs
 

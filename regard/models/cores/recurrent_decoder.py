@@ -133,9 +133,8 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         is_bridged = config.directions == 2 or source != hidden
         num_bridges = num_decoder if is_bridged and encodes and in_order else 0
         parts = CELLS[config.cell].parts
-        self.bridges = nn.ModuleList(
-            Bridge(source, hidden, parts=parts) for _ in range(num_bridges)
-        )
+        bridges = [Bridge(source, hidden, parts=parts) for _ in range(num_bridges)]
+        self.bridges = nn.ModuleList(bridges)
         if score is None and config.attention != "none" and decodes and encodes:
             rank = config.attention_hidden
             sizes = ScoreSizes(hidden, source, rank, max_keys=config.max_positions)

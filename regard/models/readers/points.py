@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
@@ -84,27 +84,27 @@ class PointReader(Reader):
         return ("batch", "points", self.numbers), ("batch", "groups", self._width)
 
     def forward(self, source: Padded) -> Placed:
-        points, lengths = sort_points(source.items, source.lengths), source.lengths
+        absent = _padding(source.lengths, source.items.shape[1])
+        points = sort_points(source.items, absent)
         places = points[..., :3]
-        index = farthest_points(places, lengths, self.groups)
+        index = farthest_points(places, absent, self.groups)
         centers = places.gather(1, index[..., None].expand(-1, -1, 3))
-        near, inside = nearest_points(places, lengths, centers, self.neighbors, self.radius)
+        near, inside = nearest_points(places, absent, centers, self.neighbors, self.radius)
         rows = torch.arange(points.shape[0], device=points.device)[:, None, None]
         group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
         offsets = (group[..., :3] - centers[:, :, None]) / self.radius
         local = self.local(torch.cat((offsets, group[..., 3:]), -1))
         local = local.masked_fill(~inside[..., None], -torch.inf).amax(2)
-        distances = self._distances(centers, places, lengths)
+        least = places.masked_fill(absent[..., None], torch.inf).amin(1, keepdim=True)
+        most = places.masked_fill(absent[..., None], -torch.inf).amax(1, keepdim=True)
+        distances = torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
         angle = widen(distances[..., None] * self._rates).flatten(-2)
         place = self.place(torch.cat((distances, angle.sin(), angle.cos()), -1).to(local.dtype))
         items = self.dropout(self.combine(torch.cat((local, place), -1)))
-        counts = lengths.clamp(max=self.groups)
-        is_padding = torch.arange(self.groups, device=points.device) >= counts[:, None]
-        return Placed.of(
-            items.masked_fill(is_padding[..., None], 0.0),
-            counts,
-            (centers / self._extent + 0.5).masked_fill(is_padding[..., None], _FAR),
-        )
+        counts = source.lengths.clamp(max=self.groups)
+        absent = _padding(counts, self.groups)[..., None]
+        centers = (centers / self._extent + 0.5).masked_fill(absent, _FAR)
+        return Placed.of(items.masked_fill(absent, 0.0), counts, centers)
 
     @property
     def margin(self) -> Float[Tensor, " axes"]:
@@ -114,40 +114,34 @@ class PointReader(Reader):
         """
         return self.radius / 4 / self._extent
 
-    def _distances(
-        self, centers: Tensor, points: Tensor, lengths: Tensor
-    ) -> Float[Tensor, "batch groups 6"]:
-        is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
-        is_padding = is_padding[..., None]
-        least = points.masked_fill(is_padding, torch.inf).amin(1, keepdim=True)
-        most = points.masked_fill(is_padding, -torch.inf).amax(1, keepdim=True)
-        return torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
+
+def _padding(lengths: Int[Tensor, " batch"], count: int) -> Bool[Tensor, "batch time"]:
+    """Return True for padding in rows of `count` points or groups."""
+    return torch.arange(count, device=lengths.device) >= lengths[:, None]
 
 
 def sort_points(
-    points: Float[Tensor, "batch time numbers"], lengths: Int[Tensor, " batch"]
+    points: Float[Tensor, "batch time numbers"], absent: Bool[Tensor, "batch time"]
 ) -> Float[Tensor, "batch time numbers"]:
-    """Return the points of each row sorted by their numbers; padding is zero and last."""
-    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
-    keys = points.detach().masked_fill(is_padding[..., None], torch.inf)
+    """Return the points of each row sorted by their numbers; absent ones are zero and last."""
+    keys = points.detach().masked_fill(absent[..., None], torch.inf)
     order = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
     for column in reversed(range(points.shape[-1])):
         order = order.gather(1, keys[..., column].gather(1, order).argsort(dim=1, stable=True))
-    points = points.masked_fill(is_padding[..., None], 0.0)
+    points = points.masked_fill(absent[..., None], 0.0)
     return points.gather(1, order[..., None].expand_as(points))
 
 
 @torch.no_grad()
 def farthest_points(
-    points: Float[Tensor, "batch time 3"], lengths: Int[Tensor, " batch"], count: int
+    points: Float[Tensor, "batch time 3"], absent: Bool[Tensor, "batch time"], count: int
 ) -> Int[Tensor, "batch groups"]:
     """Return the indices of `count` points of each row: point 0, then each the farthest one.
 
     Rows with fewer points have each of them once, then repetitions.
     """
     axes = points.transpose(1, 2).contiguous()  # (batch, 3, time)
-    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
-    distance = torch.full_like(axes[:, 0], torch.inf).masked_fill(is_padding, -1.0)
+    distance = torch.full_like(axes[:, 0], torch.inf).masked_fill(absent, -1.0)
     offsets, new_distance = torch.empty_like(axes), torch.empty_like(distance)
     index = torch.zeros(points.shape[0], 1, dtype=torch.int64, device=points.device)
     selected = []
@@ -165,15 +159,14 @@ def farthest_points(
 @torch.no_grad()
 def nearest_points(
     points: Float[Tensor, "batch time 3"],
-    lengths: Int[Tensor, " batch"],
+    absent: Bool[Tensor, "batch time"],
     centers: Float[Tensor, "batch groups 3"],
     count: int,
     radius: float,
 ) -> tuple[Int[Tensor, "batch groups neighbors"], Tensor]:
     """Return the indices of the nearest points of each center, and which are within the radius."""
-    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     distance = torch.cdist(centers, points, compute_mode="donot_use_mm_for_euclid_dist")
-    distance = distance.masked_fill(is_padding[:, None], torch.inf)
+    distance = distance.masked_fill(absent[:, None], torch.inf)
     near = distance.topk(min(count, points.shape[1]), dim=-1, largest=False)
     inside = near.values <= radius
     inside[..., 0] |= ~inside.any(-1)  # a row without points

@@ -275,8 +275,11 @@ def _check_settings(folder: Path, before: Run, now: Run) -> None:
     if before.recipe != now.recipe:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}")
     differences = find_differences(training_fingerprint(before), training_fingerprint(now))
+    # Paths as they are given: the fingerprint has their number.
+    given = find_differences(to_plain(before.config), to_plain(now.config))
     rows = []
-    for name, (theirs, mine) in differences.items():
+    for name, values in differences.items():
+        theirs, mine = given.get(name, values)
         option = option_name(name.removesuffix(".name"))
         rows.append(f"{option} is {theirs!r} there and {mine!r} here")
     if rows:

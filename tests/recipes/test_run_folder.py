@@ -83,6 +83,16 @@ def test_files_of_a_run_are_not_those_of_one_that_starts_from_it(tmp_path: Path)
     assert taken.data == dataclasses.replace(default.data, val_share=0.3)
 
 
+def test_refusal_of_other_data_shows_the_paths_as_they_are_given(tmp_path: Path) -> None:
+    def run(data: dict[str, str]) -> Run:
+        config = apply_changes(TranslateRunConfig(), {"data": data}, called=str)
+        return Run(recipe="translate", seed=1, config=config)
+
+    begin(tmp_path, run({"train": "a.tsv"}))
+    with pytest.raises(UserError, match="--data.val is None there and 'b.tsv' here"):
+        claim(tmp_path, run({"train": "a.tsv", "val": "b.tsv"}))
+
+
 FREE = [{"train": {"steps": 9000, "log_every": 7, "validate_every": 9}}, {"decode": {"beam": 4}}]
 DECISIVE = [
     ({"train": {"lr": 0.5}}, "--train.lr is 0.002 there and 0.5 here"),

@@ -30,6 +30,10 @@ class Splits:
     val_share: FractionWithin = 0.1
     """Fraction of the training data for validation, a random sample, if `val` is not given."""
 
+    def __post_init__(self) -> None:
+        if self.val and not self.train:
+            raise UserError("`train` must be given together with `val`.")
+
 
 @settings
 class Tables(Splits):
@@ -62,6 +66,7 @@ class Targets:
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.separator) != 1 or self.separator in "[]":
             raise UserError(
                 f"`separator` must be one character, no bracket, got {self.separator!r}."
@@ -107,6 +112,7 @@ class PairsConfig(Tables):
     """Maximum length of either side of a pair, in tokens; a longer pair is a bad row."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for split in ("train", "val", "test"):
             if getattr(self, f"{split}_target") is None:
                 continue
@@ -133,10 +139,6 @@ class LabeledConfig(Targets, Tables):
     max_length: Length = 512
     """Maximum length of a text, in tokens. Longer texts are cut and counted in training and
     evaluation, and refused by `predict` and `look`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_train(self.train, self.val)
 
 
 @settings
@@ -263,7 +265,8 @@ class TracksConfig:
     """Handling of lines that are not a position, as of other bad data."""
 
     def __post_init__(self) -> None:
-        _check_train(self.train, self.val)
+        if self.val and not self.train:
+            raise UserError("`train` must be given together with `val`.")
 
 
 @settings
@@ -342,6 +345,7 @@ class CaptionsConfig(ImageTables):
     """Number of drawn test scenes; validation uses half as many."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.train is None and min(self.width, self.height) < 24:  # smaller shapes look alike
             raise UserError("`width` and `height` must be at least 24 for drawn scenes.")
 
@@ -380,6 +384,7 @@ class EventsConfig(Tables):
     """Unit of onset and duration in tables."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
             raise UserError("`hop` must be from two samples to a quarter of `seconds`.")
 
@@ -399,6 +404,7 @@ class PointsConfig(Tables):
     """Maximum number of points of a cloud; in larger ones, points are replaced by means."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len({"x", "y", "z", *self.features}) < 3 + len(self.features):
             raise UserError("`features` must be different names other than x, y and z.")
         if self.train is None and self.features:
@@ -426,11 +432,3 @@ class TaggedConfig(Tables):
 
     max_length: Length = 256
     """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""
-
-    def __post_init__(self) -> None:
-        _check_train(self.train, self.val)
-
-
-def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...] | None) -> None:
-    if val and not train:
-        raise UserError("`train` must be given together with `val`.")

@@ -10,9 +10,11 @@ import soundfile
 from PIL import Image
 
 from regard.data.config import VectorsConfig
+from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.load import create_recipe
-from regard.recipes.registry import NAMES, get_entry
+from regard.recipes.registry import NAMES, RECIPES, get_entry
+from regard.settings.tree import apply_changes
 
 COUNT = 20
 
@@ -86,3 +88,13 @@ def test_validation_data_is_held_out(tmp_path, monkeypatch, name):
     ]
     assert not set(inputs[0]) & set(inputs[1])
     assert len(inputs[0]) > len(inputs[1]) > 0
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_validation_data_need_training_data(recipe: str) -> None:
+    config = RECIPES[recipe].config()
+    changes = {"data": {"val": "val.csv"}}
+    if not hasattr(config.data, "val"):
+        pytest.skip("the data are synthetic")
+    with pytest.raises(UserError, match=r"data.train must be given together with data.val"):
+        apply_changes(config, changes, called=str)

@@ -48,7 +48,7 @@ class Tables(Splits):
 
 
 @settings
-class Targets:
+class Targets(Tables):
     """Kind of targets: of texts or images."""
 
     label_column: tuple[Count | str, ...] = ()
@@ -123,7 +123,7 @@ class PairsConfig(Tables):
 
 
 @settings
-class LabeledConfig(Targets, Tables):
+class LabeledConfig(Targets):
     """Data sets of texts with labels for training, validation and test."""
 
     train: str | None = None
@@ -142,7 +142,7 @@ class LabeledConfig(Targets, Tables):
 
 
 @settings
-class ImagesConfig(Targets, Tables):
+class ImagesConfig(Targets):
     """Data sets of images with classes for training, validation and test."""
 
     name: ClassVar[str] = "images"

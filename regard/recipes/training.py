@@ -47,7 +47,7 @@ class RunResult(NamedTuple):
 
 
 @settings_class
-class _Numbers:
+class _Arguments:
     """Arguments of `train` that are numbers, to check them."""
 
     seed: Seed
@@ -85,7 +85,7 @@ def train(
               TypeError for an argument that does not exist; KeyboardInterrupt after a checkpoint is
               saved, if training is interrupted.
     """
-    _Numbers(seed=seed, threads=threads)
+    _Arguments(seed=seed, threads=threads)
     entry, start = get_entry(recipe), None
     own = None if isinstance(recipe, str) else entry
     config = entry.config()

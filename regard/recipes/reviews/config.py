@@ -15,7 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class ReviewsRunConfig:
-    """Text classification, such as sentiment of reviews, from your own texts: set data.train."""
+    """Text classification, such as sentiment of reviews, from your own texts."""
 
     data: LabeledConfig = LabeledConfig()
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with

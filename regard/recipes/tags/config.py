@@ -14,7 +14,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class TagsRunConfig:
-    """Token tagging (NER, parts of speech), from your own sentences: set data.train."""
+    """Token tagging (NER, parts of speech), from your own sentences."""
 
     data: TaggedConfig = TaggedConfig()
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""

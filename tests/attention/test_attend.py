@@ -45,6 +45,20 @@ def test_queries_keys_and_values_of_three_sizes_are_read_by_the_formula(kind):
     close(attend(query, (keys, values), score=score), torch.stack(rows))
 
 
+@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
+def test_beta_multiplies_scores(kernel):
+    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
+    sharp = attend(query, (keys, values), score=Dot(), choice=Soft(beta=2.5), kernel=kernel)
+    close(sharp, attend(query * 2.5, (keys, values), score=Dot(), kernel=kernel))
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
+def test_large_beta_tends_to_the_best_key(kernel):
+    query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
+    best = (query @ keys.t()).argmax(-1)
+    close(attend(query, (keys, values), choice=Soft(beta=1e4), kernel=kernel), values[best])
+
+
 def test_memory_mask_and_read_mask_are_combined():
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.randn(2, 3, 7)
     memory = Memory(keys, values, padding([2, 3]))

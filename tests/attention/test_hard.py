@@ -39,6 +39,12 @@ def test_hard_reads_the_value_of_the_best_key_by_hand():
     )
 
 
+def test_hard_attention_is_a_dictionary_lookup():
+    words = torch.tensor([3, 1, 4, 0])
+    out = attend(torch.eye(5)[words], (torch.eye(5), torch.arange(5.0)[:, None]), choice=Hard())
+    close(out.squeeze(-1), words.float())
+
+
 @pytest.mark.parametrize("gradient", ["straight-through", "gumbel", "reinforce"])
 def test_weights_are_exactly_one_hot_and_the_first_of_equals(gradient):
     scores = torch.randint(0, 2, (7, 300), dtype=torch.float32).requires_grad_()

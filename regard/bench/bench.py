@@ -113,7 +113,7 @@ def measure_training(
 
     def step_all(counts: list[int] | None = None) -> None:
         for number, group in enumerate(groups, start=1):
-            sums = add_gradients(
+            *_, count = add_gradients(
                 replica, batches, group, epoch=0, step=number, seed=1, precision=precision
             )
             float(clip_grad_norm_(replica.model.parameters(), config.clip or math.inf))
@@ -122,7 +122,7 @@ def measure_training(
             if average:
                 average.update(number)
             if counts is not None:
-                counts.append(sums.count)
+                counts.append(count)
 
     targets: list[int] = []
     step_all(targets)

@@ -11,7 +11,6 @@ Source: ho2022, equation 6 (classifier-free guidance); gafni2022, section 3.5 (i
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -22,14 +21,6 @@ from regard.decode.config import DrawingConfig
 from regard.decode.sample import filter_logits
 from regard.decode.stepper import StateT, Stepper, trace_likely
 from regard.trace import SearchOutput, Trace
-
-
-class GuidedSamples(NamedTuple):
-    """Sampled sequences and their log-probabilities."""
-
-    tokens: Int[Tensor, "rows length"]
-    log_prob: Float[Tensor, " rows"]
-    """Mean log-probability per token under the model with the source, without guidance."""
 
 
 @torch.no_grad()
@@ -44,8 +35,10 @@ def sample_guided(
     banned: Sequence[int],
     seeds: Sequence[int],
     trace: Trace | None = None,
-) -> GuidedSamples:
-    """Sample `length` tokens for each row of the source.
+) -> tuple[Int[Tensor, "rows length"], Float[Tensor, " rows"]]:
+    """Sample `length` tokens for each row of the source; return them and their mean log p.
+
+    The latter is per token under the model with the source, without guidance.
 
     empty_source: ids of the source that stands for no condition.
     banned:       ids that are never drawn.
@@ -85,7 +78,7 @@ def sample_guided(
         trace.add_outputs(
             [[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)]
         )
-    return GuidedSamples(sequences, log_prob.mean(1))
+    return sequences, log_prob.mean(1)
 
 
 def sample_inverse_cdf(

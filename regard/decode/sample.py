@@ -126,7 +126,10 @@ def sample(
             if trace is not None:
                 trace.begin_segment()  # these tokens are read a second time
             run = _Context(model, trace)
-            logits = run.read_once(context) if config.context == "last" else run.read(context)
+            if config.context == "last" and trace is None:
+                logits = model.next_logits(torch.tensor([context], device=run.device))
+            else:
+                logits = run.read(context)
         else:
             logits = run.read([token])
             context.append(token)
@@ -165,7 +168,7 @@ class _Context:
         self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None
     ):
         self._model, self._trace, self._window, self._state = model, trace, window, model.start()
-        self._device = (
+        self.device = (
             next(model.parameters()).device
             if isinstance(model, torch.nn.Module)
             else torch.device("cpu")
@@ -180,7 +183,7 @@ class _Context:
             if self._trace is not None:
                 self._trace.begin_step([0])
             logits, self._state = self._model.step(
-                torch.tensor([token], device=self._device), self._state
+                torch.tensor([token], device=self.device), self._state
             )
             if self._window is not None:
                 self._state, self._window = self._model.slide(self._state, self._window), None
@@ -189,12 +192,6 @@ class _Context:
                 self._log_probs.append(logits.detach().float().log_softmax(-1))
                 trace_likely(self._trace, self._log_probs[-1])
         return logits
-
-    def read_once(self, tokens: list[int]) -> Tensor:
-        """Return the logits (1, vocab) after these tokens: all at once without a trace."""
-        if self._trace is not None:
-            return self.read(tokens)
-        return self._model.next_logits(torch.tensor([tokens], device=self._device))
 
     def end(self, last: int) -> None:
         """Add the output to the trace: each next token with its log-probability."""

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, Rules
-from regard.layers.forms import TextForm
 from regard.trace import Trace
 
 Ids = Sequence[Sequence[int]]
@@ -45,16 +44,6 @@ class Limits:
     """Number of learned positions."""
     unsupported_slide_reason: str | None = None
     """Why keys and values of old tokens cannot be dropped (SampleConfig.context slide)."""
-
-
-def limits_of(form: TextForm) -> Limits:
-    """Return the limits of a form."""
-    reason = None
-    if form.core.positions is not None:
-        reason = "its positions are added to the items, and would run beyond the context"
-    target_ids = len(form.writer.output.weight)
-    source_ids = target_ids if form.source is None else len(form.source.weight)
-    return Limits(form.source is not None, source_ids, target_ids, form.max_positions, reason)
 
 
 class Engine(ABC):

@@ -28,7 +28,7 @@ from regard.settings.tree import find_differences
 from regard.system.files import read_json
 from regard.system.writing import flush_folder, replace_atomically, write_atomically
 from regard.training.progress import Progress
-from regard.training.tensors import read_tensors, write_tensors
+from regard.training.tensors import write_tensors
 
 FORMAT = 5
 """Version of the format; checkpoints of another version are refused."""
@@ -52,18 +52,6 @@ class State:
     """Length of log.jsonl in bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A checkpoint on disk."""
-
-    folder: Path
-    state: State
-
-    def tensors(self, name: str) -> dict[str, Tensor]:
-        """Return the tensors of one of its files: model, optimizer or ema."""
-        return read_tensors(self.folder / f"{name}.safetensors")
-
-
 class CheckpointStore:
     """Checkpoints and snapshots in a run folder. Only the main process writes."""
 
@@ -71,8 +59,8 @@ class CheckpointStore:
         self._folder = folder
         self._keep = keep
 
-    def open(self) -> Checkpoint | None:
-        """Return the last checkpoint, or None if there is none yet.
+    def open(self) -> tuple[Path, State] | None:
+        """Return folder and state of the last checkpoint, or None if there is none yet.
 
         Raises: CheckpointError if it cannot be read, or if there are weights, but no checkpoint.
         """
@@ -80,25 +68,20 @@ class CheckpointStore:
         weights = self._folder / _WEIGHTS
         if not folders and weights.exists():
             raise CheckpointError(f"{weights} exists, but there is no checkpoint to resume from")
-        return Checkpoint(folder=folders[-1], state=_read_state(folders[-1])) if folders else None
+        return (folders[-1], _read_state(folders[-1])) if folders else None
 
-    def accept(self, saved: Checkpoint) -> None:
+    def accept(self, state: State) -> None:
         """Continue from a loaded checkpoint: remove files that are not needed."""
         self.prune()
-        if saved.state.progress.best_step:
-            self.publish(saved.state.progress.best_step)
+        if state.progress.best_step:
+            self.publish(state.progress.best_step)
 
     def snapshot_path(self, step: int) -> Path:
-        """Return the path of the weights that were validated after `step`."""
-        return self._folder / "snapshots" / f"step-{step:08d}.safetensors"
+        """Return the path of the weights that were validated after `step`.
 
-    def save_snapshot(
-        self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]
-    ) -> None:
-        """Save validated weights; the first checkpoint that does not need them removes them."""
-        path = self.snapshot_path(step)
-        path.parent.mkdir(exist_ok=True)
-        write_tensors(path, tensors, ties=ties)
+        The first checkpoint that does not need them removes them.
+        """
+        return self._folder / "snapshots" / f"step-{step:08d}.safetensors"
 
     def publish(self, step: int) -> None:
         """Copy the snapshot of `step` to model.safetensors."""
@@ -106,11 +89,7 @@ class CheckpointStore:
             shutil.copyfile(self.snapshot_path(step), unfinished)
 
     def save(
-        self,
-        state: State,
-        files: Mapping[str, Mapping[str, Tensor]],
-        *,
-        ties: Mapping[str, str],
+        self, state: State, files: Mapping[str, Mapping[str, Tensor]], *, ties: Mapping[str, str]
     ) -> None:
         """Write a checkpoint of whole tensors, by file name; then remove older ones.
 
@@ -154,13 +133,13 @@ class CheckpointStore:
                 path.unlink()
 
 
-def check_settings(saved: Checkpoint, settings: Mapping[str, Any]) -> None:
+def check_settings(folder: Path, state: State, settings: Mapping[str, Any]) -> None:
     """Raise CheckpointError with the differences if a checkpoint has other settings."""
-    differences = find_differences(saved.state.settings, json.loads(json.dumps(settings)))
+    differences = find_differences(state.settings, json.loads(json.dumps(settings)))
     if differences:
         changes = [f"{name} was {was!r}, is {now!r}" for name, (was, now) in differences.items()]
         raise CheckpointError(
-            f"{saved.folder} belongs to a run with other settings: {'; '.join(changes)}"
+            f"{folder} belongs to a run with other settings: {'; '.join(changes)}"
         )
 
 

@@ -133,8 +133,22 @@ class Replica:
         self._objective: nn.Module = _Objective(model)
         if compiled:
             self._objective.compile(dynamic=True)
-        if world.size > 1:
-            self._parallelize()
+        if world.size == 1:
+            return
+        for value in tensors_of(model).values():
+            dist.broadcast(value, src=0)
+        if not self.is_sharded:
+            self._objective = DistributedDataParallel(self._objective, init_sync=False)
+            return
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import
+
+        # FSDP warns of blocks that return views; outputs of blocks are never changed in place here.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+        mesh = init_device_mesh(world.device.type, (world.size,))
+        blocks = getattr(model, "blocks", None)
+        for block in blocks() if callable(blocks) else ():
+            fully_shard(block, mesh=mesh)
+        fully_shard(self._objective, mesh=mesh)
 
     def loss(self, batch: Any) -> TrainingLoss:
         """Return the loss of the rows of this process."""
@@ -181,23 +195,6 @@ class Replica:
             if self.is_sharded:
                 model.to("cpu")
             self.model.train()
-
-    def _parallelize(self) -> None:
-        """Broadcast the weights of the main process, and wrap the model with DDP or FSDP2."""
-        for value in tensors_of(self.model).values():
-            dist.broadcast(value, src=0)
-        if not self.is_sharded:
-            self._objective = DistributedDataParallel(self._objective, init_sync=False)
-            return
-        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import
-
-        # FSDP warns of blocks that return views; outputs of blocks are never changed in place here.
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-        mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        blocks = getattr(self.model, "blocks", None)
-        for block in blocks() if callable(blocks) else ():
-            fully_shard(block, mesh=mesh)
-        fully_shard(self._objective, mesh=mesh)
 
 
 class _Objective(nn.Module):

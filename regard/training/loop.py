@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,13 +23,7 @@ from regard.ops.dispatch import unsupported_reason
 from regard.system.interrupt import Interrupted, Interruption, handle_signals
 from regard.system.lock import lock_folder
 from regard.training.average import MovingAverage, average_weights
-from regard.training.checkpoint import (
-    FORMAT,
-    Checkpoint,
-    CheckpointStore,
-    State,
-    check_settings,
-)
+from regard.training.checkpoint import FORMAT, CheckpointStore, State, check_settings
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, join_process_group
 from regard.training.log import Log
@@ -166,10 +160,11 @@ class _Run:
         self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
+        self.best_kind = "ema" if config.ema else "best"
         self.store = CheckpointStore(folder, keep=config.keep)
         self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
         saved = self.world.run_on_main(self.store.open)
-        self.progress, log_bytes = self.resume(saved) if saved else (Progress(), 0)
+        self.progress, log_bytes = self.resume(*saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
         self.log = Log(
@@ -211,7 +206,7 @@ class _Run:
         plan = self.plan()
         rows = plan[progress.position : progress.position + config.accumulate]
         number, done = progress.step + 1, progress.completed_fraction(config, batches=len(plan))
-        sums = add_gradients(
+        losses, own_nll, count = add_gradients(
             self.replica,
             self.batches,
             rows,
@@ -221,11 +216,12 @@ class _Run:
             precision=config.precision,
         )
         clock = self.clock() if self.world.is_main else 0.0
-        reduced = self.world.sum(
-            [*sums.totals, sums.nll, float(self.interruption.is_requested), clock]
+        *totals, nll, stop_requests, seconds = self.world.sum(
+            [*losses, own_nll, float(self.interruption.is_requested), clock]
         )
-        *totals, nll, stop_requests, seconds = reduced
-        norm = self.clip()
+        # The norm before clipping.
+        norm = clip_grad_norm_(self.model.parameters(), config.clip or math.inf)
+        norm = float(norm.full_tensor() if is_sharded(norm) else norm)
         if not all(map(math.isfinite, [*totals, norm])):
             self.stop_diverged(rows, totals, norm)
         lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
@@ -235,8 +231,8 @@ class _Run:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(number)
-        new = (sum(totals), nll, sums.count)
-        progress.advance(config, used=len(rows), batches=len(plan), sums=new, seconds=seconds)
+        sums = (sum(totals), nll, count)
+        progress.advance(config, used=len(rows), batches=len(plan), sums=sums, seconds=seconds)
         self.stopping = stop_requests > 0
         is_line = number % config.log_every == 0
         self.log.record_step(
@@ -244,7 +240,7 @@ class _Run:
             lr=lr,
             norm=norm,
             fraction=max(progress.fractions(config, batches=len(plan)).values(), default=0.0),
-            count=sums.count if self.unit == "tokens" else sum(map(len, rows)),
+            count=count if self.unit == "tokens" else sum(map(len, rows)),
             seconds=time.monotonic() - start,
             is_line=is_line,
         )
@@ -262,11 +258,6 @@ class _Run:
                 f"{epoch + 1}."
             )
         return self.epoch_plan[1]
-
-    def clip(self) -> float:
-        """Clip the gradient to the norm config.clip, and return its norm before clipping."""
-        norm = clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
-        return float(norm.full_tensor() if is_sharded(norm) else norm)
 
     def stop_diverged(
         self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
@@ -321,15 +312,14 @@ class _Run:
             self.stopping = True
             return
         is_best = progress.record_validation(
-            metrics,
-            metric=self.metric,
-            maximize=self.maximize,
-            window=max(self.config.average, 1),
+            metrics, metric=self.metric, maximize=self.maximize, window=max(self.config.average, 1)
         )
         log.record("validation", progress, metrics)
         log.note(f"step {progress.step}  {_format_metrics(metrics)}{'  (best)' if is_best else ''}")
         if self.world.is_main:
-            self.store.save_snapshot(progress.step, weights, ties=self.ties)
+            path = self.store.snapshot_path(progress.step)
+            path.parent.mkdir(exist_ok=True)
+            write_tensors(path, weights, ties=self.ties)
         self.save()
         if self.world.is_main and is_best:
             self.store.publish(progress.step)
@@ -373,21 +363,20 @@ class _Run:
             self.store.save(state, whole, ties=self.ties)
         self.saved = (self.progress.step, self.progress.seconds)
 
-    def resume(self, saved: Checkpoint) -> tuple[Progress, int]:
+    def resume(self, folder: Path, state: State) -> tuple[Progress, int]:
         """Load a checkpoint, and return its progress and the length of its log."""
-        check_settings(saved, self.settings)
+        check_settings(folder, state, self.settings)
         # The path as seen by this process, which may differ from that of the main process.
-        saved = replace(saved, folder=self.folder / "checkpoints" / saved.folder.name)
-        origin = str(saved.folder)
-        load_tensors(self.model, saved.tensors("model"), origin=origin)
-        load_optimizer_tensors(
-            self.optimizer, self.model, saved.tensors("optimizer"), origin=origin
-        )
+        folder = self.folder / "checkpoints" / folder.name
+        origin = str(folder)
+        load_tensors(self.model, read_tensors(folder / "model.safetensors"), origin=origin)
+        tensors = read_tensors(folder / "optimizer.safetensors")
+        load_optimizer_tensors(self.optimizer, self.model, tensors, origin=origin)
         if self.average:
-            self.average.load(saved.tensors("ema"), origin=origin)
+            self.average.load(read_tensors(folder / "ema.safetensors"), origin=origin)
         self.world.broadcast(None)  # nothing is removed before all processes have loaded it
-        self.world.run_on_main(lambda: self.store.accept(saved))
-        return saved.state.progress, saved.state.log_bytes
+        self.world.run_on_main(lambda: self.store.accept(state))
+        return state.progress, state.log_bytes
 
     def pause(self) -> Result:
         """Stop the run so that it can be resumed."""
@@ -395,7 +384,7 @@ class _Run:
         if self.saved[0] != progress.step:
             self.save()
         self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
-        selected = self.best_kind() if progress.best_step else "none"
+        selected = self.best_kind if progress.best_step else "none"
         return self.result("interrupted", selected, progress.best)
 
     def finish(self, limit: str) -> Result | None:
@@ -403,7 +392,7 @@ class _Run:
         progress, selected, metrics, mean = self.progress, "none", {}, {}
         paths = [self.store.snapshot_path(step) for step in progress.recent_validations]
         if progress.best_step:
-            selected, metrics = self.best_kind(), progress.best
+            selected, metrics = self.best_kind, progress.best
         if len(paths) > 1 and self.config.average > 1:
             self.log.show_status("validating the average")
             mean = average_weights(paths) if self.world.is_main else {}
@@ -442,9 +431,6 @@ class _Run:
             progress=deepcopy(self.progress),
             weights=self.weights,
         )
-
-    def best_kind(self) -> str:
-        return "ema" if self.average else "best"
 
     def clock(self) -> float:
         """Return the training time in seconds, including that before the run was resumed."""

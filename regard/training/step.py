@@ -8,8 +8,7 @@ generator state needs to be saved.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -21,18 +20,6 @@ from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepSums:
-    """Sums over the batches of one process in a step; `count` is over all processes."""
-
-    totals: list[float]
-    """Loss of each batch, summed over its tokens."""
-    nll: float
-    """Negative log-likelihood, summed over all tokens."""
-    count: int
-    """Number of target tokens of the step, on all processes."""
-
-
 def add_gradients(
     replica: Replica,
     batches: TrainingBatches,
@@ -42,13 +29,18 @@ def add_gradients(
     step: int,
     seed: int,
     precision: str,
-) -> StepSums:
+) -> tuple[list[float], float, int]:
     """Compute the gradient of step `step`, with batches of the rows in `plan`; add it to `.grad`.
+
+    Returns the loss of each batch of this process, summed over its tokens; their sum of -log p;
+    and the number of target tokens on all processes.
 
     Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows
     computes the first row with weight zero, as it must take part in the synchronization of
     gradients.
     """
+    if precision not in PRECISIONS:
+        raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
     world = replica.world
     own_batches = []
     for rows in plan:
@@ -65,7 +57,11 @@ def add_gradients(
     for number, (batch, weight) in enumerate(own_batches):
         torch.manual_seed(derive_seed(seed, step, number, world.rank))
         with replica.accumulate(last=number == len(own_batches) - 1):
-            with _autocast(world.device, precision):
+            is_float32 = precision == "float32"
+            cast = (
+                nullcontext() if is_float32 else torch.autocast(world.device.type, torch.bfloat16)
+            )
+            with cast:
                 loss = replica.loss(batch.to(world.device))
             # DDP and FSDP average over processes; times their number this is the sum.
             (loss.total * (weight * world.size / count)).backward()
@@ -74,12 +70,4 @@ def add_gradients(
     values = [
         value * weight for value, weight in zip(torch.stack(sums).tolist(), weights, strict=True)
     ]
-    return StepSums(totals=values[::2], nll=sum(values[1::2]), count=count)
-
-
-def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return values[::2], sum(values[1::2]), count

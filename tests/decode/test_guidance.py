@@ -58,7 +58,7 @@ def test_inverse_cdf_sampling_by_hand():
 
 
 def test_frequencies_of_tokens_are_their_probabilities():
-    tokens = draw([2], [7], length=4000).tokens
+    tokens = draw([2], [7], length=4000)[0]
     frequencies = tokens[0].bincount(minlength=4) / 4000
     assert (frequencies - torch.tensor(PROBS[2])).abs().max() < 0.03  # four standard deviations
     assert 0 not in tokens
@@ -66,29 +66,29 @@ def test_frequencies_of_tokens_are_their_probabilities():
 
 def test_the_score_is_the_mean_log_probability():
     samples = draw([2, 3], [7, 8], length=50)
-    expected = torch.tensor(PROBS).log()[torch.tensor([2, 3])].gather(1, samples.tokens).mean(1)
-    close(samples.log_prob, expected)
+    expected = torch.tensor(PROBS).log()[torch.tensor([2, 3])].gather(1, samples[0]).mean(1)
+    close(samples[1], expected)
 
 
 def test_guidance_scales_the_effect_of_the_source():
     # log p(. | empty) + 3 (log p(. | source) - log p(. | empty)), normalized, by hand.
     weights = [math.exp(3 * math.log(PROBS[2][i]) - 2 * math.log(PROBS[EOS][i])) for i in (1, 2, 3)]
     expected = weights[1] / sum(weights)
-    tokens = draw([2], [7], length=4000, guidance=3.0).tokens
+    tokens = draw([2], [7], length=4000, guidance=3.0)[0]
     assert float((tokens == 2).float().mean()) == pytest.approx(expected, abs=0.01)
     # With guidance 0 the source has no effect.
-    unguided = draw([2], [7], length=4000, guidance=0.0).tokens
+    unguided = draw([2], [7], length=4000, guidance=0.0)[0]
     assert float((unguided == 2).float().mean()) == pytest.approx(0.4, abs=0.03)
 
 
 def test_temperature_zero_takes_the_likeliest():
-    assert draw([2, 3], [1, 2], length=3, temperature=0.0).tokens.tolist() == [[2, 2, 2], [1, 1, 1]]
+    assert draw([2, 3], [1, 2], length=3, temperature=0.0)[0].tolist() == [[2, 2, 2], [1, 1, 1]]
 
 
 def test_a_row_does_not_depend_on_its_batch():
     batch, single = draw([2, 3], [7, 8], guidance=2.0), draw([3], [8], guidance=2.0)
-    assert torch.equal(batch.tokens[1], single.tokens[0])
-    assert not torch.equal(single.tokens, draw([3], [9], guidance=2.0).tokens)
+    assert torch.equal(batch[0][1], single[0][0])
+    assert not torch.equal(single[0], draw([3], [9], guidance=2.0)[0])
 
 
 def test_bad_arguments_are_named():

@@ -93,7 +93,7 @@ def test_partial_files_of_a_killed_process_are_not_a_checkpoint_and_are_removed(
     (run / "snapshots" / ".step-00000012.safetensors.new").write_bytes(b"half")
     saved = CheckpointStore(run, keep=2).open()
     assert saved is not None
-    assert saved.state.progress.step == 8
+    assert saved[1].progress.step == 8
     train(run, LATER)
     assert same_weights(run, runs / "full")
     assert checkpoints(run) == ["step-00000008", "step-00000012"]

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
-from regard.engines.engine import limits_of
+from regard.engines.engine import Limits
 from regard.engines.lowering import head_sizes, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder import layout
-from regard.native.decoder.matmul import PANELS, multiplier
+from regard.native.decoder.matmul import FIELDS, PANELS, multiplier
 from regard.native.decoder.packed_weights import (
     KINDS,
     Heads,
@@ -49,13 +49,17 @@ class PackedTransformer:
         self._rotary = attention.rotary
         self.decoder_bias = attention.read.bias
         self.encoder_bias = core.encoder[0].attention.read.bias if core.encoder else None
-        self.limits = limits_of(form)
-        self.reads_source = form.source is not None
         output = form.writer.output.matrix
         self.width = output.shape[1]
-        self.target = _embeddings(form.writer.inputs)
-        self.source = self.target
         source, inputs = form.source, form.writer.inputs
+        self.target = self.source = _embeddings(inputs)
+        reason = None
+        if core.positions is not None:
+            reason = "its positions are added to the items, and would run beyond the context"
+        source_ids = len(output) if source is None else len(source.weight)
+        self.limits = Limits(
+            source is not None, source_ids, len(output), form.max_positions, reason
+        )
         if source is not None:
             is_tied = source.weight is inputs.weight and source.projection is inputs.projection
             if not is_tied or source.scale != inputs.scale:
@@ -155,15 +159,11 @@ class PackedTransformer:
 
     def _cross(self, cross: forms.AttentionForm | None) -> None:
         if cross is None:
-            for _ in range(3):
-                self.products.add_empty()
+            self.products.rows += [[0] * FIELDS] * 3  # no such products
             return
         self.products.add(*self._query(cross))
-        key, value = (
-            _pad_heads(cross.key, self.key_heads),
-            _pad_heads(cross.value, self.value_heads),
-        )
-        weights, biases = zip(key, value, strict=True)
+        key = _pad_heads(cross.key, self.key_heads)
+        weights, biases = zip(key, _pad_heads(cross.value, self.value_heads), strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(cross)
 

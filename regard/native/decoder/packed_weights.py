@@ -91,10 +91,6 @@ class ProductTable:
             table[:, column] = addresses[table[:, column]]
         return table
 
-    def add_empty(self) -> None:
-        """Add a placeholder for a product that this model does not have."""
-        self.rows.append([0] * matmul.FIELDS)
-
     def add(self, weight: Tensor, bias: Tensor | None, *, padding_bias: float = 0.0) -> None:
         """Add x W^T + b for W (out, in); `padding_bias` is the bias of the padding outputs."""
         wide = weight.detach().float().cpu().numpy()

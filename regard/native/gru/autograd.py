@@ -10,8 +10,6 @@ once; states, gates and reads are float32 throughout.
 Source: bahdanau2015, appendix A; appleyard2016 (products of all steps in one).
 """
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -153,11 +151,49 @@ def _schedule(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int
 
 
 class _Decoder(torch.autograd.Function):
+    """The tensors of all steps also hold the state before the first step."""
+
     @staticmethod
     def forward(ctx, constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        projected, state, context, _, values = tensors[:5]
+        state_weight, state_bias, context_weight, query_weight, v = tensors[5:]
+        exps, lengths, dtype = constants
+        steps, rows, _ = projected.shape
+        hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
+        projected = projected.to(dtype).contiguous()
+        memory = reads.ExponentialMemory(exps, values.float().contiguous(), v.contiguous(), lengths)
+        weight = torch.cat((state_weight, query_weight)).to(dtype)  # [B; W]
+        zeros = state_bias.new_zeros(2 * hidden), state_bias.new_zeros(dim)
+        bias = torch.cat((zeros[0], state_bias, zeros[1])).to(dtype)
+        product_context_weight = context_weight.to(dtype).contiguous()
+        states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
+        contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
+        product_states = _for_products(states, dtype)
+        product_contexts = _for_products(contexts, dtype)
+        is_rounded = product_states is not states
+        gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
+        exp_queries = torch.empty(steps, rows, dim, dtype=torch.float32)
+        weights = torch.empty(steps, rows, exps.shape[1], dtype=torch.float32)
+        states[0], contexts[0] = state, context
+        product_states[0], product_contexts[0] = state, context
         with torch.autocast("cpu", enabled=False):
-            product_states, product_contexts, saved = _decode(constants, *tensors)
-        ctx.save_for_backward(*saved)
+            recurrent = linear(product_states[0], weight, bias)
+            for t in range(steps):
+                cells.gru(
+                    states[t], input=projected[t], recurrent=recurrent, gates=gates[t],
+                    context=linear(product_contexts[t], product_context_weight),
+                    new_state=states[t + 1], low=product_states[t + 1] if is_rounded else None,
+                )  # fmt: skip
+                recurrent = linear(product_states[t + 1], weight, bias)
+                reads.read(
+                    memory, query=recurrent[:, 3 * hidden :], exp_queries=exp_queries[t],
+                    weights=weights[t], out=contexts[t + 1],
+                    low=product_contexts[t + 1] if is_rounded else None,
+                )  # fmt: skip
+        ctx.save_for_backward(
+            states, product_states, product_contexts, gates, exp_queries, weights, *memory, weight,
+            product_context_weight,
+        )  # fmt: skip
         ctx.types = [tensor.dtype for tensor in tensors]
         ctx.set_materialize_grads(False)
         return product_states[1:], product_contexts[1:]
@@ -167,114 +203,50 @@ class _Decoder(torch.autograd.Function):
     def backward(ctx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if gradients == (None, None):
             return (None,) * (1 + len(ctx.types))
-        saved = _SavedForBackward(*ctx.saved_tensors)
-        given = [None if x is None else x.float().contiguous() for x in gradients]
+        states, product_states, product_contexts, gates, exp_queries, weights = ctx.saved_tensors[
+            :6
+        ]
+        *memory, weight, context_weight = ctx.saved_tensors[6:]
+        memory = reads.ExponentialMemory(*memory)
+        grad_states, grad_contexts = (
+            None if x is None else x.float().contiguous() for x in gradients
+        )
+        steps, rows, _ = exp_queries.shape
+        hidden, dtype = states.shape[2], product_states.dtype
+        grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
+        grad_recurrent = torch.empty(steps + 1, rows, weight.shape[0], dtype=dtype)
+        grad_recurrent[steps, :, : 3 * hidden] = 0
+        grad_recurrent[0, :, 3 * hidden :] = 0
+        grad_scores = torch.empty_like(weights)
+        context_shape = steps, *product_contexts.shape[1:]
+        total_grad_contexts = torch.empty(context_shape, dtype=torch.float32)
+        carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
         with torch.autocast("cpu", enabled=False):
-            results = _decode_backward(saved, *given)
+            for t in reversed(range(steps)):
+                reads.read_gradients(
+                    memory, grad=None if grad_contexts is None else grad_contexts[t], extra=extra,
+                    exp_queries=exp_queries[t], weights=weights[t], grad_scores=grad_scores[t],
+                    grad_out=total_grad_contexts[t],
+                    grad_query=grad_recurrent[t + 1, :, 3 * hidden :],
+                )  # fmt: skip
+                cells.gru_gradients(
+                    states[t], out=None if grad_states is None else grad_states[t],
+                    extra=linear(grad_recurrent[t + 1], weight.t()), carry=carry, gates=gates[t],
+                    input=grad_input[t], recurrent=grad_recurrent[t],
+                )  # fmt: skip
+                extra = linear(grad_input[t], context_weight.t())
+            assert extra is not None
+            grad_state = carry.add_(linear(grad_recurrent[0], weight.t()))
+            grad_keys, grad_values, grad_v = reads.memory_gradients(
+                memory, steps=steps, exp_queries=exp_queries, weights=weights,
+                grad_scores=grad_scores, grad_out=total_grad_contexts,
+            )  # fmt: skip
+            grad_weight = _weight_gradient(grad_recurrent, product_states)
+            grad_context_weight = _weight_gradient(grad_input, product_contexts[:steps])
+        grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
+        results = (
+            grad_input, grad_state, extra, grad_keys, grad_values, grad_weight[: 3 * hidden],
+            grad_bias, grad_context_weight, grad_weight[3 * hidden :], grad_v,
+        )  # fmt: skip
         pairs = zip(results, ctx.types, strict=True)
         return None, *(gradient.to(dtype) for gradient, dtype in pairs)
-
-
-class _SavedForBackward(NamedTuple):
-    """Tensors saved for backward, of all steps, including the state before the first step."""
-
-    states: Tensor
-    contexts: Tensor
-    product_states: Tensor
-    """States in the dtype of products."""
-    product_contexts: Tensor
-    gates: Tensor
-    exp_queries: Tensor
-    weights: Tensor
-    exps: Tensor
-    values: Tensor
-    v: Tensor
-    lengths: Tensor
-    weight: Tensor
-    """[B; W], in the dtype of products."""
-    product_context_weight: Tensor
-
-
-def _decode(constants: tuple, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
-    """Return states and contexts, with those before the first step, and saved tensors."""
-    projected, state, context, _, values = tensors[:5]
-    state_weight, state_bias, context_weight, query_weight, v = tensors[5:]
-    exps, lengths, dtype = constants
-    steps, rows, _ = projected.shape
-    hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
-    projected = projected.to(dtype).contiguous()
-    memory = (exps, values.float().contiguous(), v.contiguous(), lengths)
-    weight = torch.cat((state_weight, query_weight)).to(dtype)
-    zeros = state_bias.new_zeros(2 * hidden), state_bias.new_zeros(dim)
-    bias = torch.cat((zeros[0], state_bias, zeros[1])).to(dtype)
-    product_context_weight = context_weight.to(dtype).contiguous()
-    states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
-    contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
-    product_states, product_contexts = _for_products(states, dtype), _for_products(contexts, dtype)
-    is_rounded = product_states is not states
-    gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
-    exp_queries = torch.empty(steps, rows, dim, dtype=torch.float32)
-    weights = torch.empty(steps, rows, exps.shape[1], dtype=torch.float32)
-    states[0], contexts[0], product_states[0], product_contexts[0] = state, context, state, context
-    recurrent = linear(product_states[0], weight, bias)
-    for t in range(steps):
-        cells.gru(
-            states[t], input=projected[t], recurrent=recurrent, gates=gates[t],
-            context=linear(product_contexts[t], product_context_weight), new_state=states[t + 1],
-            low=product_states[t + 1] if is_rounded else None,
-        )  # fmt: skip
-        recurrent = linear(product_states[t + 1], weight, bias)
-        reads.read(
-            reads.ExponentialMemory(*memory), query=recurrent[:, 3 * hidden :],
-            exp_queries=exp_queries[t], weights=weights[t], out=contexts[t + 1],
-            low=product_contexts[t + 1] if is_rounded else None,
-        )  # fmt: skip
-    saved = _SavedForBackward(
-        states, contexts, product_states, product_contexts, gates, exp_queries, weights, *memory,
-        weight, product_context_weight,
-    )  # fmt: skip
-    return product_states, product_contexts, saved
-
-
-def _decode_backward(
-    saved: _SavedForBackward, grad_states: Tensor | None, grad_contexts: Tensor | None
-) -> tuple[Tensor, ...]:
-    """Return the gradients of the arguments of `_decode`, in order."""
-    steps, rows, _ = saved.exp_queries.shape
-    hidden = saved.states.shape[2]
-    dtype = saved.product_states.dtype
-    memory = reads.ExponentialMemory(saved.exps, saved.values, saved.v, saved.lengths)
-    weight_t, context_weight_t = saved.weight.t(), saved.product_context_weight.t()
-    grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
-    grad_recurrent = torch.empty(steps + 1, rows, saved.weight.shape[0], dtype=dtype)
-    grad_recurrent[steps, :, : 3 * hidden] = 0
-    grad_recurrent[0, :, 3 * hidden :] = 0
-    grad_scores = torch.empty_like(saved.weights)
-    total_grad_contexts = torch.empty(steps, *saved.contexts.shape[1:], dtype=torch.float32)
-    carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
-    for t in reversed(range(steps)):
-        reads.read_gradients(
-            memory, grad=None if grad_contexts is None else grad_contexts[t], extra=extra,
-            exp_queries=saved.exp_queries[t], weights=saved.weights[t], grad_scores=grad_scores[t],
-            grad_out=total_grad_contexts[t], grad_query=grad_recurrent[t + 1, :, 3 * hidden :],
-        )  # fmt: skip
-        cells.gru_gradients(
-            saved.states[t], out=None if grad_states is None else grad_states[t],
-            extra=linear(grad_recurrent[t + 1], weight_t), carry=carry, gates=saved.gates[t],
-            input=grad_input[t], recurrent=grad_recurrent[t],
-        )  # fmt: skip
-        extra = linear(grad_input[t], context_weight_t)
-    assert extra is not None
-    grad_state = carry.add_(linear(grad_recurrent[0], weight_t))
-    grad_keys, grad_values, grad_v = reads.memory_gradients(
-        memory, steps=steps, exp_queries=saved.exp_queries, weights=saved.weights,
-        grad_scores=grad_scores, grad_out=total_grad_contexts,
-    )  # fmt: skip
-    grad_weight = _weight_gradient(grad_recurrent, saved.product_states)
-    grad_context_weight = _weight_gradient(grad_input, saved.product_contexts[:steps])
-    grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
-    grad_state_weight, grad_query_weight = grad_weight[: 3 * hidden], grad_weight[3 * hidden :]
-    return (
-        grad_input, grad_state, extra, grad_keys, grad_values, grad_state_weight, grad_bias,
-        grad_context_weight, grad_query_weight, grad_v,
-    )  # fmt: skip

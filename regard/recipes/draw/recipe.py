@@ -195,7 +195,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         for part in plan_by_count(texts, ROWS):
             if trace is not None:
                 trace.begin_segment(part)
-            sampled = sample_guided(
+            tokens, log_p = sample_guided(
                 model,
                 _source(model, texts[part.start : part.stop]),
                 empty_source=(EOS,),
@@ -206,8 +206,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
                 length=self.autoencoder.numbers,
                 seeds=seeds[part.start : part.stop],
             )
-            parts.append(sampled.tokens.cpu() - len(SPECIALS))
-            scores += sampled.log_prob.tolist()
+            parts.append(tokens.cpu() - len(SPECIALS))
+            scores += log_p.tolist()
         return torch.cat(parts), scores
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:

@@ -1,16 +1,8 @@
-"""Additive attention on a CPU: passes tensors and threads to the compiled loops.
+"""Additive attention on a CPU: passes the tensors of `regard.ops.additive` to the compiled loops.
 
-    score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]
-    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
-
-This module and numba are imported on the first use of the operator. The loops are compiled for
-float32 and float64 once per machine and cached on disk, beside the package or, if that is
-read-only, in the user's cache folder. Half precision is computed in float32.
-
-The threads are those of torch's own operators (regard.native.threads). The loops release the
-interpreter lock and take tasks from one counter; each task writes only its own outputs, so results
-do not depend on the assignment of tasks to threads. Memory beyond the results is O(keys dim) per
-thread, and for gradients O(keys (dim + value_dim)) per part of the query rows.
+The loops compute in float32 or float64. Each task writes only its own outputs, so results do not
+depend on the assignment of tasks to threads. Memory beyond the results is O(keys dim) per thread,
+and for gradients O(keys (dim + value_dim)) per part of the query rows.
 """
 
 from collections.abc import Sequence
@@ -114,7 +106,21 @@ def _run(
     memory = keys if exps is None or not is_step(query, keys) else exps
     v = v.expand(query.shape[1], -1)
     arrays = [_as_contiguous(x, dtype) for x in (query, memory, values, v)]
-    flat, strides = _flatten_rules(dtype, *rules)
+    # Flat masks and biases, and all strides: zero along axes of size one.
+    flat: list[Tensor | None] = []
+    strides: list[int] = []
+    kinds = torch.int64, torch.int64, torch.bool, dtype, dtype
+    for rule, axes, kind in zip(rules, (3, 3, 4, 4, 3), kinds, strict=True):
+        if rule is None or rule.numel() == 0:
+            flat.append(None)
+            strides += [0] * axes
+            continue
+        array = rule.detach().to(kind)
+        span = 1
+        for size, stride in zip(array.shape, array.stride(), strict=True):
+            strides.append(0 if size == 1 else stride)
+            span += (size - 1) * stride
+        flat.append(array.as_strided((span,), (1,)))
     sizes = *query.shape, *keys.shape[1:3], values.shape[3]
     fields = (step, parts, *sizes, threads, memory is exps, strides, *arrays, _CONSTANTS[dtype])
     job = AdditiveJob(*fields, *flat, *results)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
@@ -139,27 +145,6 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def _as_contiguous(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.detach().to(dtype).contiguous()
-
-
-def _flatten_rules(
-    dtype: torch.dtype, *rules: Tensor | None
-) -> tuple[list[Tensor | None], list[int]]:
-    """Flatten masks and biases and return all strides, zero along axes of size one."""
-    flat: list[Tensor | None] = []
-    strides: list[int] = []
-    kinds = torch.int64, torch.int64, torch.bool, dtype, dtype
-    for rule, axes, kind in zip(rules, (3, 3, 4, 4, 3), kinds, strict=True):
-        if rule is None or rule.numel() == 0:
-            flat.append(None)
-            strides += [0] * axes
-            continue
-        memory = rule.detach().to(kind)
-        span = 1
-        for size, stride in zip(memory.shape, memory.stride(), strict=True):
-            strides.append(0 if size == 1 else stride)
-            span += (size - 1) * stride
-        flat.append(memory.as_strided((span,), (1,)))
-    return flat, strides
 
 
 def _num_threads_and_parts(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int, int]:

@@ -1,16 +1,4 @@
-"""Additive attention on a GPU: out = softmax_j(v . tanh(query_i + keys_j) + bias) values.
-
-Two plain functions of tensors, without autograd, which the operator wraps. Shapes:
-
-    query (batch, head, query, dim)         keys   (batch, key_head, key, dim)
-    v     (1 | head, dim)                   values (batch, key_head, key, value_dim)
-    out   (batch, head, query, value_dim)   lse    (batch, head, query)
-
-Query head h reads key head h // (head / key_head). `first` and `last` (three axes, each 1 or full):
-query i reads only keys first[i] <= j < last[i]. `allowed` (bool) and `bias` (-inf: masked) have
-four axes, each 1 or full; `diagonals` (1 | batch, 1 | head, query + key - 1) is a bias that depends
-on j - i alone: diagonals[..., j - i + query - 1]. A fully masked query has out = 0, lse = -inf and
-gradients 0.
+"""Additive attention on a GPU: the kernels of `regard.ops.additive`, forward and backward.
 
 Memory beside inputs and results is O((query + key) (dim + value_dim)): scores are held in
 registers, a tile at a time. Fully masked tiles are skipped. For the formulas and the error bound

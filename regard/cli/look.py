@@ -42,10 +42,6 @@ _WeightView = Literal["alignment", "chain", "heat", "boxes", "events", "tracks",
 View = Literal[_WeightView, "walk", "multihead", "contributions", "positions", "manifold"]
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"]
 _CAPTURE = ".safetensors"
-_OF_MODEL = ("positions", "manifold")
-"""Views of the model itself."""
-_MAX_WORDS = 100
-_MAX_NAME = 40
 
 
 @settings
@@ -111,7 +107,7 @@ def run(argv: list[str]) -> int:
         LookOptions(),
         usage=USAGE,
         about=ABOUT,
-        max_words=_MAX_WORDS,
+        max_words=100,
         settings_of=input_settings,
     )
     if command is None:
@@ -119,7 +115,7 @@ def run(argv: list[str]) -> int:
     folder, record, options, words = command
     check_words(words, get_entry(record.recipe).input_of(record.config))
     _check_out(options)
-    if options.model or options.view in _OF_MODEL:
+    if options.model or options.view in ("positions", "manifold"):
         _show_model(load_trained(folder, options, record), options)
         return DONE
     if not words and not options.test:
@@ -169,16 +165,23 @@ def _write(captures: Sequence[Any], options: LookOptions, folder: Path, name: st
             )
             print(path)
         return
-    out = options.out or _new_page_path(folder, _stem(name))
+    out = options.out
+    if out is None:
+        folder.mkdir(exist_ok=True)
+        number, out = 1, folder / f"{_stem(name)}.html"
+        while out.exists():
+            number += 1
+            out = folder / f"{_stem(name)}-{number}.html"
     compared = captures[1] if len(captures) > 1 else None
     captures[0].save(out, compare=compared, overwrite=options.force)
     print(out)
-    if out.suffix.lower() == ".html" and options.open and _has_screen():
-        webbrowser.open(out.resolve().as_uri())
+    if out.suffix.lower() == ".html" and options.open and sys.stdout.isatty():
+        has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if has_display or sys.platform in ("darwin", "win32"):
+            webbrowser.open(out.resolve().as_uri())
 
 
 def _show_model(trained: Any, options: LookOptions) -> None:
-    """Print or plot the model itself, or one of its parts."""
     if options.out is None and options.model:
         print("\n".join(trained.outline().lines()))
         return
@@ -248,25 +251,9 @@ def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int
 
 
 def _is_figure(out: Path | None) -> bool:
-    """Return True for a figure, or a folder of figures."""
     return out is not None and out.suffix.lower() in ("", *SUFFIXES)
-
-
-def _new_page_path(folder: Path, name: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    number, path = 1, folder / f"{name}.html"
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}.html"
-    return path
 
 
 def _stem(name: str) -> str:
     """Return a name of letters, digits and hyphens for a file about an input."""
-    return re.sub(r"[^\w]+", "-", name).strip("-")[:_MAX_NAME] or "look"
-
-
-def _has_screen() -> bool:
-    if not sys.stdout.isatty() or sys.platform in ("darwin", "win32"):
-        return sys.stdout.isatty()
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return re.sub(r"[^\w]+", "-", name).strip("-")[:40] or "look"

@@ -33,8 +33,6 @@ from regard.system.terminal import format_count
 from regard.system.writing import write_atomically
 from regard.trace import Trace
 
-_NOTEBOOK_HEIGHT = 640
-
 
 class Capture(Sequence[SampleMaps]):
     """Sequence of samples with attention maps, one per input and output, created by `record`."""
@@ -200,7 +198,7 @@ class Capture(Sequence[SampleMaps]):
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
         text = page.text([(self.title, self.model, self.samples)])
-        style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
+        style = "width: 100%; height: 640px; border: 0"
         rights = 'sandbox="allow-scripts allow-downloads" allow="fullscreen"'
         source = html.escape(text, quote=True)
         return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'

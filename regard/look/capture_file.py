@@ -67,11 +67,8 @@ def save_capture(
                 stored[own.key] = {"tensor": name, "vectors": vectors}
             entry["maps"].append(own.metadata() | stored[own.key])
         index.samples.append(entry)
-    metadata = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "index": msgspec.json.encode(index).decode(),
-    }
+    content = msgspec.json.encode(index).decode()
+    metadata = {"format": _FORMAT, "version": _VERSION, "index": content}
     write_atomically(path, save(tensors, metadata))
 
 
@@ -105,10 +102,8 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
 def _sample_to_json(sample: Sample, folder: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Return title, axes, pictures and steps of a sample, and add the arrays to the tensors."""
     pictures = {}
-    for name, given in sample.pictures.items():
-        picture = given
-        if isinstance(given, Image):
-            picture = msgspec.structs.replace(given, original=None)
+    for name, one in sample.pictures.items():
+        picture = msgspec.structs.replace(one, original=None) if isinstance(one, Image) else one
 
         def keep(array: np.ndarray, tensor: str = f"{folder}/{name}") -> str:
             tensors[tensor] = torch.from_numpy(np.ascontiguousarray(array))
@@ -146,6 +141,10 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
 
+    def load_head(tensor: str, head: int) -> Tensor:
+        with safe_open(path, framework="pt") as file:
+            return file.get_slice(tensor)[head]
+
     try:
         sample = msgspec.convert(entry, Sample, dec_hook=load_array)
     except SafetensorError as error:
@@ -153,7 +152,7 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
     maps = []
     for fields in entry["maps"]:
         tensor, vectors = fields["tensor"], fields["vectors"]
-        numbers: dict[str, Any] = {"load": partial(_load_head, path, tensor), "vectors": None}
+        numbers: dict[str, Any] = {"load": partial(load_head, tensor), "vectors": None}
         if vectors is not None:
             formula = msgspec.convert(vectors["formula"], ReadFormula)
             folder, read = vectors["folder"], fields["name"]
@@ -164,11 +163,6 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
             raise ValueError(f"{tensor} must have the shape {size}, got {shapes[tensor]}")
         maps.append(own)
     return SampleMaps(sample=sample, maps=tuple(maps))
-
-
-def _load_head(path: Path, tensor: str, head: int) -> Tensor:
-    with safe_open(path, framework="pt") as file:
-        return file.get_slice(tensor)[head]
 
 
 def _load_vectors(path: Path, folder: str, read: str, formula: ReadFormula) -> ReadVectors:

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference, selection
-from regard.attention.positions import Positions
 from regard.attention.scores.base import InnerProduct
 from regard.compat.torch import disable_compile, is_batched, is_compiled
 from regard.layers.read import Read
@@ -92,7 +91,6 @@ class _ReadHooks:
     """Random number generators before the call, and their states."""
 
     def pre_hook(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Save the states of the random number generators, if the read draws."""
         if read.choice.is_random:
             query = kwargs["query"] if "query" in kwargs else args[0]
             generators = [torch.default_generator]
@@ -102,7 +100,6 @@ class _ReadHooks:
             self.states = [(generator, generator.get_state()) for generator in generators]
 
     def post_hook(self, read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
-        """Record the weights of a call."""
         recording, name = self.recording, self.name
         segment, step = self.trace.position
         kind, autocast, context = output.device.type, None, nullcontext()
@@ -114,6 +111,9 @@ class _ReadHooks:
             inputs = read.prepare_inputs(*args, **kwargs)
             if is_batched(inputs.query) or is_batched(inputs.keys):
                 raise ValueError("a read inside torch.func.vmap cannot be recorded")
+            keys, first_key = inputs.positions.key_positions, 0
+            if keys is not None and len(keys) and bool((keys.diff() == 1).all()):
+                first_key = max(0, int(keys[0]))
             call = Call(
                 segment=segment,
                 step=step,
@@ -122,7 +122,7 @@ class _ReadHooks:
                 mask=None if inputs.mask is None else repr(inputs.mask),
                 bias=None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
                 autocast=None if autocast is None else str(autocast).removeprefix("torch."),
-                first_key=_first_key(inputs.positions),
+                first_key=first_key,
             )
             with torch.no_grad(), _random_states(self.states):
                 recording.append(name, call, _weights_of(inputs, recording.dtype))
@@ -137,7 +137,11 @@ def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
     """Return the weights of a read, those of masked pairs as MASKED."""
     sizes = sizes_of(inputs)
     numbers = np.empty(sizes, str(dtype).removeprefix("torch."))
-    step = _queries_per_tile(inputs)
+    step = max(1, sizes[-2])  # of a random choice as the kernel draws: in one sequence
+    if not inputs.choice.is_random:
+        # Other scores than inner products have sums of all queries and keys.
+        width = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
+        step = max(1, _MAX_TILE // max(1, math.prod(sizes) // step * width))
     for first in range(0, sizes[-2], step):
         last = min(first + step, sizes[-2])
         tile = inputs if step >= sizes[-2] else inputs.tile(first, last)
@@ -147,25 +151,6 @@ def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
             weights = weights.masked_fill(~allowed, MASKED)
         numbers[..., first:last, :] = numbers_of(weights, dtype)
     return numbers
-
-
-def _queries_per_tile(inputs: AttentionInputs) -> int:
-    """Return the number of queries whose weights are computed at once, to bound the memory."""
-    sizes = sizes_of(inputs)
-    if inputs.choice.is_random:
-        return max(1, sizes[-2])  # as the kernel draws: in one sequence
-    # Other scores than inner products have sums of all queries and keys.
-    width = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
-    pairs_per_query = math.prod(sizes) // max(1, sizes[-2])
-    return max(1, _MAX_TILE // max(1, pairs_per_query * width))
-
-
-def _first_key(positions: Positions) -> int:
-    """Return the position of the first key, if keys are at consecutive positions; else 0."""
-    keys = positions.key_positions
-    if keys is None or not len(keys) or bool((keys.diff() != 1).any()):
-        return 0
-    return max(0, int(keys[0]))
 
 
 @contextmanager

@@ -15,12 +15,9 @@ from regard.look.vectors import ReadVectors
 from regard.system.terminal import format_count
 
 GRADIENT = "weight x gradient"
-"""The measure of regard.look.measures."""
 CONTRIBUTION = "contribution"
-"""The measure of regard.look.measures.contribution_maps."""
 LOGITS = "logits"
 """Axis of contributions of a decoder: each output token has a logit of its own."""
-_LONGEST_TITLE = 80
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,12 +44,11 @@ class AttentionMap:
     facts: dict[str, str] = field(default_factory=dict)
     """Kernel, mask and bias of the read."""
     load: Callable[[int], Float[Tensor, "query key"]]
-    """Loads the values of one head."""
     vectors: Callable[[], ReadVectors] | None = None
     """Loads the vectors of the read, from inputs to outputs; None if not recorded."""
 
     def __repr__(self) -> str:
-        kind = " ".join(filter(None, (self.kind, self.direction)))
+        kind = f"{self.kind} {self.direction}".strip()
         heads = format_count(len(self.heads), "head")
         return f"AttentionMap({self.name}: {self.measure}, {kind}, layer {self.layer}, {heads})"
 
@@ -79,15 +75,13 @@ class SampleMaps:
     maps: tuple[AttentionMap, ...]
 
     def __repr__(self) -> str:
-        title = textwrap.shorten(self.sample.title, _LONGEST_TITLE, placeholder=" ...")
+        title = textwrap.shorten(self.sample.title, 80, placeholder=" ...")
         return f"SampleMaps({title}: {format_count(len(self.maps), 'map')})"
 
     def queries(self, attention_map: AttentionMap) -> Axis:
-        """Return the axis of a map's queries."""
         return self.sample.axes[attention_map.queries]
 
     def keys(self, attention_map: AttentionMap) -> Axis:
-        """Return the axis of a map's keys."""
         return self.sample.axes[attention_map.keys]
 
     def find(
@@ -99,11 +93,9 @@ class SampleMaps:
         measure: str = "weight",
     ) -> tuple[AttentionMap, ...]:
         """Return the maps of a kind, layer or name."""
-        return tuple(
-            attention_map
-            for attention_map in self.maps
-            if kind in (None, attention_map.kind)
-            and layer in (None, attention_map.layer)
-            and name in (None, attention_map.name)
-            and attention_map.measure == measure
-        )
+        found = []
+        for own in self.maps:
+            is_read = kind in (None, own.kind) and layer in (None, own.layer)
+            if is_read and name in (None, own.name) and own.measure == measure:
+                found.append(own)
+        return tuple(found)

@@ -20,8 +20,7 @@ MAX_ROLLOUT = 1024
 _BLOCK = 1 << 18
 MAX_SCORES = 10
 """Maximum number of scores that are explained, the best first."""
-_PARTS, ITEMS = "parts", "items and bias"
-_DECODER_PARTS = "parts of the decoder"
+ITEMS = "items and bias"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
@@ -31,12 +30,8 @@ def entropy(weights: Float[Tensor, "query key"]) -> float | None:
 
 def distance(weights: Float[Tensor, "query key"]) -> float | None:
     """Return the weighted mean |i - j| over the queries not fully masked; None if all are."""
-    key = torch.arange(weights.shape[1])
-
-    def weighted_distances(rows: Tensor, first: int) -> Tensor:
-        return rows * (torch.arange(first, first + len(rows))[:, None] - key).abs()
-
-    return _mean(weights, weighted_distances)
+    query, key = torch.arange(len(weights))[:, None], torch.arange(weights.shape[1])
+    return _mean(weights, lambda rows, first: rows * (query[first:][: len(rows)] - key).abs())
 
 
 def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
@@ -141,7 +136,7 @@ def contribution_maps(
     values = torch.cat((rows.sum(1, keepdim=True) + last, rows, last), 1).float()
     places = (*source.places, None) if source.places else ()
     axes = {
-        _PARTS: Axis(labels=("all parts", *parts, "bias"), kind="part"),
+        "parts": Axis(labels=("all parts", *parts, "bias"), kind="part"),
         ITEMS: replace(source, labels=(*source.labels, "(bias)"), places=places),
     }
     sums = zip(names, values[:, 0].sum(-1).tolist(), strict=True)
@@ -165,7 +160,7 @@ def decoder_contribution_map(
         labels.append("shifts of norms")
     values = torch.cat((rows.sum(0, keepdim=True), rows)).float()[None]
     axes = {
-        _DECODER_PARTS: Axis(labels=tuple(labels), kind="part"),
+        "parts of the decoder": Axis(labels=tuple(labels), kind="part"),
         LOGITS: Axis(labels=tuple(tokens), kind="output token"),
     }
     fact = "logit of the output token minus the mean logit over the vocabulary"

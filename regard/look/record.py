@@ -1,9 +1,5 @@
 """Record the attention of a model: `record` around `predict`, `forward`, or any code that runs it.
 
-    with record(run) as capture:                   a trained run, or any module with reads
-        run.predict(["3 maart 2019"])
-    capture.save("look.html")
-
 A trained run adds its inputs and outputs to a trace (regard.trace), so that queries and keys have
 labels and beams are resolved. For a bare module, queries and keys are numbered, unless `samples`
 describes the rows of its calls; a search of it is resolved if it is given the trace:

@@ -27,14 +27,14 @@ class Call:
     sizes: tuple[int, ...]
     """Shape (batch, [head,] query, key) of the weights."""
     kernel: str
-    """Kernel that computed the output of the read."""
     mask: str | None
     """repr of the mask of the read and its memory; None: every query may attend to every key."""
     bias: str | None
     autocast: str | None
     """dtype of autocast, for the model and for these weights; None without autocast."""
     first_key: int = 0
-    """Position of the first key: the number of earlier ones that a sliding memory discarded."""
+    """Position of the first key: the number of earlier ones that a sliding memory discarded; 0 if
+    keys are not at consecutive positions."""
 
 
 class Recording:
@@ -43,9 +43,7 @@ class Recording:
     def __init__(self, roles: Mapping[str, Role | None], *, dtype: torch.dtype = torch.float32):
         """roles: of each read, by its name."""
         self.dtype = dtype
-        """Dtype of the recorded weights."""
         self.vectors: Vectors | None = None
-        """Vectors of the calls, if they are recorded."""
         self._roles = dict(roles)
         self._calls: dict[str, list[Call]] = {name: [] for name in roles}
         # Arrays, not tensors: these could be inference tensors, or wrapped by torch.func.
@@ -99,7 +97,6 @@ class Recording:
         return f"Recording(calls of each read: {calls})"
 
     def append(self, name: str, call: Call, weights: np.ndarray) -> None:
-        """Add a call of a read."""
         self._calls[name].append(call)
         self._arrays[name].append(weights)
 

@@ -111,7 +111,16 @@ class _SegmentReads:
                 role = Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
             if output is not None and segment.steps:
-                maps += self._search_maps(name, role, rank, output, axes)
+                # The steps of the search, in the rows that the output came from.
+                entries: list[_Entry] = []
+                for step, step_row in enumerate(output.rows):
+                    calls = self.calls[name, step]
+                    entries.append((calls[0][0], step_row) if calls else None)
+                if any(entry is not None for entry in entries):
+                    source_row = segment.steps[0].source_rows[output.rows[0]]
+                    owner = f"{source_row}.{rank}"
+                    own = self._stacked_map(name, role, entries, axes, owner, source_row=source_row)
+                    maps.append(own)
         maps.sort(key=lambda own: (KINDS.index(own.kind), own.layer, own.direction))
         kept = axes.given.union(*((own.queries, own.keys) for own in maps))
         sample = replace(
@@ -167,25 +176,11 @@ class _SegmentReads:
         def load(head: int) -> Tensor:
             return _of_head(weights, row, head)[: size[0], : size[1]]
 
-        role, name = replace(role, queries=queries, keys=keys), read + suffix
-        recorded = self.recording.vectors
         vectors = None
-        if recorded is not None:
-            vectors = recorded.read_vectors(read, [(index, row)], size, source_row=row)
+        if self.recording.vectors is not None:
+            vectors = self.recording.vectors.read_vectors(read, [(index, row)], size, row)
+        role, name = replace(role, queries=queries, keys=keys), read + suffix
         return _map(name, role, call, f"{self.number}/{name}/{row}", load, vectors=vectors)
-
-    def _search_maps(
-        self, name: str, role: Role, rank: int, output: SearchOutput, axes: _Axes
-    ) -> Iterator[AttentionMap]:
-        """Yield the map of the steps of a search, in the rows that one output came from."""
-        entries: list[_Entry] = []
-        for step, row in enumerate(output.rows):
-            calls = self.calls[name, step]
-            entries.append((calls[0][0], row) if calls else None)
-        if any(entry is not None for entry in entries):
-            source_row = self.segment.steps[0].source_rows[output.rows[0]]
-            owner = f"{source_row}.{rank}"
-            yield self._stacked_map(name, role, entries, axes, owner, source_row=source_row)
 
     def _stacked_map(
         self,
@@ -242,7 +237,9 @@ class _SegmentReads:
     ) -> tuple[str, list[_Entry]]:
         """Return the axis of the items whose states a chain reads, and the entry of each."""
         if axis == REVERSED_SOURCE and "source" in axes:
-            axes.derive(axis, axes["source"].reverse())
+            source = axes["source"]
+            labels, places = source.labels[::-1], source.places[::-1]
+            axes.derive(axis, replace(source, labels=labels, places=places))
         if axis == INPUT_AFTER_STATE:
             steps = axes.get("decoder input", Axis.from_count(len(entries), "step"))
             axes.derive(axis, steps.prepend("start"))
@@ -250,19 +247,14 @@ class _SegmentReads:
         if axis == "decoder input" and self.segment.steps:
             return axis, list(entries)
         count = len(axes[axis]) if axis in axes else len(entries)
-        missing = self._max_length(axis, count) - len(entries)
-        return axis, [*[None] * missing, *entries]
-
-    def _max_length(self, axis: str, default: int) -> int:
-        """Return the number of entries of the longest row of a batch."""
-        axis = "source" if axis == REVERSED_SOURCE else axis
-        lengths = []
+        name = "source" if axis == REVERSED_SOURCE else axis
+        lengths = []  # of all rows of the batch: shorter ones are padded in front
         if self.segment.samples is not None:
             for row in range(self.num_rows()):
                 sample = self.segment.sample(row)
-                if sample and axis in sample.axes:
-                    lengths.append(len(sample.axes[axis]))
-        return max(lengths, default=default)
+                if sample and name in sample.axes:
+                    lengths.append(len(sample.axes[name]))
+        return axis, [*[None] * (max(lengths, default=count) - len(entries)), *entries]
 
 
 def _map(

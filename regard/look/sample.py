@@ -56,10 +56,6 @@ class Axis:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def reverse(self) -> "Axis":
-        """Return the axis in reverse order."""
-        return replace(self, labels=self.labels[::-1], places=self.places[::-1])
-
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()
@@ -111,9 +107,7 @@ class Track:
 
     label: str
     history: tuple[tuple[float, float], ...]
-    """Observed positions."""
     future: tuple[tuple[float, float], ...] = ()
-    """Predicted positions."""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind", tag="image"):
@@ -135,7 +129,6 @@ class Sound(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag_field="kind
     seconds: float
     events: tuple[DetectedEvent, ...] = ()
     labels: tuple[str, ...] = ()
-    """All labels of the model, as of `Image`."""
     begin: float = 0.0
     """Start of this chunk in a longer sound, in seconds; chunks are consecutive samples."""
     hertz: float = 0.0

@@ -50,17 +50,13 @@ def decoding_steps(
             beams.sort(key=lambda beam: -beam.score)
         alternatives = []
         for likely_token, value in likely.items():
-            name = tokens([likely_token])[0]
-            alternatives.append(Alternative(token=name, probability=_exp(value)))
+            name, probability = tokens([likely_token])[0], math.exp(min(0.0, value))
+            alternatives.append(Alternative(token=name, probability=probability))
         shown = DecodingStep(
             token=labels[t],
-            probability=_exp(log_prob),
+            probability=math.exp(min(0.0, log_prob)),
             alternatives=tuple(alternatives),
             beams=tuple(beams),
         )
         steps.append(shown)
     return tuple(steps)
-
-
-def _exp(log_probability: float) -> float:
-    return math.exp(min(0.0, log_probability))

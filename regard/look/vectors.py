@@ -38,7 +38,6 @@ MAX_BYTES = 1 << 30
 """Largest size in bytes of the vectors of a recording."""
 
 VECTORS = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
-"""Names of the tensors of ReadVectors."""
 _WITHOUT_HEADS = ("items", "source", "result")
 _PER_QUERY = {"items", "queries", "scores", "outputs", "result"}
 _TOLERANCE = 2**-6
@@ -193,7 +192,12 @@ class Vectors:
         if allowed is not None:
             scores = mask_scores(scores, allowed)
         if heads is not None and name not in self._projections:
-            self._projections[name] = self._projections_of(heads)
+            stored = self._projections[name] = {}
+            for part_name in ("query", "key", "value", "output"):
+                part = getattr(heads, part_name)
+                for kind, weight in [] if part is None else part.named_parameters(recurse=False):
+                    label = f"{part_name} bias" if kind == "bias" else part_name
+                    stored[label] = self._store(weight)
         source, position = self._sources.get(name, (None, None))
         tensors = {
             "queries": inputs.query,
@@ -278,14 +282,6 @@ class Vectors:
             )
         return copy
 
-    def _projections_of(self, heads: MultiHead) -> dict[str, Tensor]:
-        stored = {}
-        for name in ("query", "key", "value", "output"):
-            part = getattr(heads, name)
-            for kind, parameter in [] if part is None else part.named_parameters(recurse=False):
-                stored[f"{name} bias" if kind == "bias" else name] = self._store(parameter)
-        return stored
-
 
 def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
     form, choice = inputs.form, inputs.choice
@@ -347,9 +343,9 @@ def _are_projected(source: Tensor, values: Tensor, projections: Mapping[str, Ten
         return False
     expected = nn.functional.linear(source, weight, projections.get("value bias"))
     actual = values.transpose(0, 1).flatten(1)
-    if expected.shape != actual.shape:
-        return False
-    return bool((expected - actual).abs().max() <= _TOLERANCE * actual.abs().max())
+    return expected.shape == actual.shape and bool(
+        (expected - actual).abs().max() <= _TOLERANCE * actual.abs().max()
+    )
 
 
 def _pad_rows(tensor: Tensor, count: int) -> Tensor:

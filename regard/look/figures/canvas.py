@@ -19,7 +19,6 @@ from regard.look.output import check_path
 from regard.system.writing import write_atomically
 
 INK, PALE, GRID = "#1f2933", "#66727f", "#e6ebf0"
-_DPI = 200
 _ABOVE = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
 """White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
 _BELOW = "#fcdbc1 #f1b88a #e39652 #c57a35 #a56019 #814a11 #5e340a #3e2104"
@@ -51,12 +50,24 @@ def open_figure(path: Path, *, overwrite: bool) -> Iterator[Figure]:
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         figure = Figure()
         yield figure
-        _choose_fonts(figure)
+        # Fonts that have the characters of the texts, and titles with isolated sides.
+        texts = figure.findobj(Text)
+        words = [text.get_text() for text in texts]
+        for axes in figure.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
+                    words += formatter.seq
+        families = [*families_for(words), "sans-serif"]
+        for text in texts:
+            text.set_text(isolate_sides(text.get_text()))
+            text.set_fontfamily(families)
+        for axes in figure.axes:
+            axes.tick_params(labelfontfamily=families)
         picture = io.BytesIO()
         figure.savefig(
             picture,
             format=suffix[1:],
-            dpi=max(figure.dpi, _DPI),
+            dpi=max(figure.dpi, 200),
             bbox_inches="tight",
             pad_inches=0.12,
             metadata=_METADATA[suffix],
@@ -91,19 +102,3 @@ def draw_weight_scale(figure: Figure, box: tuple[float, float, float, float]) ->
     bar.outline.set(color=PALE, linewidth=0.6)
     bar.ax.tick_params(labelsize=7.5, length=2, width=0.6, color=PALE, labelcolor=INK)
     bar.set_label("weight", fontsize=8, color=PALE)
-
-
-def _choose_fonts(figure: Figure) -> None:
-    """Give texts fonts that have their characters, and isolate the sides of titles."""
-    texts = figure.findobj(Text)
-    words = [text.get_text() for text in texts]
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
-                words += formatter.seq
-    families = [*families_for(words), "sans-serif"]
-    for text in texts:
-        text.set_text(isolate_sides(text.get_text()))
-        text.set_fontfamily(families)
-    for axes in figure.axes:
-        axes.tick_params(labelfontfamily=families)

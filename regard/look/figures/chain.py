@@ -37,17 +37,13 @@ class Chain(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Position of each token, in points."""
+    """Position of each token, and width and height of all, in points."""
 
     words: Sequence[str]
     font: float
     lefts: Sequence[float]
     widths: Sequence[float]
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Width and height of all tokens."""
-        return self.lefts[-1] + self.widths[-1], _LINE * self.font * len(self.words)
+    size: tuple[float, float]
 
 
 def plot_chain(figure: Figure, chains: Sequence[Chain], *, title: str = "") -> None:
@@ -87,7 +83,9 @@ def _columns(labels: Sequence[str]) -> _Columns:
     for width in unit:
         lefts.append(left * font)
         left += width + _GAP
-    return _Columns(words, font, lefts, [width * font for width in unit])
+    widths = [width * font for width in unit]
+    size = lefts[-1] + widths[-1], _LINE * font * len(words)
+    return _Columns(words, font, lefts, widths, size)
 
 
 def _width(text: str, size: float) -> float:

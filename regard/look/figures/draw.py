@@ -1,17 +1,4 @@
-"""Figures of a capture: one sample, in a view that fits its attention maps.
-
-    alignment    target x source, the mean and each head                      texts
-    chain        the text at each step, shaded by its weights                 recurrent layers that
-                                                                              read their past
-    heat         weights over an image, head by head                          images, boxes
-                 weights of each token of the output over the image           captions
-                 weights of each token of the text over a generated image     drawings
-    boxes, events    detections over the image or over the whole sound
-    tracks           trajectories on the plane, and the weights of the sample's agent
-    links            lines between queries and keys, as thick as the weights
-    walk             X -> Q, K, V -> scores -> weights -> Z of a head, with its numbers
-    multihead        the same for all heads, their concatenation, and W_O
-    contributions    what each part of the model adds to the score at each item
+"""Figures of a capture: one sample, in one of the views at the end of this file.
 
 By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then
 self-attention; `kind` and `layer` select another. Token by token the mean over all layers is
@@ -41,13 +28,6 @@ from regard.look.figures.walk import plot_contributions, plot_multihead, plot_wa
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
-_OPTION_VIEWS = {
-    "head": ("alignment", "links", "walk", "contributions"),
-    "query": ("walk",),
-    "width": ("alignment",),
-}
-"""Views that have an option."""
-
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
 
 
@@ -64,7 +44,12 @@ def draw(request: FigureRequest, path: Path, *, overwrite: bool = False) -> None
     view = view or _default_view(request)
     if view not in _VIEWS:
         raise UserError(f"view must be one of {', '.join(_VIEWS)}, got {view!r}")
-    for name, views in _OPTION_VIEWS.items():
+    views_of_options = {
+        "head": ("alignment", "links", "walk", "contributions"),
+        "query": ("walk",),
+        "width": ("alignment",),
+    }
+    for name, views in views_of_options.items():
         if getattr(request, name) is not None and view not in views:
             raise UserError(f"`{name}` is an option of {', '.join(views)}, got view {view!r}")
     if request.width is not None and not 0 < request.width < math.inf:
@@ -127,7 +112,6 @@ def _alignment(figure: Figure, request: FigureRequest) -> None:
 
 
 def _chain(figure: Figure, request: FigureRequest) -> None:
-    """Plot the directions of one layer."""
     maps = request.maps.find("chain")
     if not maps:
         raise UserError("this sample has no recurrent self-attention")
@@ -177,7 +161,6 @@ def _heat(figure: Figure, request: FigureRequest) -> None:
 
 
 def _about_mean(maps: Sequence[AttentionMap]) -> str:
-    """Return the kind of maps, and what they are averaged over."""
     kind, count = maps[0].kind, len(maps[0].heads)
     if len(maps) > 1:
         return f"{kind}, mean over {len(maps)} layers and their heads"

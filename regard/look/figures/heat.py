@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.look.figures.labels import readable
 
-_COLUMNS = 6
 _MAX_PANELS = 100
 """Largest number of panels: more take long to draw and are too small to see."""
 _SIDE = 1.8
@@ -47,7 +46,7 @@ def plot_heat(
             f"a figure must have at most {_MAX_PANELS} panels, one per token or head, got "
             f"{len(panels):,}: use a shorter input, or FILE.html, which shows one at a time"
         )
-    columns = min(_COLUMNS, 1 + len(panels))
+    columns = min(6, 1 + len(panels))
     rows = -(-(1 + len(panels)) // columns)
     height, width = pixels.shape[:2]
     figure.set_size_inches(_SIDE * columns + 0.7, (_SIDE * height / width + 0.3) * rows + 0.6)
@@ -64,8 +63,9 @@ def plot_heat(
         axes.set_title(f"{readable(name, spaces=' ')} (up to {largest:.3g})", fontsize=7)
     strongest = [1 - _OPACITY + _OPACITY * part for part in to_rgba(_COLOR)[:3]]  # over white
     colors = LinearSegmentedColormap.from_list("scale", ["#ffffff", strongest])
-    scale = ScalarMappable(cmap=colors)
-    bar = figure.colorbar(scale, ax=grid, ticks=[0, 1], fraction=0.02, pad=0.01)
+    bar = figure.colorbar(
+        ScalarMappable(cmap=colors), ax=grid, ticks=[0, 1], fraction=0.02, pad=0.01
+    )
     bar.ax.set_yticklabels(["0", "largest\nof the panel"], fontsize=7)
     bar.ax.tick_params(length=2, width=0.6)
     bar.outline.set(linewidth=0.6)

@@ -8,9 +8,6 @@ from pathlib import Path
 import matplotlib
 from matplotlib import font_manager
 
-MAX_LENGTH = 24
-"""Largest number of characters of a label; longer labels end in an ellipsis."""
-
 _FIRST = "DejaVu Sans"
 """Font that comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew, ..."""
 _SHOWN = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
@@ -21,9 +18,9 @@ _INVISIBLE = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 _ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
 
 
-def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423") -> str:
+def readable(token: str, *, max_length: int = 24, spaces: str = "\u2423") -> str:
     """Return the token with all characters visible: spaces as open boxes, a lone accent on a dotted
-    circle, control characters as their code points; truncated."""
+    circle, control characters as their code points; truncated with an ellipsis."""
     if not token:
         return "\u2205"
     if len(token) > max_length:
@@ -77,7 +74,6 @@ def width_em(text: str) -> float:
 
 @functools.cache
 def _characters_in(path: str) -> frozenset[int]:
-    """Return the code points that a font has."""
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):  # removed since it was listed, or in an unsupported format

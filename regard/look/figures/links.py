@@ -14,13 +14,7 @@ from regard.look.figures.request import FigureRequest, weights_of
 
 MAX_WORDS = 100
 """Largest number of words on a side; lines between more cannot be told apart."""
-LINE_WIDTH = 7.0
-"""Width in points of the line of weight 1."""
-
-_FAINT = 0.004
-"""Weights below it are not drawn."""
 _LINE, _BETWEEN, _FONT = 0.24, 2.4, 9.0
-_COLOR = "#2971c6"
 
 
 def plot_links(figure: Figure, request: FigureRequest) -> None:
@@ -55,14 +49,12 @@ def plot_links(figure: Figure, request: FigureRequest) -> None:
             axes.text(x, y, word, ha=align, va="center", fontsize=_FONT, color=INK)
         name = "queries" if words is left else "keys"
         axes.text(x, -0.8, name, ha=align, va="center", fontsize=7.5, color=PALE)
-    pairs = [(i, j) for i, j in np.ndindex(*weights.shape) if weights[i, j] >= _FAINT]
+    pairs = [(i, j) for i, j in np.ndindex(*weights.shape) if weights[i, j] >= 0.004]
     pairs.sort(key=lambda pair: weights[pair])
     lines = [((0.05, heights[0][i]), (_BETWEEN - 0.05, heights[1][j])) for i, j in pairs]
-    widths = [LINE_WIDTH * float(weights[pair]) for pair in pairs]
-    collection = LineCollection(
-        lines, linewidths=widths, colors=_COLOR, alpha=0.75, capstyle="round"
-    )
-    axes.add_collection(collection)
+    style = {"colors": "#2971c6", "alpha": 0.75, "capstyle": "round"}
+    widths = [7 * float(weights[pair]) for pair in pairs]  # in points
+    axes.add_collection(LineCollection(lines, linewidths=widths, **style))
     for number, line in enumerate(heading):
         y = 0.4 - top + 0.25 * number / _LINE
         font, color = (9.0, INK) if number == 0 else (7.5, PALE)

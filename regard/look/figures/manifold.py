@@ -21,7 +21,6 @@ FINE = 32
 CELLS = 96
 """Points of the grid of energies, along each axis."""
 _DATA, _CURVE, _INPUT = "#5b6673", "#d55e00", "#0072b2"
-_MAX_POINTS = 2000
 
 
 class Manifold(NamedTuple):
@@ -70,10 +69,10 @@ def plot_manifold(
             bar.set_label("root of the energy F(y)", fontsize=8)
         # Circles, which reconstructions at the same place do not hide.
         style = {"markersize": 4.5, "fillstyle": "none", "markeredgewidth": 0.6}
-        axes.plot(*manifold.data[:_MAX_POINTS].T, "o", color=_DATA, label="data y", **style)
+        axes.plot(*manifold.data[:2000].T, "o", color=_DATA, label="data y", **style)
         if manifold.curve is None:
             style = {"markersize": 2, "label": "reconstructions"}
-            axes.plot(*manifold.rebuilt[:_MAX_POINTS].T, ".", color=_CURVE, **style)
+            axes.plot(*manifold.rebuilt[:2000].T, ".", color=_CURVE, **style)
         else:
             style = {"markersize": 3, "markevery": FINE, "linewidth": 1.4}
             axes.plot(*manifold.curve.T, "-o", color=_CURVE, label="y~(h), h swept", **style)

@@ -37,10 +37,6 @@ _NUMBER_WIDTH, _CELL = 0.34, 0.19
 _NUMBER_FONT, _LABEL_FONT, _TITLE_FONT, _CAPTION_FONT = 5.6, 7.0, 8.0, 6.0
 _MAX_COLUMNS, _MAX_ROWS = 16, 24
 """Largest number of columns and rows of a matrix whose cells have numbers."""
-_SIDE = 2.6
-"""Largest side of a matrix without numbers."""
-_MAX_CELLS = 200
-"""Largest number of cells per side."""
 _TITLE_HEIGHT, _CAPTION_HEIGHT = 0.17, 0.14
 _GAP, _EDGE = 0.35, 0.12
 SCALE_WIDTH = 0.9
@@ -66,7 +62,6 @@ class Matrix:
 
     @property
     def has_numbers(self) -> bool:
-        """True if its cells have numbers."""
         rows, columns = self.numbers.shape
         return self.cell is None and rows <= _MAX_ROWS and columns <= _MAX_COLUMNS
 
@@ -74,7 +69,7 @@ class Matrix:
     def size(self) -> tuple[float, float]:
         """Width and height of its cells in inches."""
         rows, columns = self.numbers.shape
-        width, height = fit_cell(self.numbers.shape, _SIDE) if self.cell is None else self.cell
+        width, height = fit_cell(self.numbers.shape, 2.6) if self.cell is None else self.cell
         if self.cell is None and rows <= _MAX_ROWS:
             height = _CELL  # the same whether or not the cells have numbers
         return columns * (_NUMBER_WIDTH if self.has_numbers else width), rows * height
@@ -198,7 +193,7 @@ def reduce_cells(numbers: NDArray[np.floating[Any]]) -> tuple[NDArray[np.floatin
 
     A cell has the finite number of largest magnitude; one without finite numbers is NaN.
     """
-    rows, columns = (-(-size // _MAX_CELLS) for size in numbers.shape)
+    rows, columns = (-(-size // 200) for size in numbers.shape)
     beyond = (0, -numbers.shape[0] % rows), (0, -numbers.shape[1] % columns)
     padded = np.pad(np.where(np.isfinite(numbers), numbers, np.nan), beyond, constant_values=np.nan)
     blocks = padded.reshape(padded.shape[0] // rows, rows, padded.shape[1] // columns, columns)

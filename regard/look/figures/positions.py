@@ -23,7 +23,6 @@ from regard.look.figures.matrix import Matrix, fit_cell, plot_matrices
 
 _LENGTH = 100
 """Number of positions of encodings without a largest one."""
-_MAX_HEADS = 16
 _WIDTH = 10.0
 """Width in inches, beyond which matrices continue below."""
 
@@ -41,7 +40,7 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
         elif isinstance(module, DistanceBias):
             positions = Positions(_LENGTH, _LENGTH, torch.device("cpu"))
             tensor = module.materialize(torch.zeros(1, 1, _LENGTH, 1), positions)
-            heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:_MAX_HEADS]
+            heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:16]
             for head, numbers in enumerate(heads, 1):
                 matrices.append(_matrix(f"{name}, head {head}", numbers))
     if not matrices:
@@ -85,5 +84,4 @@ def _every_second(first: int, count: int) -> list[str]:
 
 def _matrix(title: str, numbers: Tensor) -> Matrix:
     rows, columns = (list(map(str, range(size))) for size in numbers.shape)
-    array = numbers.detach().float().cpu().numpy()
-    return Matrix(title, array, rows=rows, columns=columns)
+    return Matrix(title, numbers.detach().float().cpu().numpy(), rows=rows, columns=columns)

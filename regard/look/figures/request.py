@@ -27,12 +27,10 @@ class FigureRequest:
 
     @property
     def maps(self) -> SampleMaps:
-        """The sample with its maps."""
         return self.samples[self.sample]
 
     @property
     def title(self) -> str:
-        """Title of the sample."""
         return self.maps.sample.title
 
     def reads(self) -> tuple[AttentionMap, ...]:

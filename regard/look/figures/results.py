@@ -19,11 +19,7 @@ from regard.look.sample import DetectedBox, DetectedEvent, Image, Track, format_
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
 _PALE = "#8c97a3"
-_FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
-"""Marks of the frequency axis."""
 _TAG_FONT = 6
-_MAX_WIDTH = 4096
-"""Width in pixels up to which an image with boxes is drawn at its own size."""
 
 _Frame = tuple[float, float, float, float]
 
@@ -59,7 +55,7 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
             axes.text(left, bottom, text, **style, **_tag_style(colors[box.label]))
     figure.draw_without_rendering()  # lays the axes out
     inches = axes.get_window_extent().width / figure.dpi
-    figure.set_dpi(min(width, _MAX_WIDTH) / inches)
+    figure.set_dpi(min(width, 4096) / inches)
 
 
 def plot_events(
@@ -106,7 +102,8 @@ def plot_events(
     axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=extent)
     axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
     if hertz:
-        marks = np.array([mark for mark in _FREQUENCIES if mark <= hertz])
+        candidates = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
+        marks = np.array([mark for mark in candidates if mark <= hertz])
         units = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
         places = len(bands) * np.log1p(marks / 700) / np.log1p(hertz / 700)
         axes.set_yticks(places, units, fontsize=7)
@@ -130,9 +127,7 @@ def plot_images(
         figure.set_layout_engine("constrained")
         grid = figure.subplots(1, len(images), squeeze=False)[0]
         for axes, (name, image) in zip(grid, images, strict=True):
-            pixels = np.clip(image, 0, 1).transpose(1, 2, 0)
-            shown = pixels[..., 0] if pixels.shape[2] == 1 else pixels
-            axes.imshow(shown, cmap="gray", vmin=0, vmax=1)
+            axes.imshow(np.clip(image, 0, 1).transpose(1, 2, 0), cmap="gray", vmin=0, vmax=1)
             axes.set_title(readable(name, spaces=" "), fontsize=10)
             axes.set_axis_off()
 
@@ -174,7 +169,6 @@ def _tag(found: DetectedBox | DetectedEvent) -> str:
 
 
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
-    """Return the color of each label, those of the model in their order."""
     ordered = dict.fromkeys([*labels, *sorted(found)])
     return {label: _COLORS[i % len(_COLORS)] for i, label in enumerate(ordered)}
 

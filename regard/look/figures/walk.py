@@ -24,8 +24,6 @@ _ITEMS_PER_ROW = 16
 """Number of items in a row of contributions: the largest whose cells have numbers."""
 _MAX_HEADS = 8
 """Largest number of heads in a figure of all heads."""
-_SMALL = 1.1
-"""Largest side of a matrix of one head among several."""
 _Labels = tuple[list[str], list[str]]
 """Labels of queries and of keys."""
 _Rows = list[tuple[str, list[Matrix]]]
@@ -69,9 +67,8 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
         arrays |= {"Q": q, "K": k, "V": v, "A": weights, "Z": z}
         shown = []
         for letter, numbers in arrays.items():
-            title, cell = f"{letter}, head {head + 1}", fit_cell(numbers.shape, _SMALL)
-            matrix = Matrix(title, numbers, is_weights=letter == "A", cell=cell)
-            shown.append(matrix)
+            title, cell = f"{letter}, head {head + 1}", fit_cell(numbers.shape, 1.1)
+            shown.append(Matrix(title, numbers, is_weights=letter == "A", cell=cell))
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
     last = [Matrix(f"[Z_1; ...; Z_{count}]", _array(joined), rows=queries)]
@@ -119,8 +116,7 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
         rows.append(("", [matrix]))
     steps = np.linspace(-bound, bound, 9)
     names = [f"{step:+.2g}" for step in steps]
-    scale = Matrix("color scale", steps[None], columns=names, cell=(0.25, 0.15))
-    rows.append(("", [scale]))
+    rows.append(("", [Matrix("color scale", steps[None], columns=names, cell=(0.25, 0.15))]))
     plot_matrices(figure, rows, title=_title(request), about=about)
 
 
@@ -135,10 +131,11 @@ def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _La
             title = f"{letter} = {_formula(letter, vectors)}"
         above.append(Matrix(title, numbers, rows=names))
     score = vectors.score_text(has_bias="bias" in own.facts)
-    choice = vectors.choice_text()
     below = [
         Matrix(f"S = {score}", scores, rows=queries, columns=keys),
-        Matrix(f"A = {choice}", weights, rows=queries, columns=keys, is_weights=True),
+        Matrix(
+            f"A = {vectors.choice_text()}", weights, rows=queries, columns=keys, is_weights=True
+        ),
         Matrix("Z = A V", z, rows=queries),
     ]
     number = 3 if vectors.items is not None else 2

@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.look.arrays import numbers_of
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.measures import summaries, with_rollout
-from regard.look.page.reduce import PageCut, block_maxima, top_k
+from regard.look.page.reduce import SIDE, PageCut, block_maxima, top_k
 from regard.look.sample import Image, Picture, Sound
 
 MAX_SAMPLES = 50
@@ -38,23 +38,19 @@ MAX_SAMPLES = 50
 WALK_BUDGET = 12_000_000
 """Maximum bytes of the vectors of reads on a page, and of their projections, in float32."""
 
-_MARK = "<!-- data -->"
-_FORMAT, _VERSION = "regard page", 4
-
 
 def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     """Return the page of captures: the title of each, the name of its model, and its samples."""
     html = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
-    before, _, after = html.partition(_MARK)
+    before, _, after = html.partition("<!-- data -->")
     shown, sizes, left_out = [], {}, 0
     for i, (_, _, samples) in enumerate(captures):
         shown.append([with_rollout(one) for one in samples[:MAX_SAMPLES]])
         left_out += max(0, len(samples) - MAX_SAMPLES)
         for sample_maps in shown[-1]:
             for own in sample_maps.maps:
-                num_queries = len(sample_maps.queries(own))
-                size = len(own.heads), num_queries, len(sample_maps.keys(own))
-                sizes[f"{i}/{own.key}"] = size
+                queries, keys = sample_maps.queries(own), sample_maps.keys(own)
+                sizes[f"{i}/{own.key}"] = len(own.heads), len(queries), len(keys)
     if not sizes:
         raise UserError("there is nothing to show: the captures contain no reads")
     content, numbers = [], _Numbers(PageCut.of(sizes))
@@ -80,12 +76,7 @@ def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     notes = numbers.notes()
     if left_out:
         notes.append(f"{left_out} more samples are not shown.")
-    data = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "captures": content,
-        "note": " ".join(notes),
-    }
+    data = {"format": "regard page", "version": 4, "captures": content, "note": " ".join(notes)}
     # Escaped, so that no label can end the script element.
     script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     script = f'<script type="application/json" id="page">{script}</script>\n'
@@ -117,7 +108,15 @@ class _Numbers:
 
     def notes(self) -> list[str]:
         """Return notes on the page about numbers that are rounded or left out."""
-        notes = [self._page_cut.note] if self._page_cut.note else []
+        notes = []
+        if self._page_cut.cut:
+            notes.append(
+                f"To keep this page small, large maps contain only the {self._page_cut.count} "
+                "largest weights of each query, and the largest weight of each of "
+                f"{SIDE} x {SIDE} blocks."
+            )
+        elif self._page_cut.dtype == torch.float16:
+            notes.append("To keep this page small, weights are rounded to float16.")
         if self._left_out:
             notes.append(
                 f"To keep this page small, numbers of the view walk are left out {self._left_out} "
@@ -188,7 +187,6 @@ def _script(name: str, *arrays: NDArray[Any]) -> str:
 
 
 def _picture_to_json(picture: Picture) -> dict[str, Any]:
-    """Return the fields of a picture, with its pixels as the URL of a PNG."""
     fields = msgspec.to_builtins(picture, enc_hook=lambda _: None)
     if isinstance(picture, Image):
         height, width = picture.pixels.shape[:2]

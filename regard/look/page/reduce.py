@@ -24,7 +24,6 @@ SIDE = 128
 """Number of blocks per side in the overview of a reduced map."""
 
 _MAX_COUNT = 128
-_MANY_KEYS = 0xFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +60,6 @@ class PageCut:
             )
         return cls(dtype=torch.float32, count=count, cut=frozenset(large))
 
-    @property
-    def note(self) -> str:
-        """Note on the page about the reduction; empty if all weights are exact."""
-        if self.cut:
-            return (
-                f"To keep this page small, large maps contain only the {self.count} largest "
-                f"weights of each query, and the largest weight of each of {SIDE} x {SIDE} blocks."
-            )
-        if self.dtype == torch.float16:
-            return "To keep this page small, weights are rounded to float16."
-        return ""
-
 
 def block_maxima(numbers: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return the number of largest magnitude of each block; SIDE blocks per side at most."""
@@ -99,4 +86,4 @@ def top_k(
 
 def _key_dtype(num_keys: int) -> np.dtype[np.unsignedinteger]:
     """Return the dtype of keys; its largest number stands for "none"."""
-    return np.dtype(np.uint16 if num_keys <= _MANY_KEYS else np.uint32)
+    return np.dtype(np.uint16 if num_keys <= 0xFFFF else np.uint32)

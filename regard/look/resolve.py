@@ -237,9 +237,7 @@ class _SegmentReads:
     ) -> tuple[str, list[_Entry]]:
         """Return the axis of the items whose states a chain reads, and the entry of each."""
         if axis == REVERSED_SOURCE and "source" in axes:
-            source = axes["source"]
-            labels, places = source.labels[::-1], source.places[::-1]
-            axes.derive(axis, replace(source, labels=labels, places=places))
+            axes.derive(axis, axes["source"].reverse())
         if axis == INPUT_AFTER_STATE:
             steps = axes.get("decoder input", Axis.from_count(len(entries), "step"))
             axes.derive(axis, steps.prepend("start"))

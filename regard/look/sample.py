@@ -56,6 +56,9 @@ class Axis:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def reverse(self) -> "Axis":
+        return replace(self, labels=self.labels[::-1], places=self.places[::-1])
+
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()

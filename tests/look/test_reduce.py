@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.page import reduce
+from regard.look.page import page, reduce
 from regard.look.page.reduce import SIDE, PageCut, block_maxima, top_k
 
 SIZES = {"a": (4, 100, 100), "b": (2, 300, 300)}
@@ -25,7 +25,7 @@ def test_reduction_depends_on_the_budget(budget, dtype, cut, monkeypatch):
     monkeypatch.setattr(reduce, "BUDGET", budget)
     page_cut = PageCut.of(SIZES)
     assert (page_cut.dtype, page_cut.cut) == (dtype, cut)
-    assert bool(page_cut.note) == (dtype is not torch.float32 or bool(cut))
+    assert bool(page._Numbers(page_cut).notes()) == (dtype is not torch.float32 or bool(cut))
 
 
 def test_reduction_uses_the_whole_budget(monkeypatch):

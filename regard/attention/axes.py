@@ -14,11 +14,19 @@ from collections.abc import Callable, Collection
 from typing import Any, no_type_check
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.positions import Positions
 from regard.compat.torch import is_eager
 
+Queries = Float[Tensor, "... query query_dim"]
+MappedQueries = Float[Tensor, "... query dim"]
+MappedKeys = Float[Tensor, "... key dim"]
+Pairs = Float[Tensor, "... query key"]
+"""A number for each query and key: scores or weights."""
+Allowed = Bool[Tensor, "..."] | None
+"""The pairs that the mask allows; None: all."""
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """rule(row, head, query, key) of integer tensors, as the mask_mod of FlexAttention."""
 

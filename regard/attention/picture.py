@@ -50,7 +50,6 @@ class Picture:
 
     @property
     def svg(self) -> str:
-        """SVG text of the picture."""
         with tempfile.TemporaryDirectory() as folder:
             return self.save(Path(folder) / "picture.svg").read_text(encoding="utf-8")
 

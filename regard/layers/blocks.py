@@ -34,6 +34,8 @@ from regard.layers.forms import (
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
 
+Items = Float[Tensor, "batch time model"]
+
 
 class EncoderBlock(nn.Module):
     """Encoder block: self-attention, then feed-forward; input and output (batch, source, model)."""
@@ -45,10 +47,7 @@ class EncoderBlock(nn.Module):
         self.attention, self.feedforward = attention, feedforward
         self.add_attention, self.add_feedforward = residuals
 
-    def forward(
-        self, items: Float[Tensor, "batch source model"], mask: Mask | None
-    ) -> Float[Tensor, "batch source model"]:
-        """Return the items after self-attention and feed-forward."""
+    def forward(self, items: Items, mask: Mask | None) -> Items:
         items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
@@ -73,10 +72,7 @@ class InducedBlock(nn.Module):
         self.gather, self.attention, self.feedforward = gather, attention, feedforward
         self.add_attention, self.add_feedforward = residuals
 
-    def forward(
-        self, items: Float[Tensor, "batch source model"], mask: Mask | None
-    ) -> Float[Tensor, "batch source model"]:
-        """Return the items after attention through the points and feed-forward."""
+    def forward(self, items: Items, mask: Mask | None) -> Items:
         items = self.add_attention(
             items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask)))
         )
@@ -109,32 +105,30 @@ class DecoderBlock(nn.Module):
         self.add_cross = None if cross is None else add_cross
         self.window = window
 
-    def forward(
-        self, items: Float[Tensor, "batch target model"], source: Memory | None
-    ) -> Float[Tensor, "batch target model"]:
+    def forward(self, items: Items, source: Memory | None) -> Items:
         """Return the block's output for all targets (teacher forcing)."""
         mask = causal() if self.window is None else window(self.window)
         items = self.add_attention(items, partial(self.attention, mask=mask))
         return self._cross_and_feedforward(items, source)
 
-    def decode_set(
-        self, items: Float[Tensor, "batch query model"], source: Memory | None
-    ) -> Float[Tensor, "batch query model"]:
+    def decode_set(self, items: Items, source: Memory | None) -> Items:
         """Return the block's output for a set of queries: self-attention without a mask."""
         items = self.add_attention(items, self.attention)
         return self._cross_and_feedforward(items, source)
 
     def step(
-        self,
-        item: Float[Tensor, "batch 1 model"],
-        past: KeyValueCache | None,
-        source: Memory | None,
-    ) -> tuple[Float[Tensor, "batch 1 model"], KeyValueCache]:
+        self, item: Items, past: KeyValueCache | None, source: Memory | None
+    ) -> tuple[Items, KeyValueCache]:
         """Return the block's output for one more target, and the key-value cache extended by it."""
 
         def attend_to_past(x: Tensor) -> Tensor:
             nonlocal past
-            past = self._first_past(x) if past is None else self.attention.extend(past, x)
+            if past is not None:
+                past = self.attention.extend(past, x)
+            else:
+                past = self.attention.memory(x)
+                if self.window is not None:
+                    past = SlidingMemory.of(past, window=self.window)
             return self.attention(x, past)
 
         item = self.add_attention(item, attend_to_past)
@@ -147,10 +141,6 @@ class DecoderBlock(nn.Module):
         cross = None if self.cross is None else form_of(self.cross, AttentionForm)
         add_cross = None if self.add_cross is None else form_of(self.add_cross, AddNormForm)
         return _form(self, cross=cross, add_cross=add_cross, window=self.window)
-
-    def _first_past(self, item: Tensor) -> KeyValueCache:
-        past = self.attention.memory(item)
-        return past if self.window is None else SlidingMemory.of(past, window=self.window)
 
     def _cross_and_feedforward(self, items: Tensor, source: Memory | None) -> Tensor:
         if self.add_cross is not None and self.cross is not None and source is not None:

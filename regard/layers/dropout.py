@@ -28,7 +28,6 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return x with elements zeroed and the others scaled by 1 / (1 - p), in training."""
         return dropout(x, self.p, training=self.training)
 
     def extra_repr(self) -> str:

@@ -57,7 +57,6 @@ class FeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Return FFN(x) for every item x."""
         if self.activation == "relu" and runs_original_forward(Linear, self.expand):
             return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
         return self.contract(_activate(self.activation, self.expand(items)))
@@ -85,7 +84,6 @@ class GatedFeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Return W_2 (f(W_g x) * W_1 x) for every item x."""
         gate, expanded = fused_linear(items, self.gate, self.expand)
         return self.contract(_activate(self.activation, gate) * expanded)
 

@@ -56,7 +56,6 @@ class AttentionPooling(nn.Module):
         self.attention = MultiHead(dim, num_heads, choice=choice, kernel=kernel, role=role)
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
-        """Return the pooled vector of each row."""
         query = self.query.expand(items.items.shape[0], 1, -1)
         return self.attention(query, self.attention.memory(items.items, items.mask)).squeeze(1)
 
@@ -75,7 +74,6 @@ class MeanPooling(nn.Module):
     """Mean pooling: (batch, time, dim) -> (batch, dim); zeros for a row without items."""
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
-        """Return the mean of each row, without padding."""
         if items.mask is None:
             return items.items.mean(1)
         states, lengths = items.items, items.lengths[:, None]
@@ -83,7 +81,6 @@ class MeanPooling(nn.Module):
         return states.masked_fill(is_padding[..., None], 0).sum(1) / lengths.clamp(min=1)
 
     def decompose(self, items: Padded) -> PooledTerms:
-        """Return the terms x_i / T."""
         states, lengths = items.items, items.lengths[:, None]
         is_item = torch.arange(states.shape[1], device=states.device) < lengths
         terms = states / lengths.clamp(min=1)[..., None]
@@ -102,7 +99,6 @@ class LastItem(nn.Module):
         self.directions = directions
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
-        """Return the last item of each row that is not padding."""
         states, lengths = items
         rows = torch.arange(lengths.shape[0], device=states.device)
         last = states[rows, (lengths - 1).clamp(min=0)]
@@ -126,11 +122,9 @@ class FirstItem(nn.Module):
     """The first of the items (batch, time, dim), giving (batch, dim)."""
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
-        """Return the first item of each row."""
         return items.items[:, 0]
 
     def decompose(self, items: Padded) -> PooledTerms:
-        """Return the first item as its own term."""
         terms = torch.zeros_like(items.items)
         terms[:, 0] = items.items[:, 0]
         return _one_part("first item", terms)

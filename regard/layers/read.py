@@ -88,7 +88,6 @@ class Read(nn.Module):
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the output of the attention for each query."""
         if self.mask is not None or self.bias is not None:
             mask, bias = self._total(mask, bias)
         return attend(
@@ -141,7 +140,6 @@ class Read(nn.Module):
     def _total(
         self, mask: Mask | None, bias: Bias | Tensor | None
     ) -> tuple[Mask | None, Bias | Tensor | None]:
-        """Combine the mask and the bias of this module with those of a call."""
         if self.mask is not None:
             mask = intersect(self.mask, mask)
         if self.bias is not None:

@@ -49,7 +49,6 @@ class Residual(nn.Module):
     def forward(
         self, items: Float[Tensor, "*batch dim"], part: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*batch dim"]:
-        """Return the items after add & norm around `part`."""
         if self.order == "pre":
             return self._add(items, part(self.norm(items)))
         output = part(items)

@@ -166,22 +166,19 @@ def build_classifier(
     writer: returns the writer, given the size of the vectors and the pool.
     """
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Model(reader=reader, core=core, writer=writer(core.memory_dim, build_pool(config, core)))
-
-
-def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
-    """Build the module that pools the states of a core to one vector."""
-    if config.pool == "attention":
+    dim, pool = core.memory_dim, config.pool
+    if pool == "attention":
         heads = config.pool_heads or 4
         choice = create_choice(config.pool_query, ScaledDot(), heads)
-        return AttentionPooling(
-            core.memory_dim, num_heads=heads, choice=choice, kernel=config.core.kernel
-        )
-    if config.pool == "first":
-        return ClassToken(core.width)
-    if config.pool == "mean":
-        return MeanPooling()
-    return LastItem(directions=directions_of(config.core) or 1)
+        kernel = config.core.kernel
+        pooling: nn.Module = AttentionPooling(dim, num_heads=heads, choice=choice, kernel=kernel)
+    elif pool == "first":
+        pooling = ClassToken(core.width)
+    elif pool == "mean":
+        pooling = MeanPooling()
+    else:
+        pooling = LastItem(directions=directions_of(config.core) or 1)
+    return Model(reader=reader, core=core, writer=writer(dim, pooling))
 
 
 def build_autoencoder(

@@ -69,7 +69,29 @@ class Model(nn.Module):
 
     def __init__(self, *, reader: Reader | None, core: Core, writer: Writer):
         super().__init__()
-        _check_parts(reader, core, writer)
+        decodes, kind = writer.part != "encoder", type(writer).__name__
+        if reader is None and writer.part != "decoder":
+            raise ValueError(f"`reader` must not be None: a {kind} needs a source")
+        if core.encodes != (reader is not None):
+            raise ValueError(f"`core` must have encodes={reader is not None} for reader={reader}")
+        if decodes and not core.decodes:
+            raise ValueError(f"`core` must have decodes=True: a {kind} reads its decoder")
+        if decodes and core.in_order != (writer.part == "decoder"):
+            raise ValueError(f"`core` must have in_order={not core.in_order} for a {kind}")
+        if writer.part == "set" and writer.set_outputs not in (None, core.set_outputs):
+            raise ValueError(
+                f"`writer` must have blocks={core.set_outputs}, the decoder blocks of the core, "
+                f"got {writer.set_outputs}"
+            )
+        if reader is not None and reader.dim not in (None, core.width):
+            raise ValueError(
+                f"`reader` must give items of the core's width, {core.width}, got dim={reader.dim}"
+            )
+        name, expected = ("width", core.width) if decodes else ("memory_dim", core.memory_dim)
+        if writer.dim not in (None, expected):
+            raise ValueError(
+                f"`writer` must take vectors of the core's {name}, {expected}, got dim={writer.dim}"
+            )
         # The order of registration is that of the parameters, in which the norm of the gradient is
         # summed: embeddings first, which without a reader are the writer's.
         if reader is None:
@@ -187,31 +209,4 @@ class Model(nn.Module):
         source = None if self.reader is None else form_of(self.reader, TableForm)
         return TextForm(
             source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
-        )
-
-
-def _check_parts(reader: Reader | None, core: Core, writer: Writer) -> None:
-    """Raise ValueError, naming the part, if a model cannot consist of these parts."""
-    decodes, kind = writer.part != "encoder", type(writer).__name__
-    if reader is None and writer.part != "decoder":
-        raise ValueError(f"`reader` must not be None: a {kind} needs a source")
-    if core.encodes != (reader is not None):
-        raise ValueError(f"`core` must have encodes={reader is not None} for reader={reader}")
-    if decodes and not core.decodes:
-        raise ValueError(f"`core` must have decodes=True: a {kind} reads its decoder")
-    if decodes and core.in_order != (writer.part == "decoder"):
-        raise ValueError(f"`core` must have in_order={not core.in_order} for a {kind}")
-    if writer.part == "set" and writer.set_outputs not in (None, core.set_outputs):
-        raise ValueError(
-            f"`writer` must have blocks={core.set_outputs}, the number of decoder blocks of the "
-            f"core, got {writer.set_outputs}"
-        )
-    if reader is not None and reader.dim not in (None, core.width):
-        raise ValueError(
-            f"`reader` must give items of the core's width, {core.width}, got dim={reader.dim}"
-        )
-    name, expected = ("width", core.width) if decodes else ("memory_dim", core.memory_dim)
-    if writer.dim not in (None, expected):
-        raise ValueError(
-            f"`writer` must take vectors of the core's {name}, {expected}, got dim={writer.dim}"
         )

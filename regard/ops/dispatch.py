@@ -41,7 +41,6 @@ class Native:
 
     @functools.cached_property
     def run(self) -> Callable[..., Any]:
-        """The function that computes the operation."""
         module, function = self.location.split(":")
         return getattr(importlib.import_module(f"regard.native.{module}"), function)
 

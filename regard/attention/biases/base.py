@@ -15,26 +15,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import align_pair, check_broadcasts, select_rows
+from regard.attention.axes import Queries, align_pair, check_broadcasts, select_rows
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
+
+Diagonals = Float[Tensor, "... diagonal"] | None
 
 
 class Bias(nn.Module, ABC):
     """Base class of attention biases, added to the scores; `+` adds biases and tensors."""
 
     @abstractmethod
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "..."]:
+    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
         """Return a tensor that broadcasts to (leading axes ..., queries, keys).
 
         query: those at these positions, as passed to the read, before any score mapped them.
         """
 
-    def diagonals(
-        self, positions: Positions, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "... diagonal"] | None:
+    def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         """Return one number per diagonal if the bias is constant along diagonals, else None.
 
         Entry j - i + m - 1 of the last axis is the bias of query i of m and key j of n. Positions
@@ -75,7 +73,6 @@ class Bias(nn.Module, ABC):
             return None
 
     def _shown_sizes(self) -> tuple[int, int]:
-        """Return the number of queries and keys that a notebook shows."""
         return SHOWN, SHOWN
 
     def __add__(self, other: "Bias | Tensor") -> "Bias":
@@ -92,9 +89,7 @@ class DistanceBias(Bias):
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Return the bias ([head,] ...) at these distances, those of key minus query position."""
 
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "1 ... query key"]:
+    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
         rows, keys = positions.num_rows, positions.num_keys
         # `unfold` fixes the number of keys in an exported program.
         is_fixed = positions.key_positions is None and not torch.compiler.is_exporting()
@@ -104,9 +99,7 @@ class DistanceBias(Bias):
         diagonals = self.at(_distances(rows, keys, positions), query.dtype)
         return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
 
-    def diagonals(
-        self, positions: Positions, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "1 ... diagonal"] | None:
+    def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         queries, keys = positions.num_queries, positions.num_keys
         is_whole = positions.is_aligned and positions.rows is None
         if not is_whole or queries == 0 or keys == 0:
@@ -128,9 +121,7 @@ class TensorBias(Bias):
             raise ValueError(f"bias must be (..., query, key), got shape {tuple(tensor.shape)}")
         self.tensor = tensor
 
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "..."]:
+    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
         check_broadcasts("bias", self.tensor, positions)
         return positions.rows_of(self.tensor)
 
@@ -152,16 +143,12 @@ class SumOfBiases(Bias):
         super().__init__()
         self.left, self.right = left, right
 
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "..."]:
+    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
         left = self.left.materialize(query, positions)
         right = self.right.materialize(query, positions)
         return torch.add(*align_pair(left, right))
 
-    def diagonals(
-        self, positions: Positions, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "... diagonal"] | None:
+    def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         left, right = self.left.diagonals(positions, dtype), self.right.diagonals(positions, dtype)
         if left is None or right is None:
             return None

@@ -9,10 +9,9 @@ import math
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import check_integer
+from regard.attention.axes import Pairs, Queries, check_integer
 from regard.attention.biases.base import Bias
 from regard.attention.positions import Positions
 
@@ -41,9 +40,7 @@ class ShawBias(Bias):
         heads = () if num_heads is None else (num_heads,)
         self.table = nn.Parameter(torch.zeros(*heads, 2 * max_distance + 1, query_dim))
 
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "... query key"]:
+    def materialize(self, query: Queries, positions: Positions) -> Pairs:
         # Products with all 2 k + 1 vectors, then for each key the one at its distance.
         self._check(query)
         reach = self.table.shape[-2] // 2

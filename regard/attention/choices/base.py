@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from regard.attention.axes import is_inspectable
+from regard.attention.axes import Allowed, Pairs, is_inspectable
 
 
 class Choice(nn.Module, ABC):
@@ -34,14 +34,10 @@ class Choice(nn.Module, ABC):
         """Raise ValueError unless the choice fits a read of this shape."""
 
     @abstractmethod
-    def weights(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> Float[Tensor, "... query key"]:
+    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         """Return weights (..., query, key) of scores; `allowed` is the mask, None allows all."""
 
-    def forward(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "... query key"]:
+    def forward(self, scores: Pairs, allowed: Allowed = None) -> Pairs:
         return self.weights(scores, allowed)
 
 
@@ -73,7 +69,6 @@ class Soft(Choice):
 
     @property
     def beta(self) -> float | Tensor:
-        """Inverse temperature."""
         if self.log_beta is not None:
             return self.log_beta.exp()
         assert self._fixed_beta is not None
@@ -88,9 +83,7 @@ class Soft(Choice):
         if len(sizes) > len(rows) or not fits:
             raise ValueError(f"beta must broadcast to the rows {rows}, got shape {sizes}")
 
-    def weights(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> Float[Tensor, "... query key"]:
+    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         scores = self.scale_scores(scores)
         if allowed is None:
             return scores.softmax(-1)
@@ -98,10 +91,7 @@ class Soft(Choice):
         masked = ~allowed.any(-1, keepdim=True)
         return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
 
-    def scale_scores(
-        self, scores: Float[Tensor, "... query key"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return beta a."""
+    def scale_scores(self, scores: Pairs) -> Pairs:
         beta = self.beta
         if isinstance(beta, Tensor):
             return scores * beta.to(scores.dtype)
@@ -120,9 +110,7 @@ class Soft(Choice):
         return f"beta={tuple(beta.shape) if isinstance(beta, Tensor) else beta}"
 
 
-def mask_scores(
-    scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."]
-) -> Float[Tensor, "... query key"]:
+def mask_scores(scores: Pairs, allowed: Bool[Tensor, "..."]) -> Pairs:
     """Return the scores, -inf where they are not allowed."""
     # The mask is added as a small tensor: masked_fill of the scores is six times slower on a CPU.
     added = torch.zeros_like(allowed, dtype=scores.dtype)

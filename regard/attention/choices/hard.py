@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import check_choice
+from regard.attention.axes import Allowed, Pairs, check_choice
 from regard.attention.choices.base import Soft, mask_scores
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, best_keys
 from regard.compat.torch import is_transformed
@@ -69,9 +69,7 @@ class Hard(KeySelection):
     def is_random(self) -> bool:
         return self.training and self.gradient != "straight-through"
 
-    def select_keys(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> SelectedKeys:
+    def select_keys(self, scores: Pairs, allowed: Allowed) -> SelectedKeys:
         if self.is_random and self.gradient == "reinforce":
             return self._sample(scores, allowed)
         dtype = scores.dtype
@@ -86,7 +84,11 @@ class Hard(KeySelection):
             weight = weight * allowed.any(-1, keepdim=True)
         weight = weight.masked_fill(masked_scores.gather(-1, index).isnan(), float("nan"))
         soft_weights = None
-        if self.gradient != "reinforce" and _may_need_gradient(scores):
+        # Inside torch.func, requires_grad only refers to the innermost transform.
+        needs_gradient = torch.is_grad_enabled() and (
+            scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())
+        )
+        if self.gradient != "reinforce" and needs_gradient:
             soft_weights = self.soft.weights(scores, allowed).to(dtype)
         return SelectedKeys(index, weight, soft_weights)
 
@@ -208,10 +210,3 @@ def _uniform(scores: Tensor, num_numbers: int, dtype: torch.dtype) -> Tensor:
     """Draw uniform numbers (..., query, number), query by query, so that tiles draw the same."""
     shape = (scores.shape[-2], *scores.shape[:-2], num_numbers)
     return torch.rand(shape, dtype=dtype, device=scores.device).movedim(0, -2)
-
-
-def _may_need_gradient(scores: Tensor) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    # Inside torch.func, requires_grad only refers to the innermost transform.
-    return scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())

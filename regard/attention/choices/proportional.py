@@ -9,10 +9,10 @@ import math
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import widen
+from regard.attention.axes import Allowed, Pairs, widen
 from regard.attention.choices.base import Choice
 from regard.attention.scores.features import check_not_negative
 
@@ -29,9 +29,7 @@ class Proportional(Choice):
     Source: katharopoulos2020, equation 3 (with sim = score).
     """
 
-    def weights(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> Float[Tensor, "... query key"]:
+    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         if allowed is not None:
             scores = torch.where(allowed, scores, 0.0)
         check_not_negative("scores for Proportional", scores)

@@ -16,9 +16,10 @@ import math
 from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import Allowed, Pairs
 from regard.attention.choices.base import Choice, Soft, mask_scores
 
 
@@ -41,9 +42,7 @@ class Sparse(Choice):
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         self.soft.check(leading, num_queries)
 
-    def weights(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> Float[Tensor, "... query key"]:
+    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         if self.alpha == 1:
             return self.soft.weights(scores, allowed)
         scores = self.soft.scale_scores(scores)
@@ -87,11 +86,21 @@ class _Entmax(torch.autograd.Function):
         # Scaled, relative to the best score. No key below -1 is in the support; clamping those to
         # -1 keeps the sums finite and small, so that they lose no digits.
         scaled = ((alpha - 1) * (scores - scores.amax(-1, keepdim=True))).clamp(min=-1)
-        if alpha == 2:
-            return (scaled - _sparsemax_threshold(scaled)).clamp(min=0)
-        if alpha == 1.5:
-            return (scaled - _entmax15_threshold(scaled)).clamp(min=0).square()
-        return _bisect(scaled, alpha)
+        if alpha not in (1.5, 2):
+            return _bisect(scaled, alpha)
+        # tau for a support of the first 1, 2, 3 ... scores in descending order.
+        ordered = scaled.sort(-1, descending=True).values
+        number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
+        if alpha == 2:  # martins2016, algorithm 1
+            thresholds = (ordered.cumsum(-1) - 1) / number
+        else:  # peters2019, algorithm 2
+            mean = ordered.cumsum(-1) / number
+            variance = ordered.square().cumsum(-1) / number - mean.square()
+            thresholds = mean - (1 / number - variance).clamp(min=0).sqrt()
+        # The largest support whose scores are all above its threshold.
+        size = (thresholds < ordered).sum(-1, keepdim=True).clamp(min=1)
+        weights = (scaled - thresholds.gather(-1, size - 1).clamp(min=-1)).clamp(min=0)
+        return weights if alpha == 2 else weights.square()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -100,44 +109,16 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _multiply_jacobian(ctx.saved_tensors[0], gradient, ctx.alpha), None
-
-
-def _multiply_jacobian(weights: Tensor, vector: Tensor, alpha: float) -> Tensor:
-    """Multiply the Jacobian by a vector: s_j (g_j - <s, g> / sum s)."""
-    in_support = weights > 0
-    slope = torch.where(in_support, weights, 1.0).pow(2 - alpha) * in_support
-    if alpha > 2:
-        # Slopes are unbounded as a weight tends to zero. Subtracting the vector's entry at the
-        # steepest key keeps the mean exact where that key dominates.
-        slope = slope.clamp(max=torch.finfo(slope.dtype).max / (4 * slope.shape[-1]))
-        vector = vector - vector.gather(-1, slope.argmax(-1, keepdim=True))
-    mean = (slope / slope.sum(-1, keepdim=True) * vector).sum(-1, keepdim=True)
-    return slope * (vector - mean)
-
-
-def _sparsemax_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 2. (martins2016, algorithm 1)"""
-    ordered = scaled.sort(-1, descending=True).values
-    number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
-    thresholds = (ordered.cumsum(-1) - 1) / number  # for a support of the first 1, 2, 3 ...
-    return _threshold_of_support(thresholds, ordered)
-
-
-def _entmax15_threshold(scaled: Tensor) -> Tensor:
-    """Compute tau for alpha = 1.5. (peters2019, algorithm 2)"""
-    ordered = scaled.sort(-1, descending=True).values
-    number = torch.arange(1, scaled.shape[-1] + 1, dtype=scaled.dtype, device=scaled.device)
-    mean = ordered.cumsum(-1) / number
-    # Variance of the scores in the support.
-    spread = ordered.square().cumsum(-1) / number - mean.square()
-    return _threshold_of_support(mean - (1 / number - spread).clamp(min=0).sqrt(), ordered)
-
-
-def _threshold_of_support(thresholds: Tensor, ordered: Tensor) -> Tensor:
-    """Return the threshold of the largest support whose scores are all above it."""
-    size = (thresholds < ordered).sum(-1, keepdim=True).clamp(min=1)
-    return thresholds.gather(-1, size - 1).clamp(min=-1)
+        (weights,) = ctx.saved_tensors
+        in_support = weights > 0
+        slope = torch.where(in_support, weights, 1.0).pow(2 - ctx.alpha) * in_support
+        if ctx.alpha > 2:
+            # Slopes are unbounded as a weight tends to zero. Subtracting the gradient at the
+            # steepest key keeps the mean exact where that key dominates.
+            slope = slope.clamp(max=torch.finfo(slope.dtype).max / (4 * slope.shape[-1]))
+            gradient = gradient - gradient.gather(-1, slope.argmax(-1, keepdim=True))
+        mean = (slope / slope.sum(-1, keepdim=True) * gradient).sum(-1, keepdim=True)
+        return slope * (gradient - mean), None
 
 
 def _bisect(scaled: Tensor, alpha: float) -> Tensor:

@@ -10,16 +10,17 @@ from abc import abstractmethod
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.attention.axes import Allowed, Pairs
 from regard.attention.choices.base import Choice, Soft, mask_scores
 
 BLOCK = 64
 """Keys per block: below 64 the maximum over blocks is no faster than a plain scan."""
 
 
-def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "... query selected"]:
+def best_keys(scores: Pairs, k: int) -> Int[Tensor, "... query selected"]:
     """Return the different indices (..., query, min(k, key)) of the k best keys.
 
     Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few
@@ -63,17 +64,13 @@ class KeySelection(Choice):
         """k, the largest number of keys per query."""
 
     @abstractmethod
-    def select_keys(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> SelectedKeys:
+    def select_keys(self, scores: Pairs, allowed: Allowed) -> SelectedKeys:
         """Select keys and compute their weights, of scores with at least one key."""
 
     def accumulate_log_prob(self, log_prob: Float[Tensor, "..."] | None) -> None:
         """Take the log-probabilities of all selections of a read."""
 
-    def weights(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> Float[Tensor, "... query key"]:
+    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         if scores.shape[-1] == 0:
             return scores
         selected = self.select_keys(scores, allowed)
@@ -108,9 +105,7 @@ class TopK(KeySelection):
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         self.soft.check(leading, num_queries)
 
-    def select_keys(
-        self, scores: Float[Tensor, "... query key"], allowed: Bool[Tensor, "..."] | None
-    ) -> SelectedKeys:
+    def select_keys(self, scores: Pairs, allowed: Allowed) -> SelectedKeys:
         masked_scores = scores if allowed is None else mask_scores(scores, allowed)
         index = best_keys(masked_scores.detach(), self.k)
         if allowed is not None:

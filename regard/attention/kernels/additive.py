@@ -33,8 +33,10 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
     if not isinstance(inputs.choice, Soft):
         return f"choice {type(inputs.choice).__name__} is not Soft"
     beta = inputs.choice.beta
-    if isinstance(beta, Tensor) and not _is_scalar_or_per_head(beta, inputs.num_axes):
-        return f"beta of shape {tuple(beta.shape)} differs between queries"
+    if isinstance(beta, Tensor) and beta.numel() > 1:
+        per_head = inputs.num_axes == 4 and beta.dim() >= 3 and beta.numel() == beta.shape[-3]
+        if not per_head:
+            return f"beta of shape {tuple(beta.shape)} differs between queries"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
     return additive.unsupported_reason(inputs.query.device.type)
@@ -60,8 +62,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         diagonals = to_four_axes(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
     else:
         added = inputs.bias_tensor()
-    if added is not None:
-        bias = to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
+        if added is not None:
+            bias = to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
     beta = choice.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
@@ -130,9 +132,3 @@ def _with_one_batch(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor
     query = query.expand(*batch, heads, *query.shape[2:])
     keys, values = (x.expand(*batch, memory_heads, *x.shape[2:]) for x in (keys, values))
     return query, keys, values
-
-
-def _is_scalar_or_per_head(beta: Tensor, num_axes: int) -> bool:
-    if beta.numel() == 1:
-        return True
-    return num_axes == 4 and beta.dim() >= 3 and beta.numel() == beta.shape[-3]

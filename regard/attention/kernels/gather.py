@@ -65,7 +65,11 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         if log_prob is not None:
             log_probs.append(log_prob)
     choice.accumulate_log_prob(torch.cat(log_probs, -1) if log_probs else None)
-    return _round_like_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
+    out = outs[0] if len(outs) == 1 else torch.cat(outs, -2)
+    device = out.device.type
+    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return out
+    return out.to(torch.get_autocast_dtype(device))  # as a product, which autocast would round
 
 
 def queries_per_tile(inputs: AttentionInputs) -> int:
@@ -132,11 +136,3 @@ class _StraightThrough(torch.autograd.Function):
             # those of the formula.
             grad_values = _StraightThrough.apply(slope.transpose(-2, -1), gradient)
         return gradient @ values.transpose(-2, -1), grad_values
-
-
-def _round_like_product(out: Tensor) -> Tensor:
-    """Round to the autocast dtype, as a product would: autocast ignores a gather."""
-    device = out.device.type
-    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return out
-    return out.to(torch.get_autocast_dtype(device))

@@ -11,8 +11,6 @@ or one that is `64 * torch.export.Dim("chunks", min=2)`; the kernel "reference" 
 Source: katharopoulos2020, sections 3.2 and 3.3; by chunks hua2022, section 3.3.
 """
 
-from collections.abc import Iterable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -82,24 +80,19 @@ def _causal(query: Tensor, keys: Tensor, values: Tensor, *, group: int) -> Tenso
     sums, totals = summarize(keys[..., :first, :], values[..., :first, :])
     # (..., group, query, features)
     query = query.unflatten(-3, (-1, group)) if group > 1 else query.unsqueeze(-3)
+    segments = [(query, keys[..., first:, :], values[..., first:, :])]
+    if not torch.compiler.is_compiling() and query.shape[-2] > SEGMENT:
+        splits = [tensor.split(SEGMENT, -2) for tensor in segments[0]]
+        segments = list(zip(*splits, strict=True))
     outputs = []
-    for segment in _segments(query, keys[..., first:, :], values[..., first:, :]):
-        out, sums, totals = _segment(*segment, sums, totals)
+    for some_queries, some_keys, some_values in segments:
+        out, sums, totals = _segment(some_queries, some_keys, some_values, sums, totals)
         outputs.append(out)
     out = torch.cat(outputs, -2)
     out = out.flatten(-4, -3) if group > 1 else out.squeeze(-3)  # (..., head, query, value_dim)
     if num_before < 0:
         out = torch.nn.functional.pad(out, (0, 0, num_queries - out.shape[-2], 0))
     return out
-
-
-def _segments(
-    query: Tensor, keys: Tensor, values: Tensor
-) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-    """Split into segments of SEGMENT queries, keys and values; under torch.compile, into one."""
-    if torch.compiler.is_compiling() or query.shape[-2] <= SEGMENT:
-        return [(query, keys, values)]
-    return zip(*(tensor.split(SEGMENT, -2) for tensor in (query, keys, values)), strict=True)
 
 
 def _segment(

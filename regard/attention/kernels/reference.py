@@ -5,10 +5,10 @@ it.
 """
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from regard.attention.axes import widen
+from regard.attention.axes import Allowed, Pairs, widen
 from regard.attention.inputs import AttentionInputs
 
 
@@ -17,14 +17,14 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
     return None
 
 
-def weights(inputs: AttentionInputs) -> Float[Tensor, "... query key"]:
+def weights(inputs: AttentionInputs) -> Pairs:
     """Return choice(score(query, key) + bias) over allowed keys, in the dtype of the queries."""
     return choose_weights(inputs)[0].to(inputs.query.dtype)
 
 
 def choose_weights(
     inputs: AttentionInputs,
-) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
+) -> tuple[Pairs, Allowed]:
     """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs."""
     scores, allowed = masked_scores(inputs)
     return inputs.choice.weights(scores, allowed), allowed
@@ -32,7 +32,7 @@ def choose_weights(
 
 def masked_scores(
     inputs: AttentionInputs,
-) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
+) -> tuple[Pairs, Allowed]:
     """Return score(query, key) + bias and the mask of allowed pairs, the arguments of a choice.
 
     In half precision the scores are in float32, and computed in it if the score has a form: others

@@ -50,9 +50,13 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         scale = scale * beta
     if inputs.mask is None and inputs.bias is None:
         return _attend(inputs, query, mask=None, is_causal=False, scale=scale)
-    if inputs.bias is None and _is_plainly_causal(inputs):
-        is_causal = query.shape[-2] not in (0, 1)
-        return _attend(inputs, query, mask=None, is_causal=is_causal, scale=scale)
+    if inputs.bias is None and isinstance(inputs.mask, Causal):
+        positions = inputs.positions
+        # A single query attends to all keys; torch aligns is_causal to the top left.
+        is_square = positions.num_queries in (1, positions.num_keys)
+        if is_square and positions.is_aligned and positions.rows is None:
+            is_causal = query.shape[-2] not in (0, 1)
+            return _attend(inputs, query, mask=None, is_causal=is_causal, scale=scale)
     allowed, bias, fully_masked = inputs.softmax_pairs()
     mask = allowed
     if bias is not None:
@@ -60,14 +64,6 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         mask = (bias.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
     out = _attend(inputs, query, mask=mask, is_causal=False, scale=scale)
     return out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
-
-
-def _is_plainly_causal(inputs: AttentionInputs) -> bool:
-    # A single query attends to all keys; torch aligns is_causal to the top left.
-    positions = inputs.positions
-    if not isinstance(inputs.mask, Causal) or not positions.is_aligned:
-        return False
-    return positions.rows is None and positions.num_queries in (1, positions.num_keys)
 
 
 def _attend(

@@ -95,7 +95,6 @@ class Mask(ABC):
         return None
 
     def _shown_sizes(self) -> tuple[int, int]:
-        """Return the number of queries and keys that a notebook shows."""
         return SHOWN, SHOWN
 
     def __and__(self, other: "Mask") -> "Mask":

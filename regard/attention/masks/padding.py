@@ -53,12 +53,10 @@ class Padded(NamedTuple):
         return padding(self.lengths)
 
     def select(self, index: Int[Tensor, " rows"]) -> "Padded":
-        """Select the rows `index`."""
         items, lengths = self.items.index_select(0, index), self.lengths.index_select(0, index)
         return self._replace(items=items, lengths=lengths)
 
     def to(self, device: torch.device | str) -> "Padded":
-        """Move items and lengths to a device."""
         items = self.items.to(device, non_blocking=True)
         return self._replace(items=items, lengths=self.lengths.to(device, non_blocking=True))
 
@@ -71,7 +69,6 @@ class Unpadded(Padded):
 
     @classmethod
     def of(cls, items: Tensor) -> "Unpadded":
-        """Create a batch whose rows are all as long as the tensor."""
         return cls(items, torch.full((items.shape[0],), items.shape[1], device=items.device))
 
     @property
@@ -87,7 +84,6 @@ class Placed(Padded):
 
     @classmethod
     def of(cls, items: Tensor, lengths: Int[Tensor, " batch"], centers: Tensor) -> "Placed":
-        """Create a batch with the places of its items."""
         placed = cls(items, lengths)
         placed.centers = centers
         return placed
@@ -100,7 +96,6 @@ class Placed(Padded):
         return Placed.of(*super().select(index), self.centers.index_select(0, index))
 
     def to(self, device: torch.device | str) -> "Placed":
-        """Move items, lengths and places to a device."""
         return Placed.of(*super().to(device), self.centers.to(device, non_blocking=True))
 
 

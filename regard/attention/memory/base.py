@@ -20,6 +20,8 @@ from regard.attention.masks import Mask
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
 
+NewKeys = Float[Tensor, "... new key_dim"]
+NewValues = Float[Tensor, "... new value_dim"]
 KernelCache = dict[str, object]
 """Results that kernels computed from the keys of one memory, by name of the kernel."""
 
@@ -63,9 +65,7 @@ class KeyValueCache(ABC):
         """Map the keys once, for many reads with this score."""
 
     @abstractmethod
-    def extend(
-        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         """Append new pairs, whose keys must be mapped as the present ones are.
 
         Raises: ValueError if the memory has a mask, which would not cover the new keys, or if

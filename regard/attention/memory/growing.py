@@ -15,6 +15,8 @@ from regard.attention.memory import lookup
 from regard.attention.memory.base import (
     KernelCache,
     KeyValueCache,
+    NewKeys,
+    NewValues,
     check_can_grow,
     check_crop,
     check_new_pairs,
@@ -75,9 +77,7 @@ class Memory(KeyValueCache):
         check_unmapped(self)
         return type(self)(score.map_keys(self.keys), self.values, self.mask, score)
 
-    def extend(
-        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         check_can_grow(self)
         check_new_pairs(self.keys, self.values, keys, values)
         if not _should_preallocate(self.keys, self.values, keys, values):
@@ -90,7 +90,12 @@ class Memory(KeyValueCache):
             longer._free_buffers.append(None)
             return longer
         old, size = self.size, self.size + keys.shape[-2]
-        if buffers is None or not _fits(buffers, size):
+        if buffers is not None:
+            keys_buffer = buffers[0]
+            is_read_only = keys_buffer.is_inference() and not torch.is_inference_mode_enabled()
+            if size > keys_buffer.shape[-2] or is_read_only:
+                buffers = None
+        if buffers is None:
             buffers = _preallocate(self.keys, size), _preallocate(self.values, size)
         all_keys, all_values = (buffer.narrow(-2, 0, size) for buffer in buffers)
         all_keys[..., old:, :].copy_(keys)
@@ -188,8 +193,9 @@ class Memory(KeyValueCache):
         """
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
         allowed = allowed_keys(self.mask, self.keys)
-        removed = lookup.equal_to_any(self.keys, allowed, self._with_axis("keys", keys))
-        return self._pack(self.keys, self.values, allowed & ~removed)
+        removed = self._with_axis("keys", keys)
+        is_kept = lookup.find_equal(self.keys, removed, allowed_keys(None, removed)) < 0
+        return self._pack(self.keys, self.values, allowed & is_kept)
 
     def __getitem__(self, queries: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `get(queries)`. Raises KeyError if a key is missing."""
@@ -259,13 +265,6 @@ def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:
     if old_keys.numel() < _MIN_PREALLOCATED:
         return False
     return not any(is_wrapped(tensor) for tensor in (old_keys, *others))
-
-
-def _fits(buffers: _Buffers, size: int) -> bool:
-    """Return True if the buffers have `size` slots and are writable in the current mode."""
-    keys = buffers[0]
-    is_read_only = keys.is_inference() and not torch.is_inference_mode_enabled()
-    return size <= keys.shape[-2] and not is_read_only
 
 
 def _preallocate(tensor: Tensor, size: int) -> Tensor:

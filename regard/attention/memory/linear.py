@@ -23,7 +23,7 @@ from regard.attention.axes import align, broadcast_leading, check_part, widen
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Proportional, divide
 from regard.attention.masks import And, Causal, Dense, Mask, Not, Or
-from regard.attention.memory.base import KeyValueCache
+from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues
 from regard.attention.positions import Positions
 from regard.attention.scores import Features, Score
 
@@ -67,9 +67,7 @@ class LinearState:
             keys = zero_hidden_keys(keys, memory.mask.materialize(positions))
         return cls(*summarize(widen(keys), widen(memory.values)), score)
 
-    def extend(
-        self, keys: Float[Tensor, "... new features"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         """Return the state with new pairs added, whose keys must be mapped by the same score."""
         sums, totals = summarize(widen(keys), widen(values))
         if sums.shape != self.sums.shape:
@@ -78,7 +76,6 @@ class LinearState:
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Select the rows `index` of the first axis, in that order (beams)."""
         sums, totals = self.sums.index_select(0, index), self.totals.index_select(0, index)
         return replace(self, sums=sums, totals=totals)
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.axes import align, widen
+from regard.attention.axes import MappedKeys, MappedQueries, align, widen
 from regard.attention.masks import Mask, padding
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
@@ -28,7 +28,7 @@ _MAX_ELEMENTS = 2**22
 _MISSING = -1
 
 
-def allowed_keys(mask: Mask | None, keys: Float[Tensor, "... key dim"]) -> Bool[Tensor, "... key"]:
+def allowed_keys(mask: Mask | None, keys: MappedKeys) -> Bool[Tensor, "... key"]:
     """Return the keys (..., key) that the mask does not hide."""
     shape = keys.shape[:-1]
     if mask is None:
@@ -38,9 +38,7 @@ def allowed_keys(mask: Mask | None, keys: Float[Tensor, "... key dim"]) -> Bool[
 
 
 def find_equal(
-    queries: Float[Tensor, "... query dim"],
-    keys: Float[Tensor, "... key dim"],
-    allowed: Bool[Tensor, "... key"],
+    queries: MappedQueries, keys: MappedKeys, allowed: Bool[Tensor, "... key"]
 ) -> Int[Tensor, "... query"]:
     """Return the index of the first allowed key that equals each query, or -1."""
     *leading, num_queries, dim = queries.shape
@@ -68,7 +66,7 @@ def find_equal(
 
 def find_best(
     queries: Float[Tensor, "... query query_dim"],
-    keys: Float[Tensor, "... key dim"],
+    keys: MappedKeys,
     allowed: Bool[Tensor, "... key"],
     score: Score,
     threshold: float | None,
@@ -112,13 +110,6 @@ def put_pairs(
     return keys, values, torch.cat((allowed, added), -1)
 
 
-def equal_to_any(
-    keys: Tensor, allowed: Bool[Tensor, "... key"], removed: Float[Tensor, "... removed dim"]
-) -> Bool[Tensor, "... key"]:
-    """Return the allowed keys that equal one of the keys `removed`."""
-    return allowed & (find_equal(keys, removed, allowed_keys(None, removed)) != _MISSING)
-
-
 def compact(
     keys: Tensor, values: Tensor, allowed: Bool[Tensor, "... key"]
 ) -> tuple[Tensor, Tensor, Mask | None]:
@@ -142,7 +133,5 @@ def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... q
     return score.compare(queries, keys)
 
 
-def _rows(
-    tensor: Float[Tensor, "... key dim"], index: Int[Tensor, "... _"]
-) -> Float[Tensor, "... _ dim"]:
+def _rows(tensor: MappedKeys, index: Int[Tensor, "... _"]) -> Float[Tensor, "... _ dim"]:
     return tensor.gather(-2, index.unsqueeze(-1).expand(*index.shape, tensor.shape[-1]))

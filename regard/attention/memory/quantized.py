@@ -20,6 +20,8 @@ from torch import Tensor
 from regard.attention.masks import Mask
 from regard.attention.memory.base import (
     KeyValueCache,
+    NewKeys,
+    NewValues,
     check_can_grow,
     check_crop,
     check_new_pairs,
@@ -55,12 +57,10 @@ class QuantizedVectors(NamedTuple):
         return self.numbers.to(dtype).mul_(self.scale.to(dtype))
 
     def append(self, vectors: Float[Tensor, "... new dim"]) -> "QuantizedVectors":
-        """Append new vectors."""
         pairs = zip(self, QuantizedVectors.quantize(vectors), strict=True)
         return QuantizedVectors(*(torch.cat(pair, -2) for pair in pairs))
 
     def select(self, index: Int[Tensor, " rows"]) -> "QuantizedVectors":
-        """Select the rows `index` of the first axis."""
         return QuantizedVectors(*(part.index_select(0, index) for part in self))
 
     def crop(self, size: int) -> "QuantizedVectors":
@@ -119,9 +119,7 @@ class QuantizedMemory(KeyValueCache):
         quantized = QuantizedVectors.quantize(score.map_keys(self.keys))
         return replace(self, quantized_keys=quantized, mapped_by=score)
 
-    def extend(
-        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         check_can_grow(self)
         old_keys, old_values = self.quantized_keys, self.quantized_values
         check_new_pairs(old_keys.numbers, old_values.numbers, keys, values, dtype=self.dtype)

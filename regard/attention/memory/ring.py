@@ -86,7 +86,7 @@ class RingMemory(FixedSizeCache):
         length = int(self.length)
         if length > max(size, self.size):
             raise ValueError(f"size must be {length}: pairs were overwritten, got {size}")
-        return self._crop(size)
+        return super().crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
         if num_new > self.most:

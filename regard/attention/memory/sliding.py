@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.attention.axes import check_integer
 from regard.attention.masks import FilledSlots, Mask
-from regard.attention.memory.base import KeyValueCache, check_can_grow
+from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues, check_can_grow
 from regard.attention.memory.growing import Memory
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
@@ -102,9 +102,7 @@ class SlidingMemory(KeyValueCache):
         pairs = self.pairs.map_keys_with(score)
         return self if pairs is self.pairs else replace(self, pairs=pairs)
 
-    def extend(
-        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         num_old, num_new = min(self.num_visible, self.window - 1), keys.shape[-2]
         pairs = self.pairs
         if torch.is_grad_enabled() or pairs.size > 2 * self.window:

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from regard.attention.axes import check_integer, is_inspectable
 from regard.attention.masks import FilledSlots, Mask
-from regard.attention.memory.base import KeyValueCache, check_new_pairs, check_unmapped
+from regard.attention.memory.base import (
+    KeyValueCache,
+    NewKeys,
+    NewValues,
+    check_new_pairs,
+    check_unmapped,
+)
 from regard.attention.scores import Score
 
 
@@ -36,9 +42,7 @@ class FixedSizeCache(KeyValueCache):
         check_unmapped(self)
         return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)
 
-    def extend(
-        self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]
-    ) -> Self:
+    def extend(self, keys: NewKeys, values: NewValues) -> Self:
         """Append new pairs in place into the slots: the old object must not be extended again.
 
         Keys must be mapped as the present ones are.
@@ -64,7 +68,7 @@ class FixedSizeCache(KeyValueCache):
         mask = None if self.mask is None else self.mask.select(index)
         return replace(self, key_slots=keys, value_slots=values, mask=mask)
 
-    def _crop(self, size: int) -> Self:
+    def crop(self, size: int) -> Self:
         if size < 0 or (is_inspectable(self.length) and size > int(self.length)):
             raise ValueError(f"size must be between 0 and {int(self.length)}, got {size}")
         return replace(self, length=torch.full_like(self.length, size))

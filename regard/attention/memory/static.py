@@ -72,7 +72,6 @@ class StaticMemory(FixedSizeCache):
 
     @property
     def capacity(self) -> int:
-        """Number of slots."""
         return self.key_slots.shape[-2]
 
     def positions(self, num_queries: int) -> Positions:
@@ -92,9 +91,6 @@ class StaticMemory(FixedSizeCache):
         if reach is not None and is_inspectable(self.length) and int(self.length) > reach:
             raise ValueError(f"reach must be at least {int(self.length)}, got {reach}")
         return replace(self, reach=reach)
-
-    def crop(self, size: int) -> Self:
-        return self._crop(size)
 
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
         length = int(self.length) if is_inspectable(self.length) else 0

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import MappedQueries, Queries
 from regard.attention.scores.base import (
     Form,
     LinearMaps,
@@ -55,9 +56,7 @@ class Additive(LinearMaps):
         self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query hidden"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         query = super().map_query(query)
         return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
 
@@ -102,9 +101,7 @@ class Concat(Score):
             )
         return cls(sizes.query, sizes.keys, sizes.hidden, num_heads=sizes.num_heads)
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query hidden"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return apply_weight(query, self.weight[..., : self.query_dim], "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import MappedKeys, MappedQueries, Pairs, Queries
 from regard.ops.linear import linear
 
 
@@ -88,9 +89,7 @@ class Score(nn.Module):
         """Create the score for a core whose config names it; by default without arguments."""
         return cls()
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query dim"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         """Project queries into the common space; by default the identity."""
         return query
 
@@ -98,9 +97,7 @@ class Score(nn.Module):
         """Project keys into the common space, once per memory; by default the identity."""
         return keys
 
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
+    def compare(self, query: MappedQueries, keys: MappedKeys) -> Pairs:
         """Return the scores of all pairs of mapped vectors; by default computed from `form`."""
         form = self.form(query.shape[-1])
         if isinstance(form, TanhSum):
@@ -117,10 +114,7 @@ class Score(nn.Module):
         """Return the formula of the scores of mapped vectors of size `dim`, for fused kernels."""
         return None
 
-    def forward(
-        self, query: Float[Tensor, "... query query_dim"], keys: Float[Tensor, "... key key_dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return the scores of all pairs."""
+    def forward(self, query: Queries, keys: Float[Tensor, "... key key_dim"]) -> Pairs:
         return self.compare(self.map_query(query), self.map_keys(keys))
 
 
@@ -145,7 +139,6 @@ class LinearMaps(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of states, or of heads, of these sizes."""
         return cls(
             sizes.query,
             sizes.keys,
@@ -154,9 +147,7 @@ class LinearMaps(Score):
             key_heads=sizes.key_heads,
         )
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query hidden"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return apply_weight(query, self.query_weight, "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import MappedQueries, Queries
 from regard.attention.scores.base import Form, InnerProduct, Score
 
 
@@ -30,9 +31,7 @@ class Cosine(Score):
     is_rotation_invariant = True
     needs_equal_sizes = True
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query dim"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return _normalize(query)
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:

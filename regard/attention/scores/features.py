@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable, widen
+from regard.attention.axes import MappedQueries, Queries, is_inspectable, widen
 from regard.attention.scores.base import Form, InnerProduct, Score, check_sizes
 
 
@@ -62,9 +62,7 @@ class FeatureMap(Features):
         super().__init__()
         self.phi = phi
 
-    def map_query(
-        self, query: Float[Tensor, "... query dim"]
-    ) -> Float[Tensor, "... query features"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return self._apply_phi(query)
 
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
@@ -112,9 +110,7 @@ class RandomFeatures(Features):
         check_sizes(self, dim=dim, num_features=num_features)
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
-    def map_query(
-        self, query: Float[Tensor, "... query dim"]
-    ) -> Float[Tensor, "... query features"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         _, inner = self._inner(query, "query")
         return (inner - inner.detach().amax(-1, keepdim=True)).exp().to(query.dtype)
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import MappedQueries, Queries
 from regard.attention.scores.base import (
     Score,
     ScoreSizes,
@@ -43,9 +44,7 @@ class Location(Score):
     def create(cls, sizes: ScoreSizes) -> Score:
         return cls(sizes.query, sizes.max_keys)
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query max_keys"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return apply_weight(query, self.weight, "query")
 
     def compare(

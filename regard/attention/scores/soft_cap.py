@@ -10,7 +10,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import check_part
+from regard.attention.axes import MappedKeys, MappedQueries, Pairs, Queries, check_part
 from regard.attention.scores.base import Form, InnerProduct, Score, cap_scores
 
 
@@ -35,17 +35,13 @@ class SoftCap(Score):
         self.needs_equal_sizes = score.needs_equal_sizes
         self.initial_factor = score.initial_factor
 
-    def map_query(
-        self, query: Float[Tensor, "... query query_dim"]
-    ) -> Float[Tensor, "... query dim"]:
+    def map_query(self, query: Queries) -> MappedQueries:
         return self.score.map_query(query)
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:
         return self.score.map_keys(keys)
 
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
+    def compare(self, query: MappedQueries, keys: MappedKeys) -> Pairs:
         return cap_scores(self.score.compare(query, keys), self.cap)
 
     def form(self, dim: int) -> Form | None:

@@ -20,6 +20,10 @@ from regard.attention.biases import Alibi, Bias, RelativeBias
 from regard.attention.picture import Picture, draw_matrix
 from regard.layers.forms import PositionsForm
 
+Items = Float[Tensor, "batch time dim"]
+Vectors = Float[Tensor, "... time dim"]
+"""Queries or keys."""
+
 
 class PositionSizes(NamedTuple):
     """Sizes from which a core creates a positional encoding by its config."""
@@ -57,15 +61,11 @@ class PositionalEncoding(nn.Module):
         """True if queries and keys are changed (`rotate` is overridden)."""
         return type(self).rotate is not PositionalEncoding.rotate
 
-    def add(
-        self, items: Float[Tensor, "batch time dim"], start: int = 0
-    ) -> Float[Tensor, "batch time dim"]:
+    def add(self, items: Items, start: int = 0) -> Items:
         """Return the items at positions start, start + 1, ... with their positions encoded."""
         return items
 
-    def rotate(
-        self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
-    ) -> Float[Tensor, "... time dim"]:
+    def rotate(self, vectors: Vectors, start: int | Tensor = 0) -> Vectors:
         """Return queries or keys at positions start, start + 1, ... with their positions encoded.
 
         Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`).
@@ -101,10 +101,7 @@ class PositionalEncoding(nn.Module):
         """Return the form of `add` or `rotate`; None if neither has an effect."""
         return None
 
-    def forward(
-        self, items: Float[Tensor, "batch time dim"], start: int = 0
-    ) -> Float[Tensor, "batch time dim"]:
-        """Return `add(items, start)`."""
+    def forward(self, items: Items, start: int = 0) -> Items:
         return self.add(items, start)
 
 
@@ -122,9 +119,7 @@ class LearnedVectors(PositionalEncoding):
     def max_length(self) -> int:
         return len(self.vectors())
 
-    def add(
-        self, items: Float[Tensor, "batch time dim"], start: int = 0
-    ) -> Float[Tensor, "batch time dim"]:
+    def add(self, items: Items, start: int = 0) -> Items:
         vectors, end = self.vectors(), start + items.shape[1]
         if end > len(vectors):
             raise ValueError(f"at most {len(vectors)} positions were learned, got {end}")
@@ -181,5 +176,4 @@ class RelativePositions(PositionalEncoding):
         check_size("num_heads", self, self.num_heads, sizes.num_heads)
 
     def bias(self, *, two_sided: bool) -> Bias:
-        """Return the bias of a stack; two-sided biases distinguish earlier from later keys."""
         return RelativeBias(self.num_heads, self.buckets, self.max_distance, two_sided)

@@ -27,7 +27,6 @@ class GridPositions(LearnedVectors):
         self.end = nn.Parameter(_SCALE * torch.randn(1, dim))
 
     def vectors(self) -> Float[Tensor, "positions dim"]:
-        """Return the vectors of all cells, row by row, and of the end symbol last."""
         return torch.cat(((self.rows[:, None] + self.columns).flatten(0, 1), self.end))
 
     def extra_repr(self) -> str:

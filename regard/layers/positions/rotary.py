@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import RotaryForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes
+from regard.layers.positions.base import PositionalEncoding, PositionSizes, Vectors
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class LinearScaling:
         _check_positive(self, "factor")
 
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
-        """Return rates / factor."""
         return rates / self.factor
 
 
@@ -58,7 +57,6 @@ class Llama3Scaling:
             raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
 
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
-        """Return the scaled rates."""
         turns = self.original_max_length * rates / (2 * math.pi)
         width = self.high_freq_factor - self.low_freq_factor
         kept = ((turns - self.low_freq_factor) / width).clamp(0, 1)
@@ -116,9 +114,7 @@ class Rotary(PositionalEncoding):
         rates = self.base**-exponents
         return rates if self.scaling is None else self.scaling(rates)
 
-    def rotate(
-        self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0
-    ) -> Float[Tensor, "... time dim"]:
+    def rotate(self, vectors: Vectors, start: int | Tensor = 0) -> Vectors:
         size = vectors.shape[-1]
         if size < self.dim:
             raise ValueError(f"vectors must have at least dim={self.dim} numbers, got {size}")

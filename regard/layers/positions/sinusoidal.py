@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import NoFormError, SinusoidsForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes, check_size
+from regard.layers.positions.base import Items, PositionalEncoding, PositionSizes, check_size
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
@@ -39,9 +39,7 @@ class Sinusoidal(PositionalEncoding):
     def check(self, sizes: PositionSizes) -> None:
         check_size("dim", self, self.dim, sizes.width)
 
-    def add(
-        self, items: Float[Tensor, "batch time dim"], start: int = 0
-    ) -> Float[Tensor, "batch time dim"]:
+    def add(self, items: Items, start: int = 0) -> Items:
         return items + self._rows(start, start + items.shape[1]).to(items.dtype)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:

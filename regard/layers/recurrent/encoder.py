@@ -73,7 +73,6 @@ class RecurrentEncoder(nn.Module):
         _initialize(self.rnn, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> EncodedSource:
-        """Return the states at all items and the final states of all layers."""
         encoded = self._fused_forward(source)
         if encoded is not None:
             return encoded
@@ -85,7 +84,9 @@ class RecurrentEncoder(nn.Module):
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=length)
         empty, parts = (source.lengths < 1).unsqueeze(-1), []
         for part in ends if isinstance(ends, tuple) else (ends,):
-            parts.append(self._merge_directions(part).masked_fill(empty, 0.0).unbind(0))
+            by_direction = part.unflatten(0, (self.layers, self.directions))
+            merged = by_direction.transpose(1, 2).flatten(2)  # (layers, batch, hidden)
+            parts.append(merged.masked_fill(empty, 0.0).unbind(0))
         return EncodedSource(states, tuple(zip(*parts, strict=True)))
 
     def _fused_forward(self, source: Padded) -> EncodedSource | None:
@@ -107,10 +108,6 @@ class RecurrentEncoder(nn.Module):
         if encoded is None:
             return None
         return EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
-
-    def _merge_directions(self, ends: Tensor) -> Tensor:
-        """Merge the directions of final states: (layers, batch, hidden)."""
-        return ends.unflatten(0, (self.layers, self.directions)).transpose(1, 2).flatten(2)
 
 
 def _initialize(run: nn.RNNBase, gates: int) -> None:

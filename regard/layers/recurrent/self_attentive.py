@@ -96,7 +96,6 @@ class Past(NamedTuple):
         return self if self.memory is None else self._replace(memory=keep_last(self.memory, window))
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        """Return these rows of every tensor."""
         output, read = self.output.index_select(0, index), self.read.index_select(0, index)
         return type(self)(output, read, None if self.memory is None else self.memory.select(index))
 
@@ -212,7 +211,6 @@ class SelfAttentiveCell(nn.Module):
         return memory.extend(keys, values)
 
     def _read_past(self, query: Tensor, memory: KeyValueCache) -> Tensor:
-        """Return the weighted sum of the past states, (batch, parts * hidden)."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
@@ -58,10 +57,12 @@ class SelfAttentiveEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:
-        """Return the states at all items and the final states of all layers."""
         lengths = source.lengths.to(source.items.device)
-        reversal, items = _reversal_index(source.items, lengths), source.items
-        absent = torch.arange(items.shape[1], device=items.device) >= lengths[:, None]
+        items = source.items
+        positions = torch.arange(items.shape[1], device=items.device)
+        absent = positions >= lengths[:, None]
+        # The index that reverses the items of each row and leaves padding in place.
+        reversal = torch.where(absent, positions, lengths[:, None] - 1 - positions)
         finals = []
         for layer, cell in enumerate(self.forward_cells):
             items = self.dropout(items) if layer else items
@@ -76,15 +77,6 @@ class SelfAttentiveEncoder(nn.Module):
             items = states.masked_fill(absent.unsqueeze(-1), 0.0)
             finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
         return EncodedSource(items, tuple(finals))
-
-
-def _reversal_index(
-    items: Float[Tensor, "batch source dim"], lengths: Int[Tensor, " batch"]
-) -> Int[Tensor, "batch source"]:
-    """Return the index that reverses the items of each row and leaves padding in place."""
-    positions = torch.arange(items.shape[1], device=items.device)
-    reversed_positions = lengths[:, None] - 1 - positions
-    return torch.where(reversed_positions >= 0, reversed_positions, positions)
 
 
 def _reverse(items: Tensor, reversal: Tensor) -> Tensor:

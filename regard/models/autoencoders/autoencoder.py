@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.attention.axes import widen
 from regard.layers.linear import Linear
@@ -29,7 +30,6 @@ from regard.models.autoencoders.energy import (
     ACTIVATIONS,
     contraction,
     mean_activation_divergence,
-    reconstruction_cost,
 )
 from regard.models.model import BatchLoss
 
@@ -160,9 +160,12 @@ class Autoencoder(AutoencoderBase):
         return super().blocks()
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
-        needs_logits = self.cost == "cross-entropy"
-        outputs = self.decoder.preactivation(codes) if needs_logits else self.decode(codes)
-        return reconstruction_cost(self.cost, images, widen(outputs))
+        """Return the terms of C(y, y~)."""
+        if self.cost == "cross-entropy":
+            logits = widen(self.decoder.preactivation(codes))
+            return functional.binary_cross_entropy_with_logits(logits, images, reduction="none")
+        error = widen(self.decode(codes)) - images
+        return error.square() if self.cost == "squared" else error.abs()
 
     def _regularizer(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch code"]:
         """Return the terms of R of each row, without its weight; nothing to compute for none."""

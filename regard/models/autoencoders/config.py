@@ -117,7 +117,6 @@ class AutoencoderConfig:
 
     @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
-        """Nonlinearity of the code."""
         return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")
 
 

@@ -40,21 +40,6 @@ _DERIVATIVES: dict[str, Function] = {
 }
 
 
-def reconstruction_cost(
-    name: str, target: Float[Tensor, "batch *shape"], outputs: Float[Tensor, "batch *shape"]
-) -> Float[Tensor, "batch *shape"]:
-    """Return the terms of C(y, y~) for targets y in the shape of y.
-
-    outputs: y~; with cross-entropy, the numbers o of which y~ is the sigmoid.
-    """
-    match name:
-        case "squared":
-            return (outputs - target).square()
-        case "absolute":
-            return (outputs - target).abs()
-    return nn.functional.binary_cross_entropy_with_logits(outputs, target, reduction="none")
-
-
 def contraction(
     layers: Sequence[Linear], activation: str, inputs: Float[Tensor, "batch size"]
 ) -> Float[Tensor, "batch code"]:

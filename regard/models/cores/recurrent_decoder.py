@@ -42,7 +42,6 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
-from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.cores.config import (
     STATE_SCORES,
@@ -197,7 +196,13 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             cells = tuple(cell.begin(rows) for cell in self._decoder)
             return RecurrentDecoderState(cells, context=None, memory=None)
         encoded = self.encoder(source)
-        cells = self._initial_states(encoded)
+        states = []
+        for layer, cell in enumerate(self._decoder):
+            final = encoded.finals[max(0, layer + len(encoded.finals) - len(self.cells))]
+            if len(self.bridges):
+                final = self.bridges[layer](final)
+            states.append(cell.init_from(final))
+        cells = tuple(states)
         if self.read is None:
             return RecurrentDecoderState(cells, context=None, memory=None)
         memory = self._memory(self.read, self.dropout(encoded.states), source.mask)
@@ -258,15 +263,6 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
     def _memory(self, read: Read, states: Tensor, mask: Mask | None) -> Memory:
         values = states if self.value_map is None else self.value_map(states)
         return Memory(states, values, mask).map_keys_with(read.score)
-
-    def _initial_states(self, encoded: EncodedSource) -> tuple[CellState | Past, ...]:
-        states = []
-        for layer, cell in enumerate(self._decoder):
-            final = encoded.finals[max(0, layer + len(encoded.finals) - len(self.cells))]
-            if len(self.bridges):
-                final = self.bridges[layer](final)
-            states.append(cell.init_from(final))
-        return tuple(states)
 
     def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
         """Return s_j of every layer and c_j; projected: project(x'_j) of the lowest cell."""

@@ -160,7 +160,14 @@ class SetWriter(Writer):
             centers = encoded.centers
         proposed = None if centers is None else self.propose(encoded, centers)
         queries, start = self.select_queries(encoded.items, proposed)
-        predictions = self.predictions_per_block(core.decode_set(queries, encoded), start)
+        hidden = core.decode_set(queries, encoded)
+        predictions, (logits, regions) = [], start
+        for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
+            regions = refine_regions(regions, widen(changes(h)))
+            change = widen(classes(h))
+            logits = logits + change if self.proposes else change
+            predictions.append(SetPredictions(logits, regions))
+            logits, regions = self._detach(predictions[-1])
         return SetHidden(predictions, proposed, centers)
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
@@ -208,19 +215,6 @@ class SetWriter(Writer):
         queries = self.query(items) + self.region_embedding(regions)
         queries = queries + self.class_embedding(logits.sigmoid())
         return queries, SetPredictions(logits, regions)
-
-    def predictions_per_block(
-        self, hidden: list[Tensor], start: SetPredictions
-    ) -> list[SetPredictions]:
-        """Return the predictions of the queries after each decoder block. (carion2020)"""
-        predictions, (logits, regions) = [], start
-        for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
-            regions = refine_regions(regions, widen(changes(h)))
-            change = widen(classes(h))
-            logits = logits + change if self.proposes else change
-            predictions.append(SetPredictions(logits, regions))
-            logits, regions = self._detach(predictions[-1])
-        return predictions
 
     def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
         """Return logits and regions, detached in training: each block has its own loss (zhu2021).

@@ -44,7 +44,6 @@ class Picture:
     first: int = 0
     """Number of the first row on its axis."""
     names: tuple[str, str] = ("query", "key")
-    """Names of the axes of rows and of columns."""
     left_out: int = 0
     """Number of panels beyond the first 16, which are not drawn."""
 

@@ -18,9 +18,7 @@ class Positions(NamedTuple):
     """Positions of a read of `num_queries` by `num_keys`, or of its tile `rows`."""
 
     num_queries: int
-    """Number of queries of the whole read."""
     num_keys: int
-    """Number of keys of the whole read."""
     device: torch.device
     start: int | Tensor | None = None
     """Position of the first query, without axes; None: num_keys - num_queries."""

@@ -74,7 +74,6 @@ class FeedForwardForm:
     expand: LinearForm
     contract: LinearForm
     activation: str
-    """Name of the activation (regard.layers.feedforward)."""
     gate: LinearForm | None = None
 
 
@@ -87,7 +86,6 @@ class ReadForm:
     beta: float | Tensor | None
     """Inverse temperature of the softmax, 1 where it is learned; None for another choice."""
     bias: DistanceBias | None
-    """Bias added to the scores, by head and distance (`bias.at`)."""
     log_beta: Tensor | None = None
     """Logarithm of a learned inverse temperature; None: it is not learned."""
 
@@ -174,7 +172,6 @@ class WriterForm:
     inputs: TableForm
     """Embedding of the previous output token."""
     output: TableForm
-    """Scores of the next token are h W E^T."""
 
 
 @dataclass(frozen=True, eq=False)

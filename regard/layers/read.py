@@ -46,7 +46,6 @@ class Role:
     queries: str = "queries"
     """Name of the axis of its queries (regard.look.sample)."""
     keys: str = "source"
-    """Name of the axis of its keys."""
     direction: str = ""
     """Direction of a chain in an encoder, "forward" or "backward"; else empty."""
 

@@ -29,11 +29,9 @@ class Stage(NamedTuple):
     name: str
     """Class of a module, or the name of the input."""
     detail: str
-    """Number of layers and parameters."""
     symbol: str
     """Symbol of the result in the lectures; empty if it has none."""
     shape: Shape
-    """Shape of the result."""
 
 
 class Outline(NamedTuple):

@@ -210,18 +210,7 @@ class _Read(torch.autograd.Function):
 
     # Named arguments: torch.compile counts them to know that there is no `ctx`.
     @staticmethod
-    def forward(
-        query: Any,
-        keys: Any,
-        values: Any,
-        v: Any,
-        first: Any,
-        last: Any,
-        allowed: Any,
-        bias: Any,
-        diagonals: Any,
-        exps: Any,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(query, keys, values, v, first, last, allowed, bias, diagonals, exps):
         rules = first, last, allowed, bias, diagonals
         return torch.ops.regard.additive_read(query, keys, values, v, *rules, exps)
 
@@ -281,23 +270,10 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        grad_out: Any,
-        query: Any,
-        keys: Any,
-        values: Any,
-        v: Any,
-        first: Any,
-        last: Any,
-        allowed: Any,
-        bias: Any,
-        diagonals: Any,
-        exps: Any,
-        out: Any,
-        lse: Any,
-        needs: Any,
-    ) -> tuple[Tensor, ...]:
+        grad, query, keys, values, v, first, last, allowed, bias, diagonals, exps, out, lse, needs
+    ):
         inputs = query, keys, values, v, first, last, allowed, bias, diagonals, exps
-        return torch.ops.regard.additive_read_backward(grad_out, *inputs, out, lse, needs)
+        return torch.ops.regard.additive_read_backward(grad, *inputs, out, lse, needs)
 
     @staticmethod
     def setup_context(ctx, inputs: object, output: object) -> None:

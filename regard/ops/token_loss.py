@@ -56,28 +56,51 @@ def token_loss(
         raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    inputs = _LossInputs(target, smoothing, dtype)
-    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, inputs))
-
-
-class _LossInputs(NamedTuple):
-    """Targets, label smoothing, and the dtype of matrix products."""
-
-    target: Tensor
-    smoothing: float
-    dtype: torch.dtype
+    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, (target, smoothing, dtype)))
 
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: _LossInputs
+        ctx,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        inputs: tuple[Tensor, float, torch.dtype],
     ) -> tuple[Tensor, Tensor]:
-        needs_gradients = any(ctx.needs_input_grad)
-        whole = _Pass(hidden, weight, bias, inputs, needs_gradients=needs_gradients)
-        totals = whole.run()
-        if whole.gradients is not None:
-            of_hidden, of_weight, of_bias = whole.gradients.finish(inputs, whole.mean_row)
+        target, smoothing, dtype = inputs
+        source, table = hidden.to(dtype), weight.to(dtype)
+        sum_dtype = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        mean_row, gradients = weight.mean(0), None
+        if any(ctx.needs_input_grad):
+            gradients = _Gradients(source, table, bias, sum_dtype=sum_dtype)
+        totals = torch.zeros(2, dtype=sum_dtype, device=hidden.device)
+        rows = max(64, _CHUNK_BYTES // (table.shape[0] * table.element_size()))
+        for first in range(0, hidden.shape[0], rows):
+            chunk = slice(first, first + rows)
+            states = source[chunk]
+            scores = linear(states, table)  # (tokens, vocab)
+            exponentiate = native("exponentiate_rows", scores) if bias is None else None
+            scores = scores if exponentiate is not None else scores.to(sum_dtype)
+            mean = (states.to(mean_row.dtype) @ mean_row)[:, None]
+            if bias is not None:
+                scores += bias
+                mean = mean + bias.mean()
+            of_target = scores.gather(1, target[chunk, None]).to(sum_dtype)
+            if exponentiate is not None:  # in place
+                highest, total = exponentiate.run(scores)
+            else:
+                highest = scores.amax(1, keepdim=True)
+                total = scores.sub_(highest).exp_().sum(1, keepdim=True)
+            log_total = highest + total.log()
+            if gradients is not None:
+                gradients.add(chunk, scores.to(dtype), total)
+            del scores  # before those of the next chunk are computed
+            nll = (log_total - of_target).sum()
+            smooth = (log_total - mean).sum()
+            totals += torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
+        if gradients is not None:
+            of_hidden, of_weight, of_bias = gradients.finish(target, smoothing, mean_row)
             ctx.save_for_backward(of_hidden.to(hidden.dtype), of_weight.to(weight.dtype), of_bias)
         total, nll = totals.unbind()
         ctx.mark_non_differentiable(nll)
@@ -86,59 +109,8 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if g is None else g * of_total.to(g.dtype) for g in ctx.saved_tensors), None
-
-
-class _Pass:
-    """One pass over the tokens, chunk by chunk: losses and gradients."""
-
-    def __init__(
-        self,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        inputs: _LossInputs,
-        *,
-        needs_gradients: bool,
-    ):
-        self.hidden, self.table = hidden.to(inputs.dtype), weight.to(inputs.dtype)
-        self.bias, self.inputs = bias, inputs
-        is_half = inputs.dtype in (torch.float16, torch.bfloat16)
-        self.sum_dtype = torch.float32 if is_half else inputs.dtype
-        self.mean_row, self.gradients = weight.mean(0), None
-        if needs_gradients:
-            self.gradients = _Gradients(self.hidden, self.table, bias, sum_dtype=self.sum_dtype)
-
-    def run(self) -> Tensor:
-        """Return [total, nll] of all tokens."""
-        totals = torch.zeros(2, dtype=self.sum_dtype, device=self.hidden.device)
-        rows = max(64, _CHUNK_BYTES // (self.table.shape[0] * self.table.element_size()))
-        for first in range(0, self.hidden.shape[0], rows):
-            totals += self.chunk(slice(first, first + rows))
-        return totals
-
-    def chunk(self, chunk: slice) -> Tensor:
-        """Return [total, nll] of a chunk of tokens, and accumulate its gradients."""
-        states, smoothing = self.hidden[chunk], self.inputs.smoothing
-        scores = linear(states, self.table)  # (tokens, vocab)
-        exponentiate = native("exponentiate_rows", scores) if self.bias is None else None
-        scores = scores if exponentiate is not None else scores.to(self.sum_dtype)
-        mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
-        if self.bias is not None:
-            scores += self.bias
-            mean = mean + self.bias.mean()
-        of_target = scores.gather(1, self.inputs.target[chunk, None]).to(self.sum_dtype)
-        if exponentiate is not None:  # in place
-            highest, total = exponentiate.run(scores)
-        else:
-            highest = scores.amax(1, keepdim=True)
-            total = scores.sub_(highest).exp_().sum(1, keepdim=True)
-        log_total = highest + total.log()
-        if self.gradients is not None:
-            self.gradients.add(chunk, scores.to(self.inputs.dtype), total)
-        nll = (log_total - of_target).sum()
-        smooth = (log_total - mean).sum()
-        return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
+        gradients = [None if g is None else g * of_total.to(g.dtype) for g in ctx.saved_tensors]
+        return *gradients, None
 
 
 class _Gradients:
@@ -175,9 +147,11 @@ class _Gradients:
         if self.bias is not None:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 
-    def finish(self, inputs: _LossInputs, mean_row: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def finish(
+        self, target: Tensor, smoothing: float, mean_row: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Subtract the gradient of q and return the gradients."""
-        target, smoothing, confidence = inputs.target, inputs.smoothing, 1 - inputs.smoothing
+        confidence = 1 - smoothing
         if self.is_transposed:
             self.weight = self.weight.t().contiguous()
         self.hidden.sub_(self.table[target], alpha=confidence)

@@ -45,9 +45,13 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     Under torch.func and torch.compile nothing is recomputed: they decide themselves what is saved
     for backward.
     """
-    num_queries = inputs.query.shape[-2]
-    choice, step = inputs.choice, queries_per_tile(inputs)
+    num_queries, choice = inputs.query.shape[-2], inputs.choice
     assert isinstance(choice, KeySelection)
+    # As many queries that the largest tensor of a tile has at most TILE numbers.
+    num_keys, value_dim = inputs.values.shape[-2:]
+    pair_size = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
+    query_size = max(num_keys * pair_size, min(choice.num_selected, num_keys) * value_dim)
+    step = max(1, TILE // max(1, math.prod(inputs.leading) * query_size))
     starts = range(0, num_queries, step)
     tiles = [inputs.tile(first, min(first + step, num_queries)) for first in starts]
     recomputes = len(tiles) > 1 and torch.is_grad_enabled()
@@ -70,17 +74,6 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return out
     return out.to(torch.get_autocast_dtype(device))  # as a product, which autocast would round
-
-
-def queries_per_tile(inputs: AttentionInputs) -> int:
-    """Return the number of queries whose largest tensor has at most TILE numbers."""
-    choice, form = inputs.choice, inputs.form
-    assert isinstance(choice, KeySelection)
-    num_reads = math.prod(inputs.leading)
-    num_keys, value_dim = inputs.values.shape[-2:]
-    pair_size = 1 if isinstance(form, InnerProduct) else inputs.query.shape[-1]
-    query_size = max(num_keys * pair_size, min(choice.num_selected, num_keys) * value_dim)
-    return max(1, TILE // max(1, num_reads * query_size))
 
 
 def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:

@@ -7,13 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import (
-    Rule,
-    align_pair,
-    is_inspectable,
-    make_lookup,
-    select_rows,
-)
+from regard.attention.axes import Rule, align_pair, is_inspectable, make_lookup, select_rows
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 

@@ -60,9 +60,21 @@ class KeyValueCache(ABC):
     def positions(self, num_queries: int) -> Positions:
         """Return the positions of queries: the last query is at the last key."""
 
-    @abstractmethod
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys once, for many reads with this score."""
+        """Map the keys once, for many reads with this score.
+
+        Raises: ValueError if another score mapped them.
+        """
+        if self.is_mapped_by(score):
+            return self
+        if self.mapped_by is not None:
+            kind = type(self.mapped_by).__name__
+            raise ValueError(f"score must be the {kind} that mapped the keys, got another score")
+        return self._map_keys(score)
+
+    @abstractmethod
+    def _map_keys(self, score: Score) -> Self:
+        """Map the keys, which are not mapped yet."""
 
     @abstractmethod
     def extend(self, keys: NewKeys, values: NewValues) -> Self:
@@ -92,13 +104,6 @@ def check_crop(size: int, most: int) -> None:
     """Raise ValueError unless a memory of `most` pairs can be cropped to this size."""
     if not 0 <= size <= most:
         raise ValueError(f"size must be between 0 and {most}, got {size}")
-
-
-def check_unmapped(memory: KeyValueCache) -> None:
-    """Raise ValueError if the memory's keys have been mapped."""
-    if memory.mapped_by is not None:
-        kind = type(memory.mapped_by).__name__
-        raise ValueError(f"score must be the {kind} that mapped the keys, got another score")
 
 
 def check_new_pairs(

@@ -20,7 +20,6 @@ from regard.attention.memory.base import (
     check_can_grow,
     check_crop,
     check_new_pairs,
-    check_unmapped,
 )
 from regard.attention.memory.lookup import allowed_keys
 from regard.attention.positions import Positions
@@ -71,10 +70,7 @@ class Memory(KeyValueCache):
     def positions(self, num_queries: int) -> Positions:
         return Positions(num_queries, self.keys.shape[-2], self.keys.device)
 
-    def map_keys_with(self, score: Score) -> Self:
-        if self.is_mapped_by(score):
-            return self
-        check_unmapped(self)
+    def _map_keys(self, score: Score) -> Self:
         return type(self)(score.map_keys(self.keys), self.values, self.mask, score)
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:

@@ -44,11 +44,8 @@ class LinearState:
     """
 
     sums: Float[Tensor, "... features value_dim"]
-    """S."""
     totals: Float[Tensor, "... features"]
-    """z."""
     mapped_by: Features
-    """Score whose `map_keys` was applied to the keys."""
 
     @classmethod
     def of(cls, memory: KeyValueCache) -> Self:

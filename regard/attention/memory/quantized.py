@@ -25,7 +25,6 @@ from regard.attention.memory.base import (
     check_can_grow,
     check_crop,
     check_new_pairs,
-    check_unmapped,
 )
 from regard.attention.memory.growing import Memory
 from regard.attention.positions import Positions
@@ -76,7 +75,6 @@ class QuantizedMemory(KeyValueCache):
     quantized_keys: QuantizedVectors
     quantized_values: QuantizedVectors
     dtype: torch.dtype
-    """Dtype of the dequantized keys and values."""
     mask: Mask | None = None
     mapped_by: Score | None = None
 
@@ -110,10 +108,7 @@ class QuantizedMemory(KeyValueCache):
     def positions(self, num_queries: int) -> Positions:
         return Positions(num_queries, self.size, self.quantized_keys.numbers.device)
 
-    def map_keys_with(self, score: Score) -> Self:
-        if self.is_mapped_by(score):
-            return self
-        check_unmapped(self)
+    def _map_keys(self, score: Score) -> Self:
         if type(score).map_keys is Score.map_keys:
             return replace(self, mapped_by=score)
         quantized = QuantizedVectors.quantize(score.map_keys(self.keys))

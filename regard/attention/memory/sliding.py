@@ -52,7 +52,6 @@ class SlidingMemory(KeyValueCache):
     num_visible: int
     """Number of pairs that reads use."""
     length: int
-    """Number of pairs added so far."""
 
     @classmethod
     def of(cls, memory: Memory, *, window: int) -> Self:
@@ -98,9 +97,8 @@ class SlidingMemory(KeyValueCache):
         key_positions = torch.arange(num_discarded, self.length, device=device)
         return positions._replace(start=self.length - num_queries, key_positions=key_positions)
 
-    def map_keys_with(self, score: Score) -> Self:
-        pairs = self.pairs.map_keys_with(score)
-        return self if pairs is self.pairs else replace(self, pairs=pairs)
+    def _map_keys(self, score: Score) -> Self:
+        return replace(self, pairs=self.pairs.map_keys_with(score))
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:
         num_old, num_new = min(self.num_visible, self.window - 1), keys.shape[-2]

@@ -11,13 +11,7 @@ from torch import Tensor
 
 from regard.attention.axes import check_integer, is_inspectable
 from regard.attention.masks import FilledSlots, Mask
-from regard.attention.memory.base import (
-    KeyValueCache,
-    NewKeys,
-    NewValues,
-    check_new_pairs,
-    check_unmapped,
-)
+from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues, check_new_pairs
 from regard.attention.scores import Score
 
 
@@ -36,10 +30,7 @@ class FixedSizeCache(KeyValueCache):
     def _slots_of_next(self, num_new: int) -> Int[Tensor, " new"]:
         """Return the slots of the next pairs. Raises ValueError if they do not fit."""
 
-    def map_keys_with(self, score: Score) -> Self:
-        if self.is_mapped_by(score):
-            return self
-        check_unmapped(self)
+    def _map_keys(self, score: Score) -> Self:
         return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:

@@ -43,9 +43,7 @@ class ScoreSizes(NamedTuple):
     """Sizes from which a core creates a score by its name."""
 
     query: int
-    """Size of the queries."""
     keys: int
-    """Size of the keys."""
     hidden: int
     """Size of the common space of a score that projects queries and keys."""
     num_heads: int | None = None
@@ -75,7 +73,6 @@ class Score(nn.Module):
     is_rotation_invariant: bool = False
     """True if score(R q, R k) = score(q, k) for rotations R, as rotary encodings require."""
     needs_equal_sizes: bool = False
-    """True if queries and keys must be of equal size."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

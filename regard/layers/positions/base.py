@@ -29,7 +29,6 @@ class PositionSizes(NamedTuple):
     """Sizes from which a core creates a positional encoding by its config."""
 
     width: int
-    """Size of the items."""
     num_heads: int
     head_dim: int
     """Size of each head's queries and keys."""

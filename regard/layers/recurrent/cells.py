@@ -45,7 +45,6 @@ class Cell(nn.Module, ABC):
     gates: ClassVar[int]
     """Number of vectors of size hidden that are computed from the inputs."""
     parts: ClassVar[int] = 1
-    """Number of tensors of a state."""
 
     def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
         super().__init__()

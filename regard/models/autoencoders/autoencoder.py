@@ -26,11 +26,7 @@ from torch.nn import functional
 from regard.attention.axes import widen
 from regard.layers.linear import Linear
 from regard.models.autoencoders.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
-from regard.models.autoencoders.energy import (
-    ACTIVATIONS,
-    contraction,
-    mean_activation_divergence,
-)
+from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence
 from regard.models.model import BatchLoss
 
 

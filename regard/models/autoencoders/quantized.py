@@ -39,7 +39,6 @@ class CodebookOutput(NamedTuple):
     entries: Float[Tensor, "*batch dim"]
     """Nearest entries; their gradient is copied to the vectors."""
     codes: Int[Tensor, "*batch"]
-    """Indices of the entries."""
     distance: Float[Tensor, ""]
     """|z - sg(e)|^2 summed over all vectors."""
 

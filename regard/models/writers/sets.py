@@ -68,7 +68,6 @@ class SetHidden(NamedTuple):
     """Predictions of the queries and proposals, from which the loss and the set are computed."""
 
     predictions: list[SetPredictions]
-    """Predictions of the queries after each decoder block."""
     proposed: SetPredictions | None
     """Proposals of all items; None for learned queries."""
     centers: Tensor | None = None

@@ -86,6 +86,7 @@ def test_optional_columns(tmp_path):
     ("name", "content", "message"),
     [
         ("a.csv", b"text,label\na,b\nc\n", r"a\.csv, line 3: expected 2 cells, got 1 \('c'\)"),
+        ("a.csv", b"text,label\na,b,c\n", r"line 2: expected 2 cells, got 3"),
         ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
         ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),

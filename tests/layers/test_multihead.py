@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.attention.attend import attend
 from regard.attention.biases import Alibi, TensorBias
-from regard.attention.choices import Soft
+from regard.attention.choices import Soft, TopK
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import (
@@ -21,6 +21,7 @@ from regard.attention.scores import (
     SoftCap,
 )
 from regard.layers.multihead import MultiHead
+from regard.layers.positions.rotary import Rotary
 from regard.layers.read import Read
 from tests.helpers import close
 
@@ -98,6 +99,43 @@ def test_short_reads_equal_prepared_ones_bit_for_bit(monkeypatch, time, mask):
         results.append([out, *torch.autograd.grad(total, [items, *layer.parameters()])])
     for actual, expected in zip(*results, strict=True):
         assert torch.equal(actual, expected)
+
+
+class OwnRead(Read):
+    """Read of a user."""
+
+
+OTHER_PARTS = {
+    "grouped": {"key_heads": 1},
+    "positions": {"positions": Rotary(4)},
+    "bias": {"bias": Alibi(3)},
+    "score": {"score": Dot()},
+    "choice": {"choice": TopK(2)},
+    "beta": {"choice": Soft(torch.tensor(0.7))},
+    "kernel": {"kernel": "reference"},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_PARTS)
+def test_other_parts_take_the_general_read(name):
+    layer, items = MultiHead(12, 3, **OTHER_PARTS[name]), torch.randn(2, 5, 12)
+    assert layer._short_beta(items, None) is None
+    reads = []
+    layer.read.register_forward_hook(lambda *_: reads.append(1))
+    layer(items)
+    assert reads
+
+
+def test_own_reads_hooks_and_masks_are_used():
+    layer, items = MultiHead(12, 3), torch.randn(2, 5, 12)
+    assert layer._short_beta(items, None) == 1
+    assert layer._short_beta(items, padding([5, 3])) is None
+    assert layer._short_beta(items.double(), None) is None
+    handle = layer.read.register_forward_hook(lambda *_: torch.zeros(2, 3, 5, 4))
+    close(layer(items), layer.output.bias.expand(2, 5, 12))
+    handle.remove()
+    layer.read = OwnRead(ScaledDot())
+    assert layer._short_beta(items, None) is None
 
 
 def test_multihead_equals_torchs_with_sources_of_other_sizes():

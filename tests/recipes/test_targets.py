@@ -124,6 +124,14 @@ def test_references_are_predictions_without_an_error(kind, texts, key, reference
     assert answers == references
 
 
+def test_scores_of_each_of_several_numbers_by_hand():
+    target = NumberTarget.fit(raw_targets("1,10", "3,30"), DATA)
+    outputs = torch.tensor([[1.0, 10.0], [2.0, 30.0]])
+    scores = target.metrics(outputs, torch.tensor([[1.0, 10.0], [3.0, 30.0]]))
+    assert scores["mae"] == 0.25
+    assert [scores["numbers"][name]["mae"] for name in ("value 1", "value 2")] == [0.5, 0.0]
+
+
 def test_label_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.2, 0.1], [0.6, 0.7, 0.1], [0.3, 0.6, 0.2]])
     targets = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 0]])

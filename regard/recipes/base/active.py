@@ -1,7 +1,7 @@
 """Model of a trained run, and the engine that decodes with it.
 
 after `load`     the run owns its module: an engine freezes it at the first decoding
-run.model        hands out the module, which the caller may change: torch computes with it
+run.model        returns the module, which the caller may change: torch computes with it
 run.compile()    freezes a copy of the module; whoever changes the module afterwards compiles
                  again
 """
@@ -52,7 +52,7 @@ class ActiveModel:
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
 
-    def hand_out(self) -> Any:
+    def unfreeze(self) -> Any:
         """Return the module, which the caller may change: torch computes with it from now on."""
         self.is_owned, self._engine, self._model = False, None, self.module
         return self.module

@@ -1,32 +1,18 @@
-"""Parts of answers: generated texts, log p of detected sets, contributions to logits."""
+"""Log p of detected sets, and contributions to the logits of tokens."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.tokenizer import BOS, EOS
-from regard.decode.hypothesis import Hypothesis
 from regard.look.maps import SampleMaps
 from regard.look.measures import decoder_contribution_map
 from regard.look.sample import Sample
 from regard.models.decoder_terms import explain_decoder
 from regard.models.writers.sets import SetPredictions
-from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
-
-
-def outputs_answer(hypotheses: Sequence[Hypothesis], decode: Callable[[list[int]], str]) -> Answer:
-    """Return the texts of a search, best first."""
-    outputs, ranked = [], []
-    for found in hypotheses:
-        text = decode(found.tokens)
-        ranked.append(Ranked(text, found.score))
-        scores = {"score": found.score, "log_prob": found.log_prob, "finished": found.finished}
-        outputs.append({"text": text} | scores)
-    best = ranked[0].text
-    return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
+from regard.recipes.base.recipe import EmptyAnswerError
 
 
 def set_log_prob(
@@ -44,11 +30,6 @@ def set_log_prob(
             "threshold (a setting of the run) detects more"
         )
     return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()
-
-
-def teacher_tokens(best: Hypothesis) -> list[int]:
-    """Return the ids of an output after BOS, with EOS if it is finished, for teacher forcing."""
-    return [BOS, *best.tokens, *([EOS] if best.finished else [])]
 
 
 def explain_tokens(

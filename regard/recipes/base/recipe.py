@@ -319,10 +319,10 @@ class Recipe(ABC, Generic[ConfigT]):
         trace: for searches, which fill it if attention is recorded; its row i is rows[i].
         """
 
-    def follow(
+    def forward_for_look(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> Sequence[Any]:
-        """Return the output for each row for `look`; by default that of `forward`."""
+        """Return the output for each row for `look`, by default that of `forward`."""
         return self.forward(inference, rows, trace)
 
     @abstractmethod

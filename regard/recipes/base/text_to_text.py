@@ -1,13 +1,10 @@
 """Text-to-text recipes (`dates`, `translate`): text pairs, tokenizers and an encoder-decoder."""
 
 import dataclasses
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
@@ -16,24 +13,20 @@ from regard.data.text.pairs import Pairs, limit_length
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
-from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
-from regard.models.cores.config import max_length_of
-from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
+from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, join_items
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, join_items
 from regard.recipes.base.run import ARTIFACTS
-from regard.recipes.base.scoring import device_of, loss_per_token
+from regard.recipes.base.scoring import loss_per_token
 from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this times the token limit is always too long."""
-_SAMPLES = 5
 _JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"
 
 
@@ -68,11 +61,14 @@ class TextRow(NamedTuple):
     text: str
 
 
-class TextToTextRecipe(Recipe[ConfigT]):
+class TextToTextRecipe(DecoderRecipe[ConfigT]):
     """Text pairs, their tokenizers and an encoder-decoder."""
 
     codec: Codec
-    decodes = True
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        return self.codec.target
 
     @abstractmethod
     def scorer(self) -> Bleu | ExactMatch:
@@ -136,40 +132,19 @@ class TextToTextRecipe(Recipe[ConfigT]):
             return f"{len(source):,} {source.noun} in a joint vocabulary"
         return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
-    def measure(self, model: nn.Module) -> dict[str, float]:
-        greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
-        limit = self.settings.val_sample
-        scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
-        return {name: scores[name] for name in (self.metric, "nll", "perplexity")}
-
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[Pairs], *, limit: int | None = None
     ) -> dict[str, Any]:
-        """Return the metric with its signature, nll and perplexity per target token, and samples.
-
-        limit: decode only the first so many texts; the loss is computed over all.
-        """
         pairs, encoded = dataset.data, dataset.targets
         count = len(encoded) if limit is None else min(limit, len(encoded))
         rows = [TextRow(encoded.sources[i].tolist(), "") for i in range(count)]
         hypotheses = self.change({"n_best": 1}).forward(inference, rows)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
-        references = pairs.references or [[target] for target in pairs.targets]
-        scores: dict[str, Any] = {
-            self.metric: scorer.score(outputs, references[:count]),
-            "signature": scorer.signature(),
-            "nll": nll,
-            "perplexity": math.exp(min(nll, 100.0)),
-            "beam": self.settings.decode.beam,
-            "length_penalty": self.settings.decode.length_penalty,
-            "samples": [],
-        }
+        references = (pairs.references or [[target] for target in pairs.targets])[:count]
+        scores = self.score_outputs(scorer, outputs, references, pairs.sources[:count], nll)
         if isinstance(scorer, Bleu) and limit is None:
             scores |= further_scores(outputs, references)
-        for i, output in enumerate(outputs[:_SAMPLES]):
-            sample = {"source": pairs.sources[i], "output": output, "reference": pairs.targets[i]}
-            scores["samples"].append(sample)
         return scores
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
@@ -200,46 +175,18 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[TextRow], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
-        decode, limit = self.settings.decode, max_length_of(self.settings.model.core)
-        if limit is not None:  # learned positions
-            decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
         engine = inference.engine_for(traced=trace is not None)
         sources = [[*row.ids, EOS] for row in rows]
-        return engine.search(sources, config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+        config = self.search_config()
+        return engine.search(sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace)
 
-    def postprocess(self, example: Example) -> Answer:
-        empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
-        hypotheses = example.outputs[0] if example.outputs else [empty]
-        return outputs_answer(hypotheses, self.codec.target.decode)
+    def source(self, row: TextRow) -> Padded:
+        return pad([[*row.ids, EOS]])
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text = example.rows[i].text
         labels = (*self.codec.source.tokens(text), SPECIALS[EOS])
-        return Sample(  # the tokens of the output are recorded by the search
-            title=text,
-            axes={"source": Axis(labels=labels, kind="token")},
-            tokens=self.codec.target.tokens,
-            text=self.codec.target.decode,
-            begin=SPECIALS[BOS],
-        )
-
-    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        source, target = self._teacher_inputs(model, example, i)
-        log_probs = model(source, target)[0].float().log_softmax(-1)
-        return log_probs.gather(1, target.items[0, 1:, None]).sum()
-
-    def explain(
-        self, inference: ActiveModel, example: Example, i: int, sample: Sample
-    ) -> SampleMaps | None:
-        model = inference.model
-        if not isinstance(model.core, Transformer):
-            return None
-        return explain_tokens(model, *self._teacher_inputs(model, example, i), sample)
-
-    def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Padded, Padded]:
-        """Return a row's source and best output, with EOS if finished, as the model's inputs."""
-        source, target = [*example.rows[i].ids, EOS], teacher_tokens(example.outputs[i][0])
-        return pad([source]).to(device_of(model)), pad([target]).to(device_of(model))
+        return self.describe_sample(text, axes={"source": Axis(labels=labels, kind="token")})
 
 
 def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:

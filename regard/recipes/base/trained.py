@@ -66,7 +66,7 @@ class TrainedRun:
     @property
     def model(self) -> Any:
         """The module, which the caller may change: torch computes with it until `compile`."""
-        return self._active.hand_out()
+        return self._active.unfreeze()
 
     @property
     def input(self) -> str:
@@ -227,7 +227,7 @@ class TrainedRun:
             raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
         try:
             with record(self, vectors=vectors) as capture:
-                self._forward(recipe, examples, recipe.follow)
+                self._forward(recipe, examples, recipe.forward_for_look)
         except NoReadsError as error:
             hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
             raise UserError(f"the model has no attention layers: {error}{hint}") from error
@@ -311,8 +311,18 @@ class TrainedRun:
         return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
+        if self.input == "text" and isinstance(value, bytes):
+            try:
+                return value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(f"input {number} is not UTF-8: {error}") from error
         if self.input == "text":
-            return _to_text(value, number, reads_tokens=self.recipe.reads_tokens)
+            reads_tokens = self.recipe.reads_tokens
+            is_list = reads_tokens and isinstance(value, list | tuple)
+            if not all(isinstance(text, str) for text in (value if is_list else [value])):
+                expected = "a text or a list of tokens" if reads_tokens else "a text"
+                raise UserError(f"input {number} must be {expected}, got {type(value).__name__}")
+            return value
         if self.input == "vector" or not isinstance(value, str | Path | bytes):
             return value
         if isinstance(value, bytes):
@@ -369,8 +379,13 @@ class TrainedRun:
         for i, answer in zip(chosen, answers, strict=True):
             source = dataset.inputs[i] if dataset.names is None else dataset.names[i]
             output = ", ".join(line.replace("\t", " ") for line in answer.lines)
-            reference = _format_reference(dataset.references[i])
-            samples.append({"source": source, "output": output, "reference": reference})
+            reference = dataset.references[i]
+            if isinstance(reference, Mapping):
+                reference = ", ".join(f"{value:.5g}" for value in reference.values())
+            elif isinstance(reference, list):
+                labels = [one["label"] if isinstance(one, Mapping) else one for one in reference]
+                reference = " ".join(labels)
+            samples.append({"source": source, "output": output, "reference": str(reference)})
         return samples
 
     def _explain(
@@ -416,27 +431,6 @@ class TrainedRun:
         if empty is not None and not any(gradients):
             raise empty
         capture.add(gradients)
-
-
-def _format_reference(reference: Any) -> str:
-    if isinstance(reference, Mapping):
-        return ", ".join(f"{value:.5g}" for value in reference.values())
-    if isinstance(reference, list):
-        return " ".join(one["label"] if isinstance(one, Mapping) else one for one in reference)
-    return str(reference)
-
-
-def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"input {number} is not UTF-8: {error}") from error
-    is_list = reads_tokens and isinstance(value, list | tuple)
-    if not all(isinstance(text, str) for text in (value if is_list else [value])):
-        expected = "a text or a list of tokens" if reads_tokens else "a text"
-        raise UserError(f"input {number} must be {expected}, got {type(value).__name__}")
-    return value
 
 
 def _gives_n_best(options: Mapping[str, Any]) -> bool:

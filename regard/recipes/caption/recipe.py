@@ -9,8 +9,6 @@ Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word
         vinyals2015.
 """
 
-import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention.masks import Padded
-from regard.data.batches import pad
 from regard.data.embedded.captioned_shapes import CaptionedShapes
 from regard.data.images.box_batches import resize_and_pad, stack_images
 from regard.data.images.captions import (
@@ -32,28 +28,17 @@ from regard.data.images.captions import (
     read_training_captions,
 )
 from regard.data.images.files import ENDINGS
-from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
+from regard.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from regard.decode.hypothesis import Hypothesis
-from regard.look.maps import SampleMaps
 from regard.look.sample import Image, Sample
 from regard.models.build import build_captioner
-from regard.models.cores.config import max_length_of
-from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import explain_tokens, outputs_answer, teacher_tokens
+from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import (
-    Answer,
-    Dataset,
-    Example,
-    Recipe,
-    View,
-    describe_skipped,
-    plan_by_count,
-)
-from regard.recipes.base.scoring import device_of, mean_nll
+from regard.recipes.base.recipe import Dataset, Example, View, describe_skipped, plan_by_count
+from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
 from regard.system.progress import track
@@ -61,17 +46,18 @@ from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
 _ROWS = 64
-_SAMPLES = 5
 
 
-class CaptionRecipe(Recipe[CaptionRunConfig]):
+class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
     """Recipe of image captioning."""
 
     metric = Bleu.name
-    monitored = (Bleu.name, "nll", "perplexity")
-    decodes = True
     files_of_folder = ENDINGS
     tokenizer: Tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        return self.tokenizer
 
     def load(self, split: str) -> Dataset[DescribedImages]:
         data = self.config.data
@@ -129,17 +115,10 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         data, words = self.config.data, f"{len(self.tokenizer):,} {self.tokenizer.noun}"
         return f"images of {data.width} x {data.height}; {words}"
 
-    def measure(self, model: nn.Module) -> dict[str, float]:
-        greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
-        limit = self.config.val_sample
-        scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
-        return {name: scores[name] for name in self.monitored}
-
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        """Return BLEU and exact matches of the first `limit` images, and the loss of all."""
-        images, scorer, decode = dataset.data, Bleu(self.config.bleu), self.config.decode
+        images, scorer, batches = dataset.data, Bleu(self.config.bleu), self._batches(dataset.data)
         decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []
         for rows in track(plan_by_count(indices, _ROWS), "images", len(indices)):
@@ -147,20 +126,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             for best, *_ in decoding.forward(inference, pixels):
                 outputs.append(self.tokenizer.decode(best.tokens))
         references = [images.captions(i) for i in indices]
-        nll, samples = self._loss_per_token(inference.model, images), []
-        for i, output in zip(indices[:_SAMPLES], outputs, strict=False):
-            reference = images.captions(i)[0]
-            samples.append({"source": images.name(i), "output": output, "reference": reference})
-        return {
-            self.metric: scorer.score(outputs, references),
-            "exact_match": ExactMatch().score(outputs, references),
-            "signature": scorer.signature(),
-            "nll": nll,
-            "perplexity": math.exp(min(nll, 100.0)),
-            "beam": decode.beam,
-            "length_penalty": decode.length_penalty,
-            "samples": samples,
-        }
+        pairs = batches.pairs()
+        parts = [pairs[rows.start : rows.stop] for rows in plan_by_count(pairs, _ROWS)]
+        nll = mean_nll(inference.model, map(batches.collate_pairs, parts))
+        names = [images.name(i) for i in indices]
+        scores = self.score_outputs(scorer, outputs, references, names, nll)
+        return scores | {"exact_match": ExactMatch().score(outputs, references)}
 
     def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:
         image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
@@ -172,64 +143,31 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         rows: Sequence[NDArray[np.uint8]],
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
-        decode, limit = self.config.decode, max_length_of(self.config.model.core)
-        if limit is not None:
-            decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
         engine = inference.engine_for(traced=trace is not None)
         return engine.search_images(
             stack_images(rows),
             length=self.config.positions,
-            config=decode,
+            config=self.search_config(),
             bos=BOS,
             eos=EOS,
             pad=PAD,
             trace=trace,
         )
 
-    def postprocess(self, example: Example) -> Answer:
-        return outputs_answer(example.outputs[0], self.tokenizer.decode)
+    def source(self, row: NDArray[np.uint8]) -> Tensor:
+        return stack_images([row])
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        return Sample(  # the tokens of the caption are recorded by the search
-            title=example.name,
+        return self.describe_sample(
+            example.name,
             axes={"source": patch_axis(inference.model.reader)},
             pictures={"image": Image(pixels=example.rows[i])},
-            tokens=self.tokenizer.tokens,
-            text=self.tokenizer.decode,
-            begin=SPECIALS[BOS],
         )
-
-    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        source, target = _teacher_inputs(model, example, i)
-        log_probs = model(source, target)[0].float().log_softmax(-1)
-        return log_probs.gather(1, target.items[0, 1:, None]).sum()
-
-    def explain(
-        self, inference: ActiveModel, example: Example, i: int, sample: Sample
-    ) -> SampleMaps | None:
-        model = inference.model
-        if not isinstance(model.core, Transformer):
-            return None
-        source, target = _teacher_inputs(model, example, i)
-        return explain_tokens(model, source, target, sample)
 
     def _batches(self, images: DescribedImages) -> CaptionBatches:
         return CaptionBatches(
             images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed
         )
-
-    def _loss_per_token(self, model: Model, images: DescribedImages) -> float:
-        """Return the mean of -log p over the tokens of all captions, EOS included, in nats."""
-        batches = self._batches(images)
-        pairs = batches.pairs()
-        parts = [pairs[rows.start : rows.stop] for rows in plan_by_count(pairs, _ROWS)]
-        return mean_nll(model, map(batches.collate_pairs, parts))
-
-
-def _teacher_inputs(model: Any, example: Example, i: int) -> tuple[Tensor, Padded]:
-    """Return the image and the best caption of a row as inputs of the model."""
-    target = pad([teacher_tokens(example.outputs[i][0])])
-    return stack_images([example.rows[i]]).to(device_of(model)), target.to(device_of(model))
 
 
 def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:

@@ -160,7 +160,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         (output,) = example.outputs
         return Answer(output.text, output._asdict(), [one_line(output.text)], [output])
 
-    def follow(
+    def forward_for_look(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[None]:
         """Read each text without continuing it; show the most likely token after the last."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 
-def label_scores_of_sets(
+def precision_recall_f1(
     hits: Iterable[str], found: Iterable[str], present: Iterable[str]
 ) -> dict[str, dict[str, float]]:
     """Return `count_scores` of the labels of correct predictions, predictions and references."""

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from regard.data.sound.events import SoundEvent
-from regard.recipes.metrics.counts import label_scores_of_sets
+from regard.recipes.metrics.counts import precision_recall_f1
 
 _OFFSET, _SHARE, _NO_MATCH = 0.2, 0.2, 1e6
 
@@ -45,7 +45,7 @@ def event_scores(
         "f1_200ms": 200 * num_standard / max(1, total),
         "f1_segments": 200 * num_common / max(1, num_active),
     }
-    classes = label_scores_of_sets(
+    classes = precision_recall_f1(
         (a.label for a, _ in pairs),
         (event.label for event in chain(*predicted)),
         (event.label for event in chain(*reference)),

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from regard.recipes.metrics.counts import label_scores_of_sets
+from regard.recipes.metrics.counts import precision_recall_f1
 
 _MARKS = "BILOUES"
 """All marks, in an order in which those of a scheme are its name: IO, BIO, BIOES, BILOU."""
@@ -67,7 +67,7 @@ def tag_scores(
     scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
     if not has_entities:
         labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
-        return scores | {"classes": label_scores_of_sets(*labels)}
+        return scores | {"classes": precision_recall_f1(*labels)}
     hits, found, present = [], [], []  # the kind of each entity
     for a, b in zip(map(get_entities, predicted), map(get_entities, reference), strict=True):
         hits += [kind for *_, kind in a & b]
@@ -77,5 +77,5 @@ def tag_scores(
         "entity_f1": 200 * len(hits) / max(len(found) + len(present), 1),
         "entity_precision": 100 * len(hits) / max(len(found), 1),
         "entity_recall": 100 * len(hits) / max(len(present), 1),
-        "classes": label_scores_of_sets(hits, found, present),
+        "classes": precision_recall_f1(hits, found, present),
     }

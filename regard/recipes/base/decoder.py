@@ -1,0 +1,129 @@
+"""Base class of recipes that search for a sequence of tokens: text to text, image to text."""
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.data.batches import pad
+from regard.data.tokenizer import BOS, EOS, SPECIALS, Tokenizer
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.look.maps import SampleMaps
+from regard.look.sample import Sample
+from regard.models.cores.config import max_length_of
+from regard.models.cores.transformer import Transformer
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import explain_tokens
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Ranked, Recipe, one_line
+from regard.recipes.base.scoring import device_of
+from regard.recipes.metrics.text import Bleu, ExactMatch
+
+_SAMPLES = 5
+
+
+class DecoderRecipe(Recipe[ConfigT]):
+    """Recipe whose output for a row is a list of hypotheses, best first."""
+
+    decodes = True
+
+    @property
+    @abstractmethod
+    def target_tokenizer(self) -> Tokenizer: ...
+
+    @abstractmethod
+    def source(self, row: Any) -> Any:
+        """Return one row as the source of the model."""
+
+    @abstractmethod
+    def metrics(
+        self, inference: ActiveModel, dataset: Dataset[Any], *, limit: int | None = None
+    ) -> dict[str, Any]:
+        """Return the metrics.
+
+        limit: decode only the first so many examples; the loss is computed over all.
+        """
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
+        limit = self.settings.val_sample
+        scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
+        return {name: scores[name] for name in (self.metric, "nll", "perplexity")}
+
+    def score_outputs(
+        self,
+        scorer: Bleu | ExactMatch,
+        outputs: Sequence[str],
+        references: Sequence[Sequence[str]],
+        names: Sequence[str],
+        nll: float,
+    ) -> dict[str, Any]:
+        """Return the metric with its signature, nll and perplexity per target token, and samples.
+
+        names: description of each input.
+        """
+        samples = []
+        for name, output, own in list(zip(names, outputs, references, strict=True))[:_SAMPLES]:
+            samples.append({"source": name, "output": output, "reference": own[0]})
+        return {
+            self.metric: scorer.score(outputs, references),
+            "signature": scorer.signature(),
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 100.0)),
+            "beam": self.settings.decode.beam,
+            "length_penalty": self.settings.decode.length_penalty,
+            "samples": samples,
+        }
+
+    def search_config(self) -> DecodeConfig:
+        """Return the settings of the search, limited to the number of learned positions."""
+        decode, limit = self.settings.decode, max_length_of(self.settings.model.core)
+        if limit is None:
+            return decode
+        return dataclasses.replace(decode, max_length=min(decode.max_length, limit))
+
+    def postprocess(self, example: Example) -> Answer:
+        empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
+        outputs, ranked = [], []
+        for found in example.outputs[0] if example.outputs else [empty]:
+            text = self.target_tokenizer.decode(found.tokens)
+            ranked.append(Ranked(text, found.score))
+            scores = {"score": found.score, "log_prob": found.log_prob, "finished": found.finished}
+            outputs.append({"text": text} | scores)
+        best = ranked[0].text
+        return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
+
+    def describe_sample(self, title: str, **options: Any) -> Sample:
+        """Return the description of a row; the search records the tokens of the output."""
+        tokenizer = self.target_tokenizer
+        return Sample(
+            title=title,
+            tokens=tokenizer.tokens,
+            text=tokenizer.decode,
+            begin=SPECIALS[BOS],
+            **options,
+        )
+
+    def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
+        source, target = self._teacher_inputs(model, example, i)
+        log_probs = model(source, target)[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
+
+    def explain(
+        self, inference: ActiveModel, example: Example, i: int, sample: Sample
+    ) -> SampleMaps | None:
+        model = inference.model
+        if not isinstance(model.core, Transformer):
+            return None
+        return explain_tokens(model, *self._teacher_inputs(model, example, i), sample)
+
+    def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Any, Padded]:
+        """Return a row's source and best output, with EOS if finished, as the model's inputs."""
+        best: Hypothesis = example.outputs[i][0]
+        target = pad([[BOS, *best.tokens, *([EOS] if best.finished else [])]])
+        device = device_of(model)
+        return self.source(example.rows[i]).to(device), target.to(device)

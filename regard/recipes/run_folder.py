@@ -79,7 +79,11 @@ def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init
     """
     before = read_run(folder, own, is_start=True)
     entry = own or get_entry(recipe)
-    if before.recipe != recipe and not _is_derived(entry, before):
+    is_derived = False  # from the recipe of that run, with the same settings
+    if not isinstance(entry.recipe, str) and entry.config is type(before.config):
+        theirs = get_entry(before.own or before.recipe).load_class()
+        is_derived = issubclass(entry.load_class(), theirs)
+    if before.recipe != recipe and not is_derived:
         raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
     path = folder / _WEIGHTS
     check_file(path)
@@ -93,13 +97,6 @@ def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init
         before.config, data=dataclasses.replace(data, **files), train=default.train
     )
     return Init(folder=str(folder.absolute()), weights=hash_file(path)), config
-
-
-def _is_derived(entry: Entry, before: Run) -> bool:
-    """Return True if the recipe is a subclass of that of another run, with the same settings."""
-    if isinstance(entry.recipe, str) or entry.config is not type(before.config):
-        return False
-    return issubclass(entry.load_class(), get_entry(before.own or before.recipe).load_class())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +123,10 @@ class RunFolder:
                 data = {name: find_source(path, None) for name, path in data_paths(run).items()}
                 run = dataclasses.replace(run, data=data)
             (self.path / _REPORT).unlink(missing_ok=True)
-            _write(self.path, run)
+            plain = dataclasses.replace(run, config=to_plain(run.config), own=None)
+            content = {"format_version": FORMAT_VERSION} | dataclasses.asdict(plain)
+            del content["own"]
+            write_atomically(self.path / _FILE, json.dumps(content, indent=2) + "\n")
             if not self.is_resumed:
                 shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
                 unfinished.rename(self.path / ARTIFACTS)
@@ -306,10 +306,3 @@ def _check_data(
         if has_moved:
             notify(f"{name} has moved from {paths[name]} to {path}; its content is the same")
     return sources
-
-
-def _write(folder: Path, run: Run) -> None:
-    plain = dataclasses.replace(run, config=to_plain(run.config), own=None)
-    content = {"format_version": FORMAT_VERSION} | dataclasses.asdict(plain)
-    del content["own"]
-    write_atomically(folder / _FILE, json.dumps(content, indent=2) + "\n")

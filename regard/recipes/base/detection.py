@@ -29,7 +29,7 @@ from regard.recipes.base.recipe import (
     describe_skipped,
 )
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.detection import Detections
+from regard.recipes.metrics.detection import Detections, average_precision
 from regard.system.progress import track
 from regard.trace import Trace
 
@@ -43,6 +43,8 @@ class DetectionRecipe(Recipe[ConfigT]):
     """What boxes are detected in, for messages: images or clouds."""
     box: ClassVar[type[Any]]
     """NamedTuple of label, score and the numbers of a box."""
+    signature: str
+    """Description of the metrics."""
     digits: ClassVar[int]
     """Decimal places of the numbers of a box as text."""
     batch_rows = 16
@@ -131,12 +133,22 @@ class DetectionRecipe(Recipe[ConfigT]):
         columns = scores.double().cpu().numpy(), classes.cpu().numpy(), boxes, order.cpu().numpy()
         return [Detections(*row) for row in zip(*columns, strict=True)]
 
-    def detect_all(self, inference: ActiveModel, batches: Any) -> list[Detections]:
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
+        batches, names = dataset.targets, self.labels.names
         detections: list[Detections] = []
         for rows in track(batches.plan(0), self.noun, len(batches.data)):
             frames = [batches.frame(i) for i in rows]
-            detections += self.detect(inference.model, batches.collate(0, rows).source, frames)
-        return detections
+            source = batches.collate(0, rows).source
+            for found in self.detect(inference.model, source, frames):
+                detections.append(found._replace(boxes=self.to_corners(found.boxes)))
+        boxes = [self.to_corners(item.boxes) for item in batches.data.items]
+        threshold = self.settings.threshold
+        scores = average_precision(detections, boxes, batches.classes, names, threshold=threshold)
+        return scores | {"signature": f"{self.signature}, classes {', '.join(names)}"}
+
+    def to_corners(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return boxes of the data by first corner and sizes."""
+        return boxes
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None

@@ -27,9 +27,8 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import Dataset, Example
+from regard.recipes.base.recipe import Example
 from regard.recipes.boxes.config import BoxesRunConfig
-from regard.recipes.metrics.detection import average_precision
 
 Images = AnnotatedDataset[Image.Image]
 
@@ -93,18 +92,10 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         data = self.config.data
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
-    def metrics(self, inference: ActiveModel, dataset: Dataset[Images]) -> dict[str, Any]:
-        batches, data, names = dataset.targets, self.config.data, self.labels.names
-        scores = average_precision(
-            self.detect_all(inference, batches),
-            [item.boxes for item in dataset.data.items],
-            batches.classes,
-            names,
-            threshold=self.config.threshold,
-        )
+    @property
+    def signature(self) -> str:
         metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
-        size = f"input size {data.width} x {data.height}"
-        return scores | {"signature": f"{metric}, {size}, classes {', '.join(names)}"}
+        return f"{metric}, input size {self.config.data.width} x {self.config.data.height}"
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255

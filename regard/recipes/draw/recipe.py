@@ -52,10 +52,11 @@ from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores
 from regard.recipes.draw.stages import (
+    AUTOENCODER,
+    CLASSIFIER,
+    TrainedStage,
     autoencoder_scores,
     encode_canvases,
-    load_autoencoder,
-    load_classifier,
     reconstruct,
     train_autoencoder,
     train_classifier,
@@ -63,6 +64,7 @@ from regard.recipes.draw.stages import (
 from regard.system.writing import replace_atomically
 from regard.trace import Trace
 from regard.training.seeds import derive_seed
+from regard.training.tensors import load_weights
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ENDINGS = (".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -126,11 +128,16 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
-        self.autoencoder = load_autoencoder(folder.parent, self.config)
+        run = folder.parent
+        stage = TrainedStage.load(run / f"{AUTOENCODER}.json")
+        self.autoencoder = QuantizedAutoencoder(self.config.autoencoder, stage.shape)
+        load_weights(run / AUTOENCODER / "model.safetensors", self.autoencoder.eval())
         self.labels, self.classifier = None, None
         if (folder / _LABELS).exists():
             self.labels = Labels.load(folder / _LABELS)
-            self.classifier = load_classifier(folder.parent)
+            stage = TrainedStage.load(run / f"{CLASSIFIER}.json")
+            self.classifier = ConvolutionalClassifier(stage.shape, stage.classes + 1)
+            load_weights(run / CLASSIFIER / "model.safetensors", self.classifier.eval())
 
     def batches(self) -> TokenBatches:
         train, dropout = self.train, self.config.caption_dropout

@@ -27,14 +27,12 @@ from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
-from regard.recipes.draw.config import DrawRunConfig
 from regard.system.writing import replace_atomically
 from regard.training.loop import fit
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
-from regard.training.tensors import load_weights
 
-_AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
+AUTOENCODER, CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
@@ -91,7 +89,7 @@ def train_autoencoder(
     folder: Path, run: Run, train: CanvasDataset, val: CanvasDataset, notify: Callable[[str], None]
 ) -> None:
     """Train the autoencoder on the training canvases, unless that is done."""
-    if (folder / f"{_AUTOENCODER}.json").exists():
+    if (folder / f"{AUTOENCODER}.json").exists():
         return
     config = run.config
     torch.manual_seed(derive_seed(run.seed, 1))
@@ -99,7 +97,7 @@ def train_autoencoder(
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
     _train_stage(
-        folder / _AUTOENCODER,
+        folder / AUTOENCODER,
         TrainedStage(train.shape),
         run,
         model,
@@ -112,19 +110,11 @@ def train_autoencoder(
     )
 
 
-def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencoder:
-    """Load what `train_autoencoder` wrote. Raises UserError naming the file."""
-    stage = TrainedStage.load(folder / f"{_AUTOENCODER}.json")
-    model = QuantizedAutoencoder(config.autoencoder, stage.shape)
-    load_weights(folder / _AUTOENCODER / "model.safetensors", model)
-    return model.eval()
-
-
 def train_classifier(
     folder: Path, run: Run, train: SceneDataset, val: SceneDataset, notify: Callable[[str], None]
 ) -> None:
     """Train the classifier on the images of the training split, unless that is done."""
-    if (folder / f"{_CLASSIFIER}.json").exists():
+    if (folder / f"{CLASSIFIER}.json").exists():
         return
     shape, classes = train.images.shape, len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
@@ -143,7 +133,7 @@ def train_classifier(
         augment="shift",
     )
     _train_stage(
-        folder / _CLASSIFIER,
+        folder / CLASSIFIER,
         TrainedStage(shape, classes),
         run,
         model,
@@ -154,14 +144,6 @@ def train_classifier(
         metric="accuracy",
         maximize=True,
     )
-
-
-def load_classifier(folder: Path) -> ConvolutionalClassifier:
-    """Load what `train_classifier` wrote. Raises UserError naming the file."""
-    stage = TrainedStage.load(folder / f"{_CLASSIFIER}.json")
-    model = ConvolutionalClassifier(stage.shape, stage.classes + 1)
-    load_weights(folder / _CLASSIFIER / "model.safetensors", model)
-    return model.eval()
 
 
 def _train_stage(

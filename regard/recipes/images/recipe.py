@@ -66,7 +66,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         return {ImageShape.file: ImageShape(train.data.shape), **target.artifacts()}
 
     def open(self, folder: Path) -> None:
-        self.set_target(self.kind.load(folder, self.config.data))
+        super().open(folder)
         self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
 
     def batches(self) -> ImageBatches:

@@ -32,7 +32,6 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.recipe import Dataset, Example, File
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.detection import average_precision
 from regard.recipes.points.config import PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from regard.system.files import plain_name
@@ -72,6 +71,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     noun = "clouds"
     box = SpaceBox
     files_of_folder = (".npz", ".csv", ".ply", ".pcd")
+    signature = "AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes"
     digits = 3
     scale: CloudScale
 
@@ -115,17 +115,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def describe(self) -> str:
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
-    def metrics(self, inference: ActiveModel, dataset: Dataset[Clouds]) -> dict[str, Any]:
-        batches: CloudBatches = dataset.targets
-        names, detections = self.labels.names, []
-        boxes = [_from_corner(item.boxes) for item in batches.data.items]
-        for found in self.detect_all(inference, batches):
-            detections.append(found._replace(boxes=_from_corner(found.boxes)))
-        scores = average_precision(
-            detections, boxes, batches.classes, names, threshold=self.config.threshold
-        )
-        metric = "AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes"
-        return scores | {"signature": f"{metric}, classes {', '.join(names)}"}
+    def to_corners(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate((boxes[..., :3] - boxes[..., 3:] / 2, boxes[..., 3:]), -1)
 
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
         return pad_arrays(arrays)
@@ -147,7 +138,14 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         if isinstance(given, File):
             points = parse_cloud(given.content, f"{where}: {given.name}", config.features)
         else:
-            points = _to_points(given, 3 + len(config.features), where)
+            try:
+                points = np.asarray(given, np.float64)
+            except (ValueError, TypeError) as error:
+                raise UserError(f"{where}: points must be numbers: {error}") from error
+            width = 3 + len(config.features)
+            if points.ndim != 2 or points.shape[1] != width:
+                raise UserError(f"{where}: points must be (points, {width}), got {points.shape}")
+            check_points(points, where)
         points = thin_cloud(points, config.points)
         sides, extent = np.ptp(points[:, :3], axis=0), self.scale.extent
         if (sides > extent).any():
@@ -176,22 +174,6 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         )
         pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
         return self.box_sample(example, i, groups, places, pixels=pixels)
-
-
-def _to_points(given: Any, width: int, where: str) -> NDArray[np.float64]:
-    """Return points from an array. Raises UserError naming the input."""
-    try:
-        points = np.asarray(given, np.float64)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{where}: points must be numbers: {error}") from error
-    if points.ndim != 2 or points.shape[1] != width:
-        raise UserError(f"{where}: points must be (points, {width}), got {points.shape}")
-    return check_points(points, where)
-
-
-def _from_corner(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return first corner and sizes of boxes given by center and sizes."""
-    return np.concatenate((boxes[..., :3] - boxes[..., 3:] / 2, boxes[..., 3:]), -1)
 
 
 def _sides(sides: Sequence[float] | NDArray[np.float64]) -> str:

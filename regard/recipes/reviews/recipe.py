@@ -121,7 +121,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
-        self.set_target(self.kind.load(folder, self.config.data))
+        super().open(folder)
         if self.feature_kinds is not None:
             assert isinstance(self.target, ClassTarget)
             self.ratios = LogCountRatios.load(

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -54,9 +55,9 @@ class TargetRecipe(Recipe[ConfigT]):
     def kind(self) -> type[Target]:
         return _KINDS[self.settings.data.target]
 
-    def set_target(self, target: Target) -> None:
-        self.target = target
-        self.metric, self.higher_is_better = target.metric, target.higher_is_better
+    def open(self, folder: Path) -> None:
+        self.target = self.kind.load(folder, self.settings.data)
+        self.metric, self.higher_is_better = self.target.metric, self.target.higher_is_better
 
     def raw_targets(self, dataset: Dataset[Any]) -> RawTargets:
         data, on_bad = dataset.data, self.settings.data.on_bad

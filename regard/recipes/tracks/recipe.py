@@ -246,7 +246,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         shown, labels = list(range(count)), group.names
         title = f"{example.name}: {count} {'people' if count > 1 else 'person'}"
         if not self.config.model.joint:
-            shown = [i, *_nearest(group.tracks, i, self.config.data.neighbors)]
+            distance = np.linalg.norm(group.tracks[:, -1] - group.tracks[i, -1], axis=-1)
+            distance[i] = -1.0  # the person is first
+            nearest = np.argsort(distance, kind="stable")
+            shown = nearest[: self.config.data.neighbors + 1].tolist()
             labels = [f"{group.names[i]} (self)", *(group.names[one] for one in shown[1:])]
             x, y = example.outputs[i][-1]
             title = f"{example.name}: {group.names[i]} -> ({x:.2f}, {y:.2f})"
@@ -262,10 +265,22 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return Sample(title=title, axes={"source": people}, pictures={"plane": group.plane})
 
     def _to_group(self, given: Any, where: str) -> TrackGroup:
-        """Return ids, positions and frames of the tracks; ids and frames of arrays: indices."""
+        """Return the people present in all last frames of a file, or those of an array."""
+        data, observed = self.config.data, self.config.data.observed
         if isinstance(given, File):
-            return self._last_frames(given, where)
-        observed = self.config.data.observed
+            frames, skipped = parse_frames(given.content.split(b"\n"), given.name, data.on_bad)
+            for note in describe_skipped(given.name, "lines", skipped):
+                self.notify(note)
+            last = sorted(frames)[-observed:]
+            ids = []
+            if len(last) == observed:
+                present = set.intersection(*(set(frames[frame]) for frame in last))
+                ids = sorted(present, key=numeric_order)
+            if not ids:
+                problem = f"no person is present in all of the last {observed} frames"
+                raise UserError(f"{where}: {given.name}: {problem}")
+            tracks = np.array([[frames[frame][person] for frame in last] for person in ids])
+            return TrackGroup(ids, tracks, last)
         expected = f"{where}: tracks must be finite numbers (people, {observed} observed, 2)"
         try:
             tracks = np.asarray(given, np.float64)
@@ -277,31 +292,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         names = [str(i) for i in range(len(tracks))]
         return TrackGroup(names, tracks, [*map(float, range(observed))])
 
-    def _last_frames(self, file: File, where: str) -> TrackGroup:
-        """Return the people present in all last frames. Raises UserError if there is none."""
-        data = self.config.data
-        frames, skipped = parse_frames(file.content.split(b"\n"), file.name, data.on_bad)
-        for note in describe_skipped(file.name, "lines", skipped):
-            self.notify(note)
-        last = sorted(frames)[-data.observed :]
-        ids = []
-        if len(last) == data.observed:
-            ids = sorted(
-                set.intersection(*(set(frames[frame]) for frame in last)), key=numeric_order
-            )
-        if not ids:
-            problem = f"no person is present in all of the last {data.observed} frames"
-            raise UserError(f"{where}: {file.name}: {problem}")
-        tracks = np.array([[frames[frame][person] for frame in last] for person in ids])
-        return TrackGroup(ids, tracks, last)
-
 
 @torch.no_grad()
 def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
     return model(source.to(device_of(model))).float().cpu()
-
-
-def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:
-    others = np.delete(np.arange(len(tracks)), person)
-    distance = np.linalg.norm(tracks[others, -1] - tracks[person, -1], axis=-1)
-    return others[np.argsort(distance, kind="stable")][:count].tolist()

@@ -1,7 +1,6 @@
 """Loading of trained runs, and creation of the recipe of a run."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,28 +54,18 @@ def load(
             f"{weights} is missing: the run has no weights yet; `regard train` continues it"
         )
     created = create_recipe(run, notify)
-    with _plain_torch():
-        created.open(folder / ARTIFACTS)
-        model = created.model()
-        load_weights(weights, model)
+    # float32 tensors on the CPU whatever the caller's defaults, whose random state remains.
+    dtype, cpu = torch.get_default_dtype(), torch.device("cpu")
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(mode=False), cpu, torch.random.fork_rng(devices=[]):
+            created.open(folder / ARTIFACTS)
+            model = created.model()
+            load_weights(weights, model)
+    finally:
+        torch.set_default_dtype(dtype)
     trained = TrainedRun(created, model.to(pick_device(device)), folder)
     trained._active.is_owned = True
     if engine != "auto" or compute_type is not None or workers is not None:
         trained.compile(engine, compute_type=compute_type, workers=workers)
     return trained
-
-
-@contextmanager
-def _plain_torch() -> Iterator[None]:
-    """Create float32 tensors on the CPU whatever the caller's defaults; keep the random state."""
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with (
-            torch.inference_mode(mode=False),
-            torch.device("cpu"),
-            torch.random.fork_rng(devices=[]),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)

@@ -264,7 +264,6 @@ def _has_checkpoint(folder: Path) -> bool:
 
 
 def _with_precision(run: Run, precision: str) -> Run:
-    """Return a run with a precision in place of `auto`."""
     train = run.config.train
     if train.precision == "auto":
         train = dataclasses.replace(train, precision=precision)

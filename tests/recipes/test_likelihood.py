@@ -8,8 +8,8 @@ import torch
 from regard.data.config import LabeledConfig
 from regard.data.text.labels import Labels
 from regard.models.writers.sets import SetPredictions
-from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.recipe import EmptyAnswerError
+from regard.recipes.base.scoring import set_log_prob
 from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 
 

@@ -14,11 +14,12 @@ from regard.data.tokenizer import BOS, EOS, SPECIALS, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.look.maps import SampleMaps
+from regard.look.measures import decoder_contribution_map
 from regard.look.sample import Sample
 from regard.models.cores.config import max_length_of
 from regard.models.cores.transformer import Transformer
+from regard.models.decoder_terms import explain_decoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import explain_tokens
 from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Ranked, Recipe, one_line
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.text import Bleu, ExactMatch
@@ -127,3 +128,23 @@ class DecoderRecipe(Recipe[ConfigT]):
         target = pad([[BOS, *best.tokens, *([EOS] if best.finished else [])]])
         device = device_of(model)
         return self.source(example.rows[i]).to(device), target.to(device)
+
+
+def explain_tokens(
+    model: Any,
+    source: Any,
+    target: Padded,
+    sample: Sample,
+    *,
+    tokens: Sequence[str] | None = None,
+) -> SampleMaps:
+    """Return the contributions of the parts of a decoder to the logits of output tokens.
+
+    target: BOS, or the first token, and the output tokens; further ones are ignored.
+    tokens: labels of the output tokens; by default those of the sample's steps.
+    """
+    found = explain_decoder(model, source, target)
+    if tokens is None:
+        tokens = [step.token for step in sample.steps]
+    terms, bias = found.terms[0, :, : len(tokens)], found.bias[0, : len(tokens)]
+    return decoder_contribution_map(sample, found.parts, terms, bias, tokens=tokens)

@@ -18,7 +18,6 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.recipe import (
     Answer,
     ConfigT,
@@ -28,7 +27,7 @@ from regard.recipes.base.recipe import (
     View,
     describe_skipped,
 )
-from regard.recipes.base.scoring import device_of
+from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.metrics.detection import Detections, average_precision
 from regard.system.progress import track
 from regard.trace import Trace

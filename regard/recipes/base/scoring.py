@@ -1,13 +1,15 @@
-"""Loss of a model on evaluation data."""
+"""Loss of a model on evaluation data, and log p of detected sets."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batches import EncodedPairs, TokenBatches
 from regard.models.model import Model
+from regard.models.writers.sets import SetPredictions
+from regard.recipes.base.recipe import EmptyAnswerError
 from regard.system.progress import track
 
 _BATCH_TOKENS = 4096
@@ -34,3 +36,20 @@ def mean_nll(model: Model, batches: Iterable[Any]) -> float:
         loss = model.loss(batch.to(device_of(model)))
         total, count = total + float(loss.nll), count + loss.count
     return total / count
+
+
+def set_log_prob(
+    predictions: SetPredictions, elements: Iterable[tuple[int, int]], noun: str
+) -> Tensor:
+    """Return the sum of log p of elements of one row, given as (query, class).
+
+    noun:   for an element in messages, such as "box".
+    Raises: EmptyAnswerError if there is none.
+    """
+    pairs = torch.tensor(list(elements), device=predictions.logits.device)
+    if not len(pairs):
+        raise EmptyAnswerError(
+            f"no {noun} is detected in it, so there is no probability to differentiate: a lower "
+            "threshold (a setting of the run) detects more"
+        )
+    return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()

@@ -23,7 +23,7 @@ from regard.recipes.base.scoring import device_of
 
 ROWS = 256
 """Images, canvases or texts in a batch of evaluation and prediction."""
-_STAGES = 3
+_STAGES, _CHANNELS = 3, 32
 
 
 class ConvolutionalClassifier(nn.Module):
@@ -34,14 +34,13 @@ class ConvolutionalClassifier(nn.Module):
         shape: tuple[int, int, int],
         num_classes: int,
         *,
-        channels: int = 32,
         label_smoothing: float = 0.0,
     ):
         super().__init__()
         before, height, width = shape
         stages: list[nn.Module] = []
         for number in range(_STAGES):
-            after = channels * 2**number
+            after = _CHANNELS * 2**number
             stages += [
                 nn.Conv2d(before, after, 3, padding=1, bias=False),
                 nn.MaxPool2d(2, ceil_mode=True),

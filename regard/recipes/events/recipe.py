@@ -38,7 +38,6 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.answers import set_log_prob
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import (
     Answer,
@@ -49,7 +48,7 @@ from regard.recipes.base.recipe import (
     View,
     describe_skipped,
 )
-from regard.recipes.base.scoring import device_of
+from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
 from regard.system.progress import track
@@ -113,7 +112,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     @cached_property
     def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
-        """Training and validation segments of the training table."""
         data: Any = self.config.data
         return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
@@ -203,7 +201,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             content = io.BytesIO(given.content)
             sound = np.concatenate([*decode_sound(content, rate, f"{where}: {given.name}")])
         else:
-            sound = _to_samples(given, where)
+            is_row = isinstance(given, np.ndarray) and given.ndim == 1 and len(given)
+            if is_row and given.dtype.kind == "f" and np.abs(given).max() <= 1:
+                given = np.round(given.astype(np.float64) * 32767).astype(np.int16)
+            if not is_row or given.dtype != np.int16:
+                expected = "one row of int16, or of floats within [-1, 1]"
+                raise UserError(f"{where}: samples must be {expected}")
+            sound = given
         starts = segment_starts(len(sound), length)
         # The boundary between two segments is the middle of their overlap.
         middles = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
@@ -296,16 +300,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         for event, _, query in self.shown(segment, example.outputs[i]):
             pairs.append((query, self.labels.names.index(event.label)))
         return set_log_prob(predictions, pairs, "event")
-
-
-def _to_samples(given: Any, where: str) -> NDArray[np.int16]:
-    """Return samples in 16 bits. Raises UserError naming the input."""
-    if isinstance(given, np.ndarray) and given.ndim == 1 and len(given):
-        if given.dtype == np.int16:
-            return given
-        if given.dtype.kind == "f" and np.abs(given).max() <= 1:
-            return np.round(given.astype(np.float64) * 32767).astype(np.int16)
-    raise UserError(f"{where}: samples must be one row of int16, or of floats within [-1, 1]")
 
 
 def _source(segments: Sequence[SoundSegment]) -> Tensor:

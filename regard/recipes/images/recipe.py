@@ -58,9 +58,6 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def label_texts(self, data: ImageDataset) -> Sequence[str]:
         return data.labels
 
-    def take(self, data: ImageDataset, keep: Sequence[int]) -> ImageDataset:
-        return data.take(keep)
-
     def fit(self, train: Dataset[ImageDataset]) -> dict[str, Any]:
         target = self.kind.fit(self.raw_targets(train), self.config.data)
         return {ImageShape.file: ImageShape(train.data.shape), **target.artifacts()}

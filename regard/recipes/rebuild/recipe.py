@@ -18,10 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.artifact import Artifact
 from regard.data.batches import InputBatches
 from regard.data.config import ImagesConfig, VectorsConfig
+from regard.data.held_out import split_data
 from regard.data.images.files import ENDINGS
-from regard.data.vectors import parse_vector
+from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
 from regard.look.figures.results import plot_images
@@ -31,18 +33,23 @@ from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import ImageShape, ImageSplits, list_images, read_pixels
-from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, plan_by_count
+from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
-from regard.recipes.rebuild.vectors import VectorSize, VectorSplits
 from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 
-_ROWS = 512
+_ROWS, _VECTORS = 512, "vectors.json"
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
 """Pixels (images, channels, height, width), or vectors (rows, size)."""
+
+
+class VectorSize(Artifact):
+    """Size of a run's vectors."""
+
+    size: int
 
 
 class Code(NamedTuple):
@@ -79,15 +86,39 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     )
     tables = (*TABLES, "ubyte", ".npy", ".npz")
     files_of_folder = ENDINGS
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = ()
+    """Shape of the images or vectors, once it is known."""
 
     def load(self, split: str) -> Dataset[Any]:
-        return self._splits.load(split, self.config.data)  # pyrefly: ignore[bad-argument-type]
+        data = self.config.data
+        if isinstance(data, ImagesConfig):
+            return self._images.load(split, data)
+        if split != "test":
+            vectors = self._vectors[split == "val"]
+        elif data.test is None:
+            vectors = make_curve(data, "test")
+        else:
+            size = self.shape[0] if self.shape else self._vectors[0].values.shape[1]
+            vectors = _read_vectors(data.test, data, size)
+        values: Any = vectors.values
+        names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
+        notes = (*vectors.skipped, *vectors.notices)
+        return Dataset(vectors, vectors.origin, values, names=names, notes=notes)
 
     @cached_property
-    def _splits(self) -> ImageSplits | VectorSplits:
+    def _images(self) -> ImageSplits:
         data: Any = self.config.data
-        return (VectorSplits if self._reads_vectors else ImageSplits)(data, self.run.seed)
+        return ImageSplits(data, self.run.seed)
+
+    @cached_property
+    def _vectors(self) -> tuple[VectorDataset, VectorDataset]:
+        data: Any = self.config.data
+        if data.train is None:
+            return make_curve(data, "train"), make_curve(data, "val")
+        train = _read_vectors(data.train, data)
+        if data.val is not None:
+            return train, _read_vectors(data.val, data, train.values.shape[1])
+        return split_data(train, data.val_share, "vectors", seed=self.run.seed)
 
     @property
     def _reads_vectors(self) -> bool:
@@ -100,15 +131,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def fit(self, train: Dataset[Any]) -> dict[str, Any]:
         self._check_range(train.data.values, train.origin)
         if self._reads_vectors:
-            return {VectorSize.file: VectorSize(train.data.values.shape[1])}
+            return {_VECTORS: VectorSize(train.data.values.shape[1])}
         return {ImageShape.file: ImageShape(train.data.shape)}
 
     def open(self, folder: Path) -> None:
-        if isinstance(self._splits, VectorSplits):
-            self._splits.size = VectorSize.load(folder / VectorSize.file).size
-            self.shape = (self._splits.size,)
+        if self._reads_vectors:
+            self.shape = (VectorSize.load(folder / _VECTORS).size,)
         else:
-            self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
+            self.shape = self._images.shape = ImageShape.load(folder / ImageShape.file).shape
 
     def batches(self) -> InputBatches:
         values = self.train.data.values
@@ -280,6 +310,10 @@ def _to_tensor(values: np.ndarray) -> Tensor:
     """Return pixels (uint8) within [0, 1], and vectors as they are."""
     tensor = torch.from_numpy(values).float()
     return tensor / 255 if values.dtype == np.uint8 else tensor
+
+
+def _read_vectors(path: str, data: VectorsConfig, size: int | None = None) -> VectorDataset:
+    return read_vectors(path, size=size, header=data.header, on_bad=data.on_bad)
 
 
 def _count(numbers: int) -> str:

@@ -53,15 +53,6 @@ def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> Rati
     )
 
 
-class NaiveBayesHidden(NamedTuple):
-    """Features from which a class is predicted."""
-
-    vector: Float[Tensor, "batch dim"]
-    """Pooled vector of each row."""
-    scores: Float[Tensor, "batch classes"]
-    """Naive-Bayes scores of each row."""
-
-
 class NaiveBayesScores(nn.Module):
     """Scores (batch, classes): weighted sum of log-count ratios (batch, time, kinds, classes).
 
@@ -118,11 +109,13 @@ class NaiveBayesWriter(ClassWriter):
 
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
-    ) -> NaiveBayesHidden:
-        return NaiveBayesHidden(self.pool(encoded), self.ratio_scores(encoded, source.ratios))
+    ) -> tuple[Tensor, Tensor]:
+        """Return the pooled vector and the naive-Bayes scores of each row."""
+        return self.pool(encoded), self.ratio_scores(encoded, source.ratios)
 
-    def scores(self, hidden: NaiveBayesHidden) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
-        return widen(super().scores(hidden.vector)) + hidden.scores
+    def scores(self, hidden: tuple[Tensor, Tensor]) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
+        vector, ratio_scores = hidden
+        return widen(super().scores(vector)) + ratio_scores
 
     def terms(
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any

@@ -80,9 +80,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     @cached_property
     def _held_out(self) -> tuple[Pairs, Pairs]:
-        """Training and validation texts from the training file."""
-        data = self.config.data
-        assert data.train is not None
+        data: Any = self.config.data
         pairs = read_labeled(data, data.train, "train")
         labels = [(target,) for target in pairs.targets] if data.target == "class" else None
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
@@ -90,13 +88,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def label_texts(self, data: Pairs) -> Sequence[str]:
         return data.targets
 
-    def take(self, data: Pairs, keep: Sequence[int]) -> list[str]:
-        return [data.sources[i] for i in keep]
-
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[list[str]]:
         """Return the texts with a valid target, cut to data.max_length tokens."""
         encoded = super().encode(dataset)
-        whole, texts = encoded.data, [self.shorten(text) for text in encoded.data]
+        whole = encoded.data.sources
+        texts = [self.shorten(text) for text in whole]
         notes = encoded.notes
         if sum(map(len, texts)) < sum(map(len, whole)):
             limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"

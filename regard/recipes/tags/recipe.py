@@ -91,7 +91,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     @cached_property
     def _held_out(self) -> tuple[TaggedSentences, TaggedSentences]:
-        """Training and validation sentences from the training file."""
         data: Any = self.config.data
         sentences = read_tagged(data.train, data)
         return split_data(

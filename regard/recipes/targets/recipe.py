@@ -36,10 +36,6 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the unparsed targets of data as read."""
 
     @abstractmethod
-    def take(self, data: Any, keep: Sequence[int]) -> Any:
-        """Return the inputs at these indices of data as read."""
-
-    @abstractmethod
     def evaluation_batches(self, dataset: Dataset[Any]) -> Iterable[Any]:
         """Return batches of all encoded examples."""
 
@@ -71,7 +67,7 @@ class TargetRecipe(Recipe[ConfigT]):
             notes = (*notes, f"{dataset.origin}: left out {len(dataset) - len(keep)} {reason}")
         return replace(
             dataset,
-            data=self.take(dataset.data, keep),
+            data=dataset.data.take(keep),
             inputs=View(len(keep), lambda i: inputs[keep[i]]),
             names=View(len(keep), lambda i: names[keep[i]]),
             references=View(len(keep), lambda i: self.target.reference(targets[i])),

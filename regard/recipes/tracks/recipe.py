@@ -126,7 +126,6 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     @cached_property
     def _held_out(self) -> tuple[TrackWindows, TrackWindows]:
-        """Training and validation windows of the training recordings."""
         return read_training_windows(self.config.data)
 
     def encode(self, dataset: Dataset[TrackWindows]) -> Dataset[TrackWindows]:

@@ -28,7 +28,6 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
 
     @cached_property
     def _held_out(self) -> tuple[Pairs, Pairs]:
-        """Training and validation pairs from the training file."""
         pairs = read_split(self.config.data, "train")
         return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)
 

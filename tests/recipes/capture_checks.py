@@ -131,7 +131,7 @@ def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch
     """Answer inputs as a look does; return a function per row that computes log p."""
     examples = run._prepare(run.recipe, inputs, 1)
     with record(run):
-        run._forward(run.recipe, examples, run.recipe.follow)
+        run._forward(run.recipe, examples, run.recipe.forward_for_look)
     rows = [(example, i) for example in examples for i in range(len(example.rows))]
     return [partial(run.recipe.log_prob, run._model, *row) for row in rows]
 

@@ -37,7 +37,7 @@ class Input(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A text, its ids, and the number of the input, on which its random numbers depend."""
+    """A text, its ids without EOS, and the number of the input, which seeds its sampling."""
 
     text: str
     ids: list[int]

@@ -18,7 +18,7 @@ from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import Input, Prompt
 from regard.recipes.base.recipe import ConfigT, Dataset, Example, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
@@ -52,13 +52,6 @@ class Codec(NamedTuple):
             return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
         joint = Tokenizer.load(folder / _JOINT)
         return cls(joint, joint)
-
-
-class TextRow(NamedTuple):
-    """Ids of a text without EOS, and the text."""
-
-    ids: list[int]
-    text: str
 
 
 class TextToTextRecipe(DecoderRecipe[ConfigT]):
@@ -137,7 +130,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     ) -> dict[str, Any]:
         pairs, encoded = dataset.data, dataset.targets
         count = len(encoded) if limit is None else min(limit, len(encoded))
-        rows = [TextRow(encoded.sources[i].tolist(), "") for i in range(count)]
+        rows = [Prompt("", encoded.sources[i].tolist(), i + 1) for i in range(count)]
         hypotheses = self.change({"n_best": 1}).forward(inference, rows)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
@@ -157,7 +150,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         limit = self.settings.input_limit
         return self.codec.source.shorten(value.strip()[: limit * MAX_CHARACTERS_PER_TOKEN], limit)
 
-    def preprocess(self, given: str, number: int) -> list[TextRow]:
+    def preprocess(self, given: str, number: int) -> list[Prompt]:
         text, limit = given.strip(), self.settings.input_limit
         is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
         ids = [] if is_long else self.codec.source.encode(text)
@@ -170,17 +163,17 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         if UNK in ids:
             pieces = join_items([repr(piece) for piece in self.codec.source.unknown(text)])
             self.notify(f"input {number}: never seen in training, so read as unknown: {pieces}")
-        return [TextRow(ids, text)]
+        return [Prompt(text, ids, number)]
 
     def forward(
-        self, inference: ActiveModel, rows: Sequence[TextRow], trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
         sources = [[*row.ids, EOS] for row in rows]
         config = self.search_config()
         return engine.search(sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace)
 
-    def source(self, row: TextRow) -> Padded:
+    def source(self, row: Prompt) -> Padded:
         return pad([[*row.ids, EOS]])
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:

@@ -23,7 +23,6 @@ from regard.settings.tree import find_differences, to_plain
 from regard.system.files import hash_file, read_json
 from regard.training.tensors import read_tensors, tensors_of
 
-_WEIGHTS, _LABELS = "model.safetensors", "labels.json"
 _WRITER = "writer."
 
 
@@ -55,7 +54,7 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
 
     Raises: UserError if a parameter has another shape, or the run has changed since `read_init`.
     """
-    path = Path(init.folder) / _WEIGHTS
+    path = Path(init.folder) / "model.safetensors"
     if not path.is_file() or hash_file(path) != init.weights:
         raise UserError(f"{path} has changed or is missing: start a new run with --init")
     given, own = read_tensors(path), tensors_of(model)
@@ -103,5 +102,5 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
 
 
 def _read_labels(folder: Path) -> list[str]:
-    path = folder / ARTIFACTS / _LABELS
+    path = folder / ARTIFACTS / "labels.json"
     return read_json(path)["names"] if path.exists() else []

@@ -34,7 +34,6 @@ FORMAT_VERSION = 4
 """Version of run.json; folders of another version are refused."""
 _FILE, _REPORT, _WEIGHTS = "run.json", "report.json", "model.safetensors"
 _UNFINISHED, _CHECKPOINT = ".artifacts.new", "checkpoints/step-*[0-9]/state.json"
-_LIMITS = ("steps", "epochs", "minutes", "patience")
 _MAX_SHOWN = 5
 
 
@@ -233,7 +232,8 @@ def _open(
     report, has_checkpoint = None, _has_checkpoint(folder)
     if (folder / _REPORT).exists() and not has_checkpoint:
         old, new = before.config.train, run.config.train
-        if any(getattr(old, name) != getattr(new, name) for name in _LIMITS):
+        limits = ("steps", "epochs", "minutes", "patience")
+        if any(getattr(old, name) != getattr(new, name) for name in limits):
             raise UserError(
                 f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished "
                 f"model), so it cannot be continued; --init {folder} starts a new run from it"

@@ -24,8 +24,6 @@ from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Ranked
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.text import Bleu, ExactMatch
 
-_SAMPLES = 5
-
 
 class DecoderRecipe(Recipe[ConfigT]):
     """Recipe whose output for a row is a list of hypotheses, best first."""
@@ -68,7 +66,7 @@ class DecoderRecipe(Recipe[ConfigT]):
         names: description of each input.
         """
         samples = []
-        for name, output, own in list(zip(names, outputs, references, strict=True))[:_SAMPLES]:
+        for name, output, own in list(zip(names, outputs, references, strict=True))[:5]:
             samples.append({"source": name, "output": output, "reference": own[0]})
         return {
             self.metric: scorer.score(outputs, references),

@@ -12,8 +12,6 @@ from regard.models.writers.sets import SetPredictions
 from regard.recipes.base.recipe import EmptyAnswerError
 from regard.system.progress import track
 
-_BATCH_TOKENS = 4096
-
 
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of the model's parameters."""
@@ -23,7 +21,7 @@ def device_of(model: nn.Module) -> torch.device:
 def loss_per_token(model: Model, pairs: EncodedPairs) -> float:
     """Return the mean of -log p over target tokens, EOS included, in nats; needs eval mode."""
     longest = max(max(pair) for pair in pairs.lengths)
-    batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
+    batches = TokenBatches(pairs, batch_tokens=max(4096, longest), seed=0)
     plan = track(batches.plan(0), "texts (loss)", len(pairs))
     return mean_nll(model, (batches.collate(0, indices) for indices in plan))
 

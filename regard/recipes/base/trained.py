@@ -34,10 +34,6 @@ from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes, read_unpacked
 from regard.trace import Trace
 
-_SAMPLES = 5
-_CHUNK = 1000
-"""Number of predictions written at a time."""
-
 
 @final
 class TrainedRun:
@@ -356,7 +352,7 @@ class TrainedRun:
 
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
-        for indices in plan_by_count(dataset, _CHUNK):
+        for indices in plan_by_count(dataset, 1000):
             values = [dataset.inputs[i] for i in indices]
             answers = self.compute_answers(values, recipe, first=indices.start + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
@@ -372,7 +368,7 @@ class TrainedRun:
         """Return a few examples, spread over the data, with their answers and references."""
         if dataset.references is None:
             return []
-        count = min(_SAMPLES, len(dataset))
+        count = min(5, len(dataset))
         chosen = [i * len(dataset) // count for i in range(count)]
         answers = self.compute_answers([dataset.inputs[i] for i in chosen], recipe)
         samples = []

@@ -23,24 +23,19 @@ from regard.recipes.base.scoring import device_of
 
 ROWS = 256
 """Images, canvases or texts in a batch of evaluation and prediction."""
-_STAGES, _CHANNELS = 3, 32
 
 
 class ConvolutionalClassifier(nn.Module):
     """Classifier of images (batch, channels, height, width) with pixels in [0, 1]."""
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        num_classes: int,
-        *,
-        label_smoothing: float = 0.0,
+        self, shape: tuple[int, int, int], num_classes: int, *, label_smoothing: float = 0.0
     ):
         super().__init__()
         before, height, width = shape
         stages: list[nn.Module] = []
-        for number in range(_STAGES):
-            after = _CHANNELS * 2**number
+        for number in range(3):
+            after = 32 * 2**number
             stages += [
                 nn.Conv2d(before, after, 3, padding=1, bias=False),
                 nn.MaxPool2d(2, ceil_mode=True),

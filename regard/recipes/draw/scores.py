@@ -22,8 +22,6 @@ from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.stages import encode_canvases, reconstruct, stack_canvases
 
-_SAMPLES = 5
-
 
 def drawing_scores(
     scenes: SceneDataset,
@@ -43,7 +41,7 @@ def drawing_scores(
     for number in sorted(requested):
         recalls[scenes.names[number]] = 100 * recognized[number] / requested[number]
     samples = []
-    for scene, items in zip(references[:_SAMPLES], found, strict=False):
+    for scene, items in zip(references[:5], found, strict=False):
         # A correct drawing is described by its text.
         is_right = scene.matches(items)
         output = scene.text if is_right else describe_canvas(items, scenes.names)

@@ -33,7 +33,6 @@ from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
 AUTOENCODER, CLASSIFIER = "autoencoder", "classifier"
-_CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
 class TrainedStage(Artifact):
@@ -124,11 +123,11 @@ def train_classifier(
     # As many empty cells as a class has images.
     count = -(-len(train.images) // classes)
     draw = np.random.Generator(np.random.PCG64(run.seed))
-    noise = draw.integers(0, _NOISE, (count, *shape), np.uint8)
+    noise = draw.integers(0, 12, (count, *shape), np.uint8)
     batches = ImageBatches(
         np.concatenate((train.images.pixels, noise)),
         np.array([*train.numbers, *[classes] * count]),
-        rows=_CLASSIFIER_BATCH,
+        rows=128,
         seed=derive_seed(run.seed, 4),
         augment="shift",
     )
@@ -139,7 +138,7 @@ def train_classifier(
         model,
         batches,
         steps=run.config.classifier_steps,
-        lr=_CLASSIFIER_LR,
+        lr=2e-3,
         measure=lambda model: {"accuracy": model.accuracy(val)},
         metric="accuracy",
         maximize=True,

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from regard.recipes.metrics.counts import count_scores
 
 _MAX_BOXES = 100
-_IOU = 0.5
 _CLOUD_IOU = (0.25, 0.5)
 _SIZES = ("small", "medium", "large")
 _AREAS = (0, 32**2, 96**2, 1e10)
@@ -75,7 +74,7 @@ def average_precision(
             for i, size in enumerate(_SIZES, start=1):
                 if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
                     scores[f"{metric}_{size}"] = _mean(curve[..., i])
-    iou = _CLOUD_IOU[0] if is_cloud else _IOU
+    iou = _CLOUD_IOU[0] if is_cloud else 0.5
     hits, found = _count_matches(
         detections, boxes, classes, num_classes=len(names), threshold=threshold, iou=iou
     )

@@ -21,8 +21,6 @@ from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
 from regard.trace import Trace
 
-_KINDS = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
-
 
 class TargetRecipe(Recipe[ConfigT]):
     """Recipe with a target (regard.recipes.targets.base)."""
@@ -49,7 +47,8 @@ class TargetRecipe(Recipe[ConfigT]):
 
     @property
     def kind(self) -> type[Target]:
-        return _KINDS[self.settings.data.target]
+        kinds = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
+        return kinds[self.settings.data.target]
 
     def open(self, folder: Path) -> None:
         self.target = self.kind.load(folder, self.settings.data)

@@ -55,8 +55,6 @@ from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
-_MAX_SHOWN = 20
-
 
 @dataclass
 class TrackGroup:
@@ -235,12 +233,12 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return example.outputs[0] if self.config.model.joint else np.stack(example.outputs)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond an input's first people.
+        """Return a person and its neighbors, nearest first; None beyond the first 20 people.
 
         With model.joint, return all people of a scene.
         """
         group, count = example.rows[i].group, len(example.rows[i].group.names)
-        if i >= _MAX_SHOWN:
+        if i >= 20:
             return None
         shown, labels = list(range(count)), group.names
         title = f"{example.name}: {count} {'people' if count > 1 else 'person'}"

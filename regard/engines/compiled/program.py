@@ -35,7 +35,6 @@ _ACTIVATIONS = {
     "gelu-tanh": layout.GELU_TANH,
     "silu": layout.SILU,
 }
-_ORDERS = {"post": 0, "pre": 1}
 _LOGIT_ROWS = 48
 """Rows of logits computed at a time: they fit the cache and amortize loading the weights."""
 
@@ -52,7 +51,7 @@ class PackedTransformer:
         output = form.writer.output.matrix
         self.width = output.shape[1]
         source, inputs = form.source, form.writer.inputs
-        self.target = self.source = _embeddings(inputs)
+        self.target = self.source = _array(inputs.matrix.detach() * inputs.scale)
         reason = None
         if core.positions is not None:
             reason = "its positions are added to the items, and would run beyond the context"
@@ -63,7 +62,7 @@ class PackedTransformer:
         if source is not None:
             is_tied = source.weight is inputs.weight and source.projection is inputs.projection
             if not is_tied or source.scale != inputs.scale:
-                self.source = _embeddings(source)
+                self.source = _array(source.matrix.detach() * source.scale)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = head_sizes(attention)
         self.heads = Heads(attention.num_heads, size)
@@ -99,7 +98,7 @@ class PackedTransformer:
         sizes[layout.HEADS], sizes[layout.KEY_HEADS] = self.heads.count, self.key_heads.count
         sizes[layout.SIZE] = self.heads.padded_size
         sizes[layout.VALUE_SIZE] = self.value_heads.padded_size
-        sizes[layout.IS_PRE_NORM] = _ORDERS[block.add_attention.order]
+        sizes[layout.IS_PRE_NORM] = block.add_attention.order == "pre"
         sizes[layout.IS_RMS] = block.add_attention.norm.is_rms
         sizes[layout.ACTIVATION] = _ACTIVATIONS[block.feedforward.activation]
         sizes[layout.IS_GATED] = block.feedforward.gate is not None
@@ -247,11 +246,6 @@ class Workspace:
 
 def _array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.detach().numpy())
-
-
-def _embeddings(table: forms.TableForm) -> np.ndarray:
-    """Return the scaled embeddings, mapped to the width."""
-    return _array(table.matrix.detach() * table.scale)
 
 
 def _pad_heads(linear: forms.LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from regard.native.compile import jit, jit_entry
 from regard.native.decoder import layout
-from regard.native.decoder.layout import address, floats, integers, table_of
+from regard.native.decoder.layout import address, floats, table_of
 from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
 from regard.native.decoder.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.native.decoder.simd import gelu, gelu_tanh, silu
@@ -29,13 +29,12 @@ def embed(context, table, token, position, row):
     item, vector = floats(context, layout.ITEMS)[row], table[token]
     encodings = floats(context, layout.POSITIONS)
     width = context[layout.WIDTH]
+    for c in range(width):
+        item[c] = vector[c]
     if encodings.shape[0] > 0:
         encoding = encodings[position]
         for c in range(width):
-            item[c] = vector[c] + encoding[c]
-    else:
-        for c in range(width):
-            item[c] = vector[c]
+            item[c] += encoding[c]
 
 
 @jit
@@ -230,7 +229,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     begins, ends: range of the source tokens of the row in `sources`.
     """
     mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
-    identity, window = integers(context, layout.IDENTITY), context[layout.WINDOW]
+    window, identity = context[layout.WINDOW], context[layout.SIZES + 3 * layout.IDENTITY]
     at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
     for row in range(rows):
         embed(context, floats(context, layout.TARGETS), tokens[row], positions[row], row)
@@ -254,7 +253,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             for row in range(rows):
                 source = address(sources[block])
                 read_one(context, address(mapped[row]), source, sources.strides[1],
-                         source + at_values, sources.strides[1], address(identity), begins[row],
+                         source + at_values, sources.strides[1], identity, begins[row],
                          ends[row], SOURCE, address(read[row]))  # fmt: skip
             _add_product(context, products + layout.CROSS_OUT, read, rows)
             _post_norm(context, norm + 1, rows)

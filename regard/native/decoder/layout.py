@@ -64,36 +64,10 @@ def floats(context, index):
 
 
 @jit
-def bytes_of(context, index):
-    """Return a view of an array of bytes."""
-    at = SIZES + 3 * index
-    return carray(as_address(context[at]), (context[at + 1], context[at + 2]), np.uint8)
-
-
-@jit
 def table_of(context):
     """Return a view of the table of products."""
     at = SIZES + 3 * TABLE
     return carray(as_address(context[at]), (context[at + 1], context[at + 2]), np.int64)
-
-
-@jit
-def integers(context, index):
-    """Return a view of the first row of an array of int32."""
-    at = SIZES + 3 * index
-    return carray(as_address(context[at]), (context[at + 2],), np.int32)
-
-
-@jit
-def slots_at(start, count):
-    """Return a view of `count` int32 at an address."""
-    return carray(as_address(start), (count,), np.int32)
-
-
-@jit
-def floats_at(start, count):
-    """Return a view of `count` float32 at an address."""
-    return carray(as_address(start), (count,), np.float32)
 
 
 @jit

@@ -15,12 +15,13 @@ from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 
 from regard.native.compile import emit, jit, jit_callback
-from regard.native.decoder.layout import CODES, ROW_SCALES, address, bytes_of, floats, table_of
+from regard.native.decoder.layout import CODES, ROW_SCALES, SIZES, address, floats, table_of
 from regard.native.decoder.simd import to_bfloat16
 from regard.native.decoder.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS, PANEL, tile
+from regard.native.jobs import as_address
 from regard.native.processor import LANES, TILE_ROWS
 
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
@@ -131,7 +132,9 @@ def product(context, index, x, rows, out, floor, is_added):
 
     context: see regard.native.decoder.layout.
     """
-    entry, codes = table_of(context)[index], bytes_of(context, CODES)
+    entry, at = table_of(context)[index], SIZES + 3 * CODES
+    shape = context[at + 1], context[at + 2]
+    codes = carray(as_address(context[at]), shape, np.uint8)
     depth, target, out_stride = entry[DEPTH], address(out), np.int64(out.strides[0])
     if entry[KIND] == INT8:
         scales = floats(context, ROW_SCALES)[0]

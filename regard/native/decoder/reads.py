@@ -6,13 +6,15 @@ Source: vaswani2017, section 3.2.
 """
 
 import numpy as np
+from numba import carray
 
 from regard.native.compile import jit
 from regard.native.decoder import layout
-from regard.native.decoder.layout import address, floats, floats_at, slots_at
+from regard.native.decoder.layout import address, floats
 from regard.native.decoder.matmul import SET, multiply
 from regard.native.decoder.simd import add_scaled, dot, exp_and_sum, row_max
 from regard.native.decoder.tiles import PANEL
+from regard.native.jobs import as_address
 from regard.native.processor import LANES
 
 _NONE = np.float32(-np.inf)
@@ -112,7 +114,8 @@ def read_one(
     heads, size = context[layout.HEADS], context[layout.SIZE]
     value_size, count = context[layout.VALUE_SIZE], end - begin
     group = heads // context[layout.KEY_HEADS]
-    width, slot = (count + LANES - 1) // LANES * LANES, slots_at(slots, end)
+    width = (count + LANES - 1) // LANES * LANES
+    slot = carray(as_address(slots), (end,), np.int32)
     for index in range(count):
         key = keys + slot[begin + index] * key_stride
         for head in range(heads):
@@ -129,9 +132,8 @@ def read_one(
         inverse = _ONE / exp_and_sum(at, row_max(at, width), width)
         for index in range(count):
             weights[index] *= inverse
-    result = floats_at(out, heads * value_size)
-    for c in range(heads * value_size):
-        result[c] = 0
+    result = carray(as_address(out), (heads * value_size,), np.float32)
+    result[:] = 0
     for index in range(count):
         value = values + slot[begin + index] * value_stride
         for head in range(heads):

@@ -6,10 +6,8 @@
     induced block   h = points + attention of the points to x
                     u = add&norm(x, attention to h);  u = add&norm(u, FFN)
 
-The induced block is an encoder block for large sets: n items attend to one another through m
-learned inducing points, at a cost of n m instead of n^2.
-
-Blocks are constructed from their parts, so that any part can be replaced without an option here.
+The induced block is for large sets: n items attend to one another through m learned inducing
+points, at a cost of n m instead of n^2.
 
 Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a
         feed-forward as well).

@@ -2,9 +2,7 @@
 
     y_i = x_i / (1 - p) with probability 1 - p, else 0
 
-p is rounded to a multiple of 1/65536, and the scale is that of the rounded p. With compiled code
-the result depends on one draw of torch's generator, for any number of threads; see
-regard.ops.dropout.
+On a CPU p is rounded to a multiple of 1/65536; see regard.ops.dropout.
 
 Source: srivastava2014.
 """

@@ -3,9 +3,7 @@
     FFN(x)      = W_2 f(W_1 x + b_1) + b_2
     gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2      SwiGLU: f = silu;  GeGLU: f = gelu
 
-The first is equal to two 1x1 convolutions over time. Gates are usually used without biases, and
-with two thirds of the hidden size, for as many parameters. The activation f has a name, or is a
-function:
+The activation f has a name, or is a function:
 
     relu        max(0, x)
     gelu        x Phi(x), with the distribution function Phi of the normal distribution

@@ -3,19 +3,13 @@
     head_h(X', X) = attend(W_q^h X', (W_k^g X, W_v^g X))      h = 1 .. l;  g = h, or a shared head
     out           = W_o [head_1; ...; head_l]                 or the heads alone, [head_1; ...]
 
-X' are the queries, X the memory. X' = X is self-attention, with a causal mask the decoder's masked
-self-attention; another X is cross-attention. The projections of all heads are stacked in one
-matrix.
-
+X' are the queries, X the memory. X' = X is self-attention; another X is cross-attention.
 Grouped-query attention has fewer heads of keys and values than of queries: each serves l /
-key_heads adjacent heads, and the key-value cache, which decoding reads at every step, is smaller by
-the same factor. Multi-query attention has one.
+key_heads adjacent heads, and the key-value cache is smaller by the same factor. Multi-query
+attention has one.
 
-Rotary positional encodings rotate queries and keys behind their projections. The position of an
-item is read off the memory: keys are at 0, 1, ... in the order in which they were added, and the
-last query is at the last key.
-
-`Attention` (regard.layers.attention) is the layer of one head without W_o.
+Rotary positional encodings rotate queries and keys behind their projections: keys are at 0, 1, ...
+in the order in which they were added, and the last query is at the last key.
 
 Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
 multi-query shazeer2019; rotary su2024.

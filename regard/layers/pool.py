@@ -5,13 +5,9 @@
     last        x_T                            [h_T; g_1] of an encoder of two directions
     class token x_0                            the encoded state of a learned item before the others
 
-A mean weights all items equally; the query of attention pooling learns which ones matter. Both
-ignore the order of the items. The last state of a recurrent encoder has read all of them: so have
-its forward state at the last item, h_T, and its backward state at the first, g_1, which together
-are the final state of torch.nn.GRU (`h_n` of the top layer).
-
-Each is a sum over the items, whose terms `decompose` returns
-(regard.models.writers.vector.VectorWriter.explain).
+The last state of a recurrent encoder has read all items: its forward state at the last item, h_T,
+and its backward state at the first, g_1, are `h_n` of the top layer of torch.nn.GRU. Each pool is a
+sum over the items, whose terms `decompose` returns.
 
 Source: lectures, A.2 (one query reads a memory), E.1 (sequence to vector, x[1..t] to y[T]: last);
 ilse2018; lee2019, section 3.2 (pooling by multi-head attention); devlin2019, section 3, and

@@ -4,11 +4,7 @@
     pre:   x + dropout(f(norm(x)))         easier to train when deep; a final norm follows the stack
     none:  dropout(f(x))                   neither: a plain stack of layers
 
-The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and shift) or another
-one.
-
-In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their
-gradients; the sum is not stored.
+In training on a CPU, dropout, sum and LayerNorm are fused into one pass; the sum is not stored.
 
 Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2020.
 """

@@ -5,8 +5,7 @@
                                     of the core or a pool
     y~    = decoder(h^Dec)          the writer
 
-Axes whose size varies have names: batch, source, target. `regard look RUN --model` prints or draws
-an outline.
+`regard look RUN --model` prints or draws an outline.
 
 Source: lectures, E.11 (encoder-predictor-decoder).
 """

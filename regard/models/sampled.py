@@ -9,9 +9,7 @@
 so that grad E[L] = E[grad L + grad surrogate]: the second term is the score function estimator. The
 key that a decoder samples at step t changes the predictions from t on, keys sampled in the encoder
 change all of their row. A row's baseline does not depend on its own samples, so that it only
-reduces the variance; and it is a function of the batch alone, so that nothing is saved with a
-checkpoint. xu2015 subtract a moving average of the log-likelihood of past batches from that of the
-whole row, and add the entropy of the weights.
+reduces the variance. xu2015 have a moving average as baseline, and add the entropy of the weights.
 
 Source: williams1992; xu2015, section 4.1; costs that a sample can change schulman2015, theorem 1;
 baseline of the other samples kool2019.

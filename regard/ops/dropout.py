@@ -4,12 +4,11 @@
     add_dropout         x + dropout(f)
     add_dropout_norm    LayerNorm(x + dropout(f))
 
-On a CPU, torch draws one number per element, on one thread, which is a seventh of the training time
-of a small Transformer. Here an element takes 16 bits, so that p is rounded to a multiple of
-1/65536, and the scale is that of the rounded p. Compiled loops (regard.native.dropout) take the
-bits from a hash of the element's index and of one draw of torch's generator: neither the sum nor
-the mask is stored, and backward recomputes both. Otherwise the bits are those of the generator. So
-with and without compiled code, the elements that are dropped differ.
+On a CPU an element takes 16 random bits, so that p is rounded to a multiple of 1/65536, and the
+scale is that of the rounded p. Compiled loops (regard.native.dropout) take the bits from a hash of
+the element's index and of one draw of torch's generator: neither the sum nor the mask is stored,
+and backward recomputes both. Otherwise the bits are those of the generator, and other elements are
+dropped.
 
 Source: srivastava2014; ba2016 (layer norm); steele2014 (the hash).
 """

@@ -2,9 +2,8 @@
 
     weight_ij = choice_j(score_ij + bias_ij)
 
-A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. It
-may be learned. A bias of -inf hides its pair as a mask would. Leading axes are aligned from the
-left, as those of masks are.
+A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. -inf
+hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.
 """
 
 from abc import ABC, abstractmethod

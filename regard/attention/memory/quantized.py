@@ -3,9 +3,8 @@
     scale = max_d |x_d| / 127        q_d = round(x_d / scale) in -127 .. 127        x_d ~ scale q_d
 
 The error of a number is at most half the scale of its vector, 1/254 of the largest number. A vector
-of d numbers takes d + 2 bytes instead of 4 d: 3.9 times less at d = 64. Every read dequantizes all
-pairs, so it is slower than with a Memory (benchmarks/memories.py): use this for caches that would
-not fit otherwise.
+of d numbers takes d + 2 bytes instead of 4 d. Every read dequantizes all pairs, so it is slower
+than with a Memory (benchmarks/memories.py): use this for caches that would not fit otherwise.
 
 Source: dettmers2022, section 2 (absmax quantization), here per vector.
 """

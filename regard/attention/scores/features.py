@@ -6,8 +6,7 @@
     RandomFeatures      exp(<q, k> / sqrt(d)) in expectation: approximates softmax attention
                         (Performer)
 
-With `choice=Proportional()` such a read needs no (query, key) matrix: see
-regard.attention.memory.linear.
+With `choice=Proportional()` such a read needs no (query, key) matrix.
 
 Source: katharopoulos2020, section 3.2; RandomFeatures choromanski2021, sections 2.3 and 2.4.
 """

@@ -2,9 +2,6 @@
 
     x_t = embed(y_{t-1}) + R[row of cell t] + C[column of cell t]        after the last cell: + E
 
-The row and column vectors are learned, so that attention to the cell above is the same function at
-every cell; the positions of the core encode only the index in the sequence.
-
 Source: ramesh2021, section 2.2 (a row and a column vector for each code of an image).
 """
 

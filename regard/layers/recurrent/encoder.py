@@ -8,10 +8,6 @@
 Rows may differ in length: the backward direction starts at each row's last item, and the final
 states are those at the ends of each row. So padding is absent, not just ignored.
 
-The layers of torch run over packed sequences. On a CPU, packing is no slower for rnn and gru than
-reversing padded rows, and faster the more the lengths differ. For lstm it is slower, but a padded
-lstm does not return the cell state at the end of each row.
-
 Source: lectures, B.1; bahdanau2015, section 3.2 (both directions).
 """
 

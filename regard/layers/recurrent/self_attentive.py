@@ -14,9 +14,8 @@
             c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
 
 A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in
-place of the previous state. If every read gives all its weight to the last state, these are the
-plain rnn, gru and lstm. s is the context that a decoder reads from its source (absent elsewhere).
-align(h, q) is one of
+place of the previous state. s is the context that a decoder reads from its source (absent
+elsewhere). align(h, q) is one of
 
     additive    v . tanh(W_k h + W_q q)
     concat      v . tanh(W [h; q])          option 1 of the lectures; W = [W_k W_q]
@@ -26,26 +25,16 @@ align(h, q) is one of
 
 where W_q = [W_x W_h~] for the two parts of the lstm's query.
 
-With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a
-learned number for each of the last 16 states, then one for each of growing spans): a_ti + b[last -
-i], last = t for an rnn, t - 1 for an lstm. Initially b[0] = INITIAL_RECENCY_BIAS = 7 and the rest
-is 0, so that a new cell gives nearly all its weight to the last state (of n equal scores e^7 / (e^7
-+ n - 1): 0.97 of 40) and training starts from a plain cell; without the bias the cell first has to
-learn to attend to the last state. The bias is ours: the lectures and the paper have none
-(recency="none").
+With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias):
+a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm. Initially b[0] = INITIAL_RECENCY_BIAS =
+7 and the rest is 0, so that training starts from nearly a plain cell: the last state has the weight
+e^7 / (e^7 + n - 1) of n equal scores. The bias is ours (recency="none": none, as in the paper).
 
-The past is a Memory that grows by one pair per step: each key is mapped once, when its state is
-new; h and c are one value [h; c], read with the same weights. An rnn reads with its new state,
-which is part of the memory; an lstm reads before it computes the new state, so that its first step
-reads nothing and has h~_1 = c~_1 = 0.
+The past is a Memory that grows by one pair per step, with values [h; c]. An lstm reads before it
+computes the new state, so that its first step reads nothing and has h~_1 = c~_1 = 0. The code
+released with cheng2016 omits W_h~ h~_{t-1} in the lstm's score (feeds_back=False). The gru is ours.
 
-The lstm's score has two forms: the one above is that of cheng2016; the code released with the paper
-omits W_h~ h~_{t-1} (feeds_back=False). The gru is ours: it is to the lectures' rnn what a plain gru
-is to a plain rnn.
-
-Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small
-         products. With gradients a step copies the past (see Memory.extend), which is noticeable
-         from a few hundred steps.
+Cost:    time O(t size) for step t and O(time^2 size) for all; gradients copy the past.
 Source:  lectures, B.11 (rnn), B.5 and B.6 (alignments); cheng2016, section 3.1, equations 5 to 10
          (lstm, additive); the code released with it. b: raffel2020, section 2.1, and its initial
          values are ours.

@@ -5,9 +5,7 @@
     states      [h_i; g_i]                              the next layer's items
     final       [h_n; g_1]                              both depend on the whole source
 
-Rows may differ in length: the backward direction starts at each row's last item, the final states
-are those at the ends of each row, and no item reads padding, which follows the items in both
-directions.
+The backward direction starts at each row's last item, and no item reads padding.
 
 Source: cheng2016, section 3.1; bahdanau2015, section 3.2 (both directions).
 """

@@ -100,7 +100,7 @@ class Autoencoder(AutoencoderBase):
     """Autoencoder of images (batch, channels, height, width), or of vectors (batch, size).
 
     encoder: h = encoder(y), codes (batch, code).
-    decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
+    decoder: y~ = decoder(h), reconstructions in the shape of y.
     Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4
              with convolutions.
     """

@@ -9,8 +9,7 @@
                e_k = m_k / n_k: moving average of the vectors assigned to it
 
 f and g are `downsampling_layers` convolutions with stride 2, and transposed ones back. An entry to
-which almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's
-generator; initially all are.
+which almost no vectors are assigned (initially all) is reset to a random vector of the batch.
 
 Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dhariwal2020, section
         3.1.
@@ -114,9 +113,8 @@ class QuantizedAutoencoder(AutoencoderBase):
     """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns).
 
     encoder: z = encoder(y), vectors (batch, dim, rows, columns), which the codebook replaces by its
-    entries e_k.
-    decoder: y~ = decoder(e_k), reconstructions in the shape of y. There is no predictor between
-    them.
+             entries e_k.
+    decoder: y~ = decoder(e_k), reconstructions in the shape of y.
     Raises:  ValueError for vectors of numbers, which have no grid.
     """
 

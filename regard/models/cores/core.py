@@ -10,8 +10,6 @@
 `forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for
 every core. A core is constructed for targets in order or for sets of queries (`in_order`): a set
 needs neither masks nor positions.
-
-The functions below create the parts of a core that its config names (regard.models.cores.config).
 """
 
 import importlib

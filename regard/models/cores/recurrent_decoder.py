@@ -8,12 +8,9 @@
     hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
 
 x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads
-once, and the weights of c_j are the attention of hidden_j. (Bahdanau aligns step j with s_{j-1}:
-that is our c_{j-1}, which enters s_j here as it does there.) Attention "none" is plain seq2seq
-without a context vector: the decoder depends on the source only through s_0.
-
-The cells are plain recurrent ones (regard.models.cores.recurrent), or read their own past as well
-(regard.models.cores.self_attentive), where s_{j-1} is the result of that read.
+once. (Bahdanau aligns step j with s_{j-1}: that is our c_{j-1}, which enters s_j here as it does
+there.) Attention "none" has no context vector: the decoder depends on the source only through s_0.
+Cells that read their own past (regard.models.cores.self_attentive) have its result as s_{j-1}.
 
 With several layers, the input of the lowest is [x'_j; c_{j-1}], and the state of the top layer is
 the query. A decoder layer starts from the encoder layer of the same depth, counted from the top;

@@ -4,11 +4,9 @@
                      c_t        = read(h_1 .. h_t) by h_t, in place of h_t                 rnn, gru
     with a source    in addition, the top layer reads the encoder's states, as in the recurrent core
 
-The encoder has such layers as well. With a source this is shallow attention fusion: the cells read
-the past, the decoder reads the source, and its context vector is part of the next input; the past
-starts with the final state of the encoder. A language model has no source, and its past starts
-empty. Cells: regard.layers.recurrent.self_attentive. Decoder:
-              regard.models.cores.recurrent_decoder.
+The encoder has such layers as well. With a source this is shallow attention fusion, and the past
+starts with the final state of the encoder; in a language model it starts empty. Cells:
+regard.layers.recurrent.self_attentive. Decoder: regard.models.cores.recurrent_decoder.
 
 Source: lectures, B.11 (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """

@@ -3,9 +3,6 @@
     patches   x_i = W [pixels of patch i] + R_row(i) + C_column(i)          (dosovitskiy2021)
     stem      x_i = (output of the convolutions at cell i) + R_row(i) + C_column(i)
 
-A convolutional stem extracts local features before attention, which helps with few images.
-(xiao2021)
-
 Source: dosovitskiy2021, section 3.1; xiao2021, section 4; positions by row and column: carion2020,
         appendix A.4.
 """

@@ -2,8 +2,7 @@
 
     x_j = MLP([track_j; 3 (its steps)]) + (a learned vector, if j is the ego agent)
 
-Steps are smaller than positions and more informative: hence the factor 3. The order of the
-neighbors has no effect.
+The order of the neighbors has no effect.
 
 The tracks of a whole scene, in one frame for all agents:
 

@@ -5,9 +5,7 @@
     NMS            non-maximum suppression: of overlapping predictions of one class, only that of
                    highest score is kept
 
-One-to-one matching needs no removal of duplicates and is used for the final predictions;
-one-to-many assignment trains the proposals faster, since every target supervises several
-predictions.
+One-to-one matching is used for the final predictions, one-to-many assignment for the proposals.
 
 Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (one-to-many);
 class-wise NMS before the selection of queries zhang2023.

@@ -4,9 +4,7 @@
     loss = mean over the numbers of a row of (z - z')^2, or of |z - z'|
 
 where z' = (target - mean) / deviation, with the mean and standard deviation of the training
-targets, so that numbers of any scale train at one learning rate and different units have equal
-weight. Squared errors estimate the mean of a target, absolute errors its median, which is robust to
-outliers.
+targets. Squared errors estimate the mean of a target, absolute errors its median.
 
 Source: lectures, E.1 (sequence to vector).
 """

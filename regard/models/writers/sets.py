@@ -10,12 +10,10 @@
               + sum over pairs of 5 |r - r*|_1 + 2 (1 - GIoU)
 
 at every decoder block; block l refines the regions of block l - 1. The target score of a matched
-class is the IoU of its region, so that the prediction of highest score is also the best localized.
-References are learned (carion2020, liu2022) or come from proposals (two-stage): every item of the
-memory predicts the element around it, with one-to-many assignment, without which a few hundred
-images are too few to train on. Duplicate proposals are suppressed, and a query corrects the
-prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained
-                            decoder returns the proposals.
+class is the IoU of its region. References are learned (carion2020, liu2022) or come from proposals
+(two-stage): every item of the memory predicts the element around it, with one-to-many assignment.
+Duplicate proposals are suppressed, and a query corrects the prediction of its proposal:
+p_qc = sigmoid(logit p_proposal + W h_q + b).
 
 Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposals zhu2021, section
 4.2, with class-wise NMS zhang2023; varifocal zhang2021.

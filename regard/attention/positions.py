@@ -51,11 +51,9 @@ class Positions(NamedTuple):
     @property
     def key(self) -> Int[Tensor, " key"]:
         """Position of each key, as a row."""
-        return (
-            torch.arange(self.num_keys, device=self.device)
-            if self.key_positions is None
-            else self.key_positions
-        )
+        if self.key_positions is not None:
+            return self.key_positions
+        return torch.arange(self.num_keys, device=self.device)
 
     def tile(self, first: int, last: int) -> "Positions":
         """Return the positions of queries first .. last - 1 only."""

@@ -17,7 +17,6 @@ import functools
 import torch
 from torch import Tensor
 
-from regard.compat.torch import is_eager, is_forward_ad
 from regard.ops.softmax import softmax
 
 _CHUNK = 1 << 19
@@ -32,11 +31,6 @@ def has_half_products(dtype: torch.dtype) -> bool:
         return bool(getattr(torch.ops.mkldnn, name)())
     except (AttributeError, RuntimeError):
         return False
-
-
-def supports_half_softmax() -> bool:
-    """Return True if `half_softmax` can be used: it has no rule for transforms."""
-    return is_eager() and not is_forward_ad()
 
 
 def half_softmax(query: Tensor, keys: Tensor, additive_mask: Tensor | None, scale: float) -> Tensor:

@@ -1,9 +1,4 @@
-"""ALiBi: a linear penalty on the distance between query and key, with a slope for each head.
-
-    bias_ij = -slope_h |p_i - j|        slope_h = 2^{-8h/heads} for head h = 1, 2, ...
-
-Source: press2022.
-"""
+"""ALiBi: a linear penalty on the distance between query and key, with a slope for each head."""
 
 from typing import final
 

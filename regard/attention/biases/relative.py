@@ -1,9 +1,4 @@
-"""T5's relative bias: a learned number for each head and bucket of distances.
-
-    bias_ij = table[h, bucket(j - p_i)]        buckets grow with the distance
-
-Source: raffel2020.
-"""
+"""T5's relative bias: a learned number for each head and bucket of distances."""
 
 from typing import final
 

@@ -1,9 +1,4 @@
-"""Relative position representations: a learned vector for each distance, multiplied by the query.
-
-    bias_ij = q_i . a[clip(j - p_i, -k, k)] / sqrt(d)
-
-Source: shaw2018.
-"""
+"""Relative position representations: a learned vector for each distance, times the query."""
 
 import math
 from typing import final

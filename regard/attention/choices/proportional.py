@@ -1,9 +1,4 @@
-"""Weights proportional to non-negative scores, without a softmax: the choice of linear attention.
-
-    weight_j = a_j / sum_i a_i
-
-Source: katharopoulos2020, equation 3.
-"""
+"""Weights proportional to scores >= 0, without a softmax: the choice of linear attention."""
 
 import math
 from typing import final

@@ -20,8 +20,8 @@ from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
-from regard.compat.torch import is_eager
-from regard.ops.half import half_softmax, has_half_products, supports_half_softmax
+from regard.compat.torch import is_eager, is_forward_ad
+from regard.ops.half import half_softmax, has_half_products
 from regard.ops.softmax import softmax
 
 _MAX_CACHED_MASK = 2**20
@@ -50,7 +50,8 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     beta, has_products = choice.beta, has_half_products(dtype)
     wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
-    if not has_products or isinstance(beta, Tensor) or not supports_half_softmax():
+    has_rule = is_eager() and not is_forward_ad()  # half_softmax has none for transforms
+    if not has_products or isinstance(beta, Tensor) or not has_rule:
         return _read(wide._replace(values=values)).to(dtype)
     query, keys, values = inputs._replace(values=values).expand(inputs.query)
     leading = query.shape[:-2]

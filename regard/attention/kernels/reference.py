@@ -22,17 +22,13 @@ def weights(inputs: AttentionInputs) -> Pairs:
     return choose_weights(inputs)[0].to(inputs.query.dtype)
 
 
-def choose_weights(
-    inputs: AttentionInputs,
-) -> tuple[Pairs, Allowed]:
+def choose_weights(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:
     """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs."""
     scores, allowed = masked_scores(inputs)
     return inputs.choice.weights(scores, allowed), allowed
 
 
-def masked_scores(
-    inputs: AttentionInputs,
-) -> tuple[Pairs, Allowed]:
+def masked_scores(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:
     """Return score(query, key) + bias and the mask of allowed pairs, the arguments of a choice.
 
     In half precision the scores are in float32, and computed in it if the score has a form: others

@@ -67,11 +67,16 @@ def choose(name: str, inputs: AttentionInputs) -> str:
 def kernels() -> str:
     """Describe the kernels, those unavailable on this machine, and the table for "auto"."""
     assert __doc__ is not None
-    lines = []
+    lines, has_cuda = [], torch.cuda.is_available()
     for name, module in KERNELS.items():
         assert module.__doc__ is not None
         summary = " ".join(module.__doc__.split("\n\n")[0].split()).rstrip(":.")
-        lines.append(f"{name:10} {summary}{_unavailable_note(name)}")
+        note = ""
+        if name == "flex" and not flex.has_compiler() and not has_cuda:
+            note = " (unavailable: torch needs a C++ compiler for it)"
+        if name == "additive" and has_cuda and importlib.util.find_spec("triton") is None:
+            note = " (on the CPU only: triton is not installed)"
+        lines.append(f"{name:10} {summary}{note}")
     return "\n".join([*lines, "", __doc__.strip()])
 
 
@@ -98,13 +103,3 @@ def _by_table(inputs: AttentionInputs) -> str:
 
 def _supports(name: str, inputs: AttentionInputs) -> bool:
     return KERNELS[name].unsupported_reason(inputs) is None
-
-
-def _unavailable_note(name: str) -> str:
-    """Return the reason why a kernel is unavailable on this machine, or an empty string."""
-    has_cuda = torch.cuda.is_available()
-    if name == "flex" and not flex.has_compiler() and not has_cuda:
-        return " (unavailable: torch needs a C++ compiler for it)"
-    if name == "additive" and has_cuda and importlib.util.find_spec("triton") is None:
-        return " (on the CPU only: triton is not installed)"
-    return ""

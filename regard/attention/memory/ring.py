@@ -1,9 +1,4 @@
-"""Ring-buffer key-value cache: slots for the last pairs; each new pair overwrites the oldest.
-
-    pair p is in slot p mod C        C = window + most - 1 slots
-
-Source: beltagy2020, section 3.1 (sliding window).
-"""
+"""Ring-buffer key-value cache: slots for the last pairs; each new pair overwrites the oldest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +21,9 @@ class RingMemory(FixedSizeCache):
 
     A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at
     most as many queries read, at a time; the first of them needs C = window + most - 1 slots.
-    Create it by `empty`. Shared: `extend` and `crop` share the slots of the old object, `select`
-    copies. After an extension, the old object has lost the overwritten pairs.
+    Pair p is in slot p mod C. Create it by `empty`. Shared: `extend` and `crop` share the slots of
+    the old object, which loses the overwritten pairs; `select` copies.
+    Source: beltagy2020, section 3.1 (sliding window).
     """
 
     window: int = 1

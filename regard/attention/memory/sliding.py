@@ -1,11 +1,7 @@
 """Key-value cache of the last pairs, for sliding-window attention: its memory is bounded.
 
-    a query at position i attends to pairs i - window < p <= i    (without a causal mask, to later)
-
 Reads equal those of a Memory of all pairs under a mask of the same window. For compiled loops, use
-RingMemory.
-
-Source: beltagy2020, section 3.1.
+RingMemory. Source: beltagy2020, section 3.1.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,4 @@
-"""Cosine score: the inner product of normalized vectors.
-
-    <q, k> / (|q| |k|)
-
-Source: graves2014.
-"""
+"""Cosine score: the inner product of normalized vectors."""
 
 from typing import final
 

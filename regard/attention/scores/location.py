@@ -1,9 +1,4 @@
-"""Location-based score: a score for each key position, computed from the query alone.
-
-    score_j = (W q)_j
-
-Source: luong2015, equation 8.
-"""
+"""Location-based score: a score for each key position, computed from the query alone."""
 
 from typing import final
 

@@ -1,9 +1,4 @@
-"""Soft cap: scores limited to (-cap, cap) by tanh, as in Gemma 2.
-
-    cap tanh(score / cap)
-
-Source: gemma2024.
-"""
+"""Soft cap: scores limited to (-cap, cap) by tanh, as in Gemma 2."""
 
 from typing import final
 

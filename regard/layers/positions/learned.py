@@ -1,9 +1,4 @@
-"""Learned positional encoding.
-
-    P[i] = row i of a table
-
-Source: gehring2017.
-"""
+"""Learned positional encoding."""
 
 from typing import Any, Self
 
@@ -16,7 +11,7 @@ from regard.layers.positions.base import LearnedVectors, PositionSizes, check_si
 
 
 class Learned(LearnedVectors):
-    """Learned positional encoding: one vector for each of `max_length` positions."""
+    """Learned positional encoding: one vector for each of `max_length` positions. (gehring2017)"""
 
     def __init__(self, max_length: int, dim: int):
         super().__init__()

@@ -79,7 +79,6 @@ class RecurrentDecoderState:
         return replace(self, cells=tuple(cells), context=context)
 
     def slide(self, window: int) -> Self:
-        """Return the state with the last `window` past states of each self-attentive cell."""
         return replace(self, cells=tuple(cast("Past", cell).slide(window) for cell in self.cells))
 
 

@@ -128,7 +128,6 @@ class Model(nn.Module):
         return self.writer.answer(hidden)
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
-        """Return h^Dec of a source and a target."""
         # The target comes first: dropout draws its seeds in this order.
         queries = self.writer.embed_target(target)
         return self._read(self.encoder(source), queries, source)
@@ -177,7 +176,6 @@ class Model(nn.Module):
         return self.writer.answer(hidden), ModelState(core, state.position + 1)
 
     def slide(self, state: ModelState, window: int) -> ModelState:
-        """Return the state with the last `window` keys and values (Core.slide)."""
         return replace(state, core=self.core.slide(state.core, window))
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:

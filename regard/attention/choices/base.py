@@ -1,7 +1,5 @@
 """Base class of choices, and soft attention.
 
-    Soft(beta)     weight_j = exp(beta a_j) / sum_i exp(beta a_i)
-
 A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never
 NaN.
 

@@ -1,9 +1,5 @@
 """Additive scores: a feed-forward network with one hidden layer compares query and key.
 
-    Additive        v . tanh(W_q q + W_k k)
-    Concat          v . tanh(W [q; k])
-    BareAdditive    v . tanh(q + k), for queries and keys that are mapped already
-
 Source: lectures, A.9, A.10, B.5; bahdanau2015, appendix A.1.2; luong2015, section 3.1 ("concat").
 """
 

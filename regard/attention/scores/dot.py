@@ -1,9 +1,5 @@
 """Scores by inner products: dot, scaled dot and general.
 
-    Dot          <q, k>
-    ScaledDot    <q, k> / sqrt(d)
-    General      <W_q q, W_k k>
-
 Source: lectures, A.7, A.8, A.11, A.12; luong2015, section 3.1; vaswani2017, section 3.2.1.
 """
 

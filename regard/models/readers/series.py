@@ -4,8 +4,6 @@
 
 of windows of w steps, zero-padded at the end, with sinusoidal P.
 
-For sound, see FrameReader.
-
 Source: dosovitskiy2021, section 3.1, in one dimension; positions vaswani2017, section 3.5.
 """
 

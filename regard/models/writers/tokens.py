@@ -5,9 +5,6 @@
     p(y_t | y_<t, x) = softmax(E h_t)         E (vocab, d) may be the input embedding (tied)
                        softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e)
 
-Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back
-its own outputs.
-
 Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of another size: lan2020,
         section 3.1.
 """

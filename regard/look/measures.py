@@ -17,7 +17,6 @@ from regard.look.sample import Axis, Sample
 
 MAX_ROLLOUT = 1024
 """Longest sequence that rollout is computed for: its cost per layer is cubic in the length."""
-_BLOCK = 1 << 18
 MAX_SCORES = 10
 """Maximum number of scores that are explained, the best first."""
 ITEMS = "items and bias"
@@ -97,7 +96,7 @@ def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:
 
 def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
     """Return the mean, over queries not fully masked, of the sum of their terms."""
-    step = max(1, _BLOCK // max(1, weights.shape[1]))
+    step = max(1, (1 << 18) // max(1, weights.shape[1]))
     total, count = 0.0, 0
     for first in range(0, len(weights), step):
         rows = weights[first : first + step].double()

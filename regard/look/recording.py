@@ -71,7 +71,6 @@ class Recording:
         return [torch.from_numpy(array) for array in self._arrays[name]]
 
     def calls(self, name: str) -> Sequence[Call]:
-        """Return the calls of a read with their kernel, mask and sizes."""
         return self._calls[name]
 
     def role(self, name: str) -> Role | None:
@@ -79,7 +78,6 @@ class Recording:
         return self._roles[name]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of calls of each read so far."""
         return {name: len(calls) for name, calls in self._calls.items()}
 
     def steps(self, name: str) -> Float[Tensor, "... step key"]:

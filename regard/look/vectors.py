@@ -158,7 +158,6 @@ class Vectors:
         self._projections: dict[str, dict[str, Tensor]] = {}
 
     def register_hooks(self) -> list[RemovableHandle]:
-        """Register the hooks of the projections of every read, and return their handles."""
         handles = []
         for name, heads in self._heads.items():
 

@@ -23,8 +23,6 @@ _LINE, _GAP, _MARGIN = 1.75, 0.35, 0.35
 """Height of a line, space between boxes, horizontal padding of a box, in font sizes."""
 _HEADER, _BARE_HEADER, _LEGEND = 24.0, 8.0, 60.0
 """Heights of the header with and without a direction, and width of the legend, in points."""
-_DARK = 0.45
-"""Weight above which the text on a box is light."""
 
 
 class Chain(NamedTuple):
@@ -111,7 +109,7 @@ def _draw_lines(axes: Axes, chain: Chain, columns: _Columns) -> None:
                 style = {"facecolor": colors(weight), "edgecolor": edge, "linewidth": line_width}
                 axes.add_patch(Rectangle((left, bottom), width, height, clip_on=False, **style))
             center = left + width / 2, bottom + height / 2
-            style = {"weight": bold, "color": light if weight > _DARK else dark}
+            style = {"weight": bold, "color": light if weight > 0.45 else dark}
             place = {"ha": "center", "va": "center_baseline", "fontsize": columns.font}
             axes.text(*center, columns.words[index], **style, **place)
     axes.set(xlim=(0, columns.size[0]), ylim=(len(columns.words) * line, 0))

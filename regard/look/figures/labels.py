@@ -11,8 +11,6 @@ from matplotlib import font_manager
 _FIRST = "DejaVu Sans"
 """Font that comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew, ..."""
 _SHOWN = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
-_JOINERS = "\u200c\u200d"
-"""Invisible characters that are part of words in some scripts."""
 _INVISIBLE = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 """Categories: control, format, unassigned, private use, half a surrogate pair, separators."""
 _ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
@@ -29,7 +27,7 @@ def readable(token: str, *, max_length: int = 24, spaces: str = "\u2423") -> str
     for character in token:
         if character in _SHOWN:
             shown += _SHOWN[character]
-        elif character in _JOINERS and len(token) > 1:
+        elif character in "\u200c\u200d" and len(token) > 1:  # joiners of letters in words
             shown += character
         elif unicodedata.category(character) in _INVISIBLE:
             shown += f"<{ord(character):04X}>"

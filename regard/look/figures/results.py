@@ -18,7 +18,6 @@ from regard.look.sample import DetectedBox, DetectedEvent, Image, Track, format_
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
-_PALE = "#8c97a3"
 _TAG_FONT = 6
 
 _Frame = tuple[float, float, float, float]
@@ -154,7 +153,7 @@ def plot_tracks(
         path_from_now = np.concatenate((now[None], future))
         steps = np.arange(len(path_from_now))[:, None]
         constant_velocity = now + steps * (now - history[-2])
-        axes.plot(*constant_velocity.T, color=_PALE, linewidth=0.8, linestyle=":")
+        axes.plot(*constant_velocity.T, color="#8c97a3", linewidth=0.8, linestyle=":")
         axes.plot(*history.T, color=color, linewidth=1.6)
         axes.plot(*path_from_now.T, color=color, linewidth=1.6, linestyle="--")
         axes.plot(*now, marker="o", color=color, markersize=4)

@@ -216,11 +216,7 @@ def _vectors(own: AttentionMap) -> ReadVectors:
 
 
 def _labels(sample_maps: SampleMaps, own: AttentionMap, vectors: ReadVectors) -> _Labels:
-    """Return the labels of queries and keys.
-
-    In self-attention the rows of X have one label each, that of the keys; a decoder names its
-    queries by its output.
-    """
+    """Return the labels of queries and keys; in self-attention the rows of X have those of keys."""
     queries, keys = sample_maps.queries(own).labels, sample_maps.keys(own).labels
     if _is_self(vectors) and len(queries) == len(keys):
         queries = keys

@@ -23,8 +23,6 @@ BUDGET = 34_000_000
 SIDE = 128
 """Number of blocks per side in the overview of a reduced map."""
 
-_MAX_COUNT = 128
-
 
 @dataclass(frozen=True, kw_only=True)
 class PageCut:
@@ -52,7 +50,7 @@ class PageCut:
                 large.append(key)
                 remaining -= 2 * heads * min(SIDE, queries) * min(SIDE, keys)
                 per_count += heads * queries * (4 + _key_dtype(keys).itemsize)
-        count = min(_MAX_COUNT, remaining // per_count) if per_count else 0
+        count = min(128, remaining // per_count) if per_count else 0
         if count < 1:
             raise UserError(
                 f"{total:,} weights of {len(sizes)} maps are too many for one page: record fewer "

@@ -71,16 +71,15 @@ class FinishedHypotheses:
         """Return the tokens of each hypothesis, and the row of each step that generated them."""
         step_rows = [candidates.row.tolist() for candidates in history]
         step_tokens = [candidates.token.tolist() for candidates in history]
-
-        def trace_back(pointer: list[int]) -> SearchOutput:
-            step, row, token = pointer
-            tokens, rows = [token], [row]
-            for time in range(step - 2, -1, -1):
-                tokens.append(step_tokens[time][row])
-                row = step_rows[time][row]
-                rows.append(row)
-            return SearchOutput(tokens[::-1], rows[::-1])
-
         counts = (self.score > -torch.inf).sum(1).tolist()
-        pairs = zip(counts, self.pointers.tolist(), strict=True)
-        return [[trace_back(pointer) for pointer in found[:count]] for count, found in pairs]
+        outputs = []
+        for count, pointers in zip(counts, self.pointers.tolist(), strict=True):
+            found = []
+            for step, row, token in pointers[:count]:
+                tokens, rows = [token], [row]
+                for time in range(step - 2, -1, -1):
+                    tokens.append(step_tokens[time][rows[-1]])
+                    rows.append(step_rows[time][rows[-1]])
+                found.append(SearchOutput(tokens[::-1], rows[::-1]))
+            outputs.append(found)
+        return outputs

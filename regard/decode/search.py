@@ -53,9 +53,15 @@ def search(
     for rows in track(batches, "outputs", len(lengths)):
         if trace is not None:
             trace.begin_segment(rows)
+        if isinstance(inputs, Tensor):
+            source: Source = inputs[rows]
+        else:
+            sizes = [lengths[row] for row in rows]
+            ids = [[*inputs[row], *[pad] * (max(sizes) - lengths[row])] for row in rows]
+            source = Padded(torch.tensor(ids, device=device), torch.tensor(sizes, device=device))
         batch = beam(
             stepper,
-            _source(inputs, rows, pad=pad, device=device),
+            source,
             beam=config.beam,
             bos=bos,
             eos=eos,
@@ -82,18 +88,3 @@ def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
         else:
             batches.append([index])
     return batches
-
-
-def _source(
-    inputs: Sequence[Sequence[int]] | Tensor,
-    rows: list[int],
-    *,
-    pad: int,
-    device: torch.device | str,
-) -> Source:
-    """Return the images, or the padded sentences, of these rows."""
-    if isinstance(inputs, Tensor):
-        return inputs[rows]
-    lengths = [len(inputs[row]) for row in rows]
-    items = [[*inputs[row], *[pad] * (max(lengths) - len(inputs[row]))] for row in rows]
-    return Padded(torch.tensor(items, device=device), torch.tensor(lengths, device=device))

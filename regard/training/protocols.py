@@ -26,11 +26,6 @@ class TrainingLoss(Protocol):
 class TrainingBatch(Protocol):
     """Batch of rows, ready for the model."""
 
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """Indices of the rows in the data."""
-        ...
-
     def to(self, device: torch.device) -> Self:
         """Return the batch on another device."""
         ...

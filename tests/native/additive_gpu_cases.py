@@ -131,8 +131,6 @@ CASES = {
     "bfloat16": Case(dtype=torch.bfloat16, bias=(1, 1, 5, 11), diagonals=(1, 2, 15)),
     "float16": Case(dtype=torch.float16, tiles=DOTS, sizes=(1, 1, 1, 17, 18, 5, 16)),
     "not contiguous": Case(noncontiguous=True, allowed=WHOLE, bias=WHOLE),
-    "a division for two units": Case(tiles={**WHOLE_TILE, "shared": 2}, needs=NONE),
-    "a division for each unit": Case(tiles={**WHOLE_TILE, "shared": 1}, needs=NONE),
     "gradients of query and values": Case(
         bias=WHOLE, needs=(True, False, True, False, False, False)
     ),

@@ -48,7 +48,6 @@ def compile_kernel(
     wide = "fp64" if dtype == "fp64" else "fp32"
     constants = {
         "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units,
-            "SHARED": tiles.shared,
         "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee",
             "DOT": tl.dtype(dtype),
         "WIDE": tl.dtype(wide), "CHUNKED": has_rules, "ATOMIC": has_rules, **constants,

@@ -97,8 +97,8 @@ def query_kernel(
     query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
     diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
     dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    ATOMIC: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
-    PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    ATOMIC: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` queries of one head for one split of the keys.
 
@@ -143,8 +143,8 @@ def query_kernel(
         if tl.max(tl.max(scores, 1), 0) > float("-inf"):
             scores = add_all_units(
                 scores + tl.load(totals + head), query_exp, keys_exp, query, keys, rows, cols,
-                num_queries, num_keys, query_padded, keys_padded, fits, weights, units, dim,
-                SHARED, FAST, WIDE,
+                num_queries, num_keys, query_padded, keys_padded, fits, weights, units, dim, FAST,
+                WIDE,
             )  # fmt: skip
             slopes = score_gradients(
                 tl.exp(scores - logs[None, :]), deltas[None, :],
@@ -189,8 +189,7 @@ def keys_kernel(
     query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
     diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
     dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
-    WIDE: tl.constexpr,
+    FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of `OWN` keys of a key head for one split of all its heads' queries.
 
@@ -218,7 +217,7 @@ def keys_kernel(
             grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
             weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head,
             batch * heads + head, start, rows, cols, num_queries, num_keys, query_padded,
-            keys_padded, units, dim, value_dim, OWN, VALUES, SHARED, FAST, DOT, PRECISION, WIDE,
+            keys_padded, units, dim, value_dim, OWN, VALUES, FAST, DOT, PRECISION, WIDE,
         )  # fmt: skip
 
 
@@ -228,8 +227,8 @@ def process_query_tile(
     grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
     weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head, batch_head,
     start, rows, cols, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
-    OWN: tl.constexpr, VALUES: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    OWN: tl.constexpr, VALUES: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
+    PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients of one tile of queries, with any ranges, to the keys of `keys_kernel`."""
     rows_in = rows < num_queries
@@ -250,8 +249,8 @@ def process_query_tile(
             logs = tl.where(logs == float("-inf"), 0.0, logs)
             scores = add_all_units(
                 scores + tl.load(totals + head), keys_exp, query_exp, keys, query, cols, rows,
-                num_keys, num_queries, keys_padded, query_padded, fits, weights, units, dim,
-                SHARED, FAST, WIDE,
+                num_keys, num_queries, keys_padded, query_padded, fits, weights, units, dim, FAST,
+                WIDE,
             )  # fmt: skip
             probs = tl.exp(scores - logs[:, None])
             if grad_values is not None:

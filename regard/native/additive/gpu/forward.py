@@ -74,8 +74,8 @@ def read_kernel(
     allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
     splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr,
-    UNITS: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
-    PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    UNITS: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Read a split of the keys for `OWN` queries of one head; a single query if `fits` is None.
 
@@ -119,7 +119,7 @@ def read_kernel(
                 scores = add_all_units(
                     scores + total, query_exp, keys_exp, query + batch_head * num_queries * dim,
                     keys, rows, cols, num_queries, num_keys, query_padded, keys_padded, fits,
-                    weights + head * units, units, dim, SHARED, FAST, WIDE,
+                    weights + head * units, units, dim, FAST, WIDE,
                 )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
             # No key yet: e^(-inf - 0) = 0, not NaN.

@@ -45,8 +45,6 @@ class Tiles(NamedTuple):
     warps: int
     programs: int
     """Target number of programs: with fewer, the other side is split over several."""
-    shared: int = CHUNK
-    """Number of units that share one division in the scores: 4, 2 or 1."""
     units: int = 64
     """Number of units computed at a time for few queries."""
     registers: int | None = 128
@@ -199,7 +197,6 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
     has_cores = min(tiles.own, tiles.other, tiles.values) >= 16
     flags = {
-        "SHARED": tiles.shared,
         "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
         "DOT": _dot_dtype(inputs.query.dtype) if has_cores else None,
         # Three products in tf32 are as accurate as float32; only NVIDIA supports them.

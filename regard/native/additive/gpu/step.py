@@ -68,8 +68,8 @@ def step_kernel(
     grad_out, delta, lse, query, keys, values, query_exp, keys_exp, weights, totals, fits, first,
     last, allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
     keys_padded, units, dim, value_dim, OWN: tl.constexpr, VALUES: tl.constexpr,
-    UNITS: tl.constexpr, ATOMIC: tl.constexpr, SHARED: tl.constexpr, FAST: tl.constexpr,
-    DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    UNITS: tl.constexpr, ATOMIC: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
+    PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of `OWN` keys of one key head for each query that reads it, in turn.
 

@@ -144,29 +144,11 @@ def clamped_residual(half, FAST: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED: tl.constexpr, FAST: tl.constexpr):
-    """Return w0/x0 + w1/x1 + w2/x2 + w3/x3 with one, two or four divisions (SHARED = 4, 2 or 1)."""
-    if SHARED == 4:
-        left = x0 * x1
-        right = x2 * x3
-        total = (w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left
-        total = total * reciprocal(left * right, FAST)
-    elif SHARED == 2:
-        total = (w0 * x1 + w1 * x0) * reciprocal(x0 * x1, FAST)
-        total += (w2 * x3 + w3 * x2) * reciprocal(x2 * x3, FAST)
-    else:
-        total = w0 * reciprocal(x0, FAST) + w1 * reciprocal(x1, FAST)
-        total += w2 * reciprocal(x2, FAST) + w3 * reciprocal(x3, FAST)
-    return total
-
-
-@triton.jit
-@no_type_check
 def add_units_shared(
     scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded, weights,
-    SHARED: tl.constexpr, FAST: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
-    """Return scores + weights . r of the four units at the pointers."""
+    """Return scores + weights . r of the four units at the pointers, with one division."""
     w0 = tl.load(weights)
     w1 = tl.load(weights + 1)
     w2 = tl.load(weights + 2)
@@ -175,7 +157,10 @@ def add_units_shared(
     x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
     x2 = divisor(own_exp, other_exp, 2, own_at, other_at, own_padded, other_padded)
     x3 = divisor(own_exp, other_exp, 3, own_at, other_at, own_padded, other_padded)
-    return scores + fused_division(w0, w1, w2, w3, x0, x1, x2, x3, SHARED, FAST)
+    left = x0 * x1
+    right = x2 * x3
+    total = (w0 * x1 + w1 * x0) * right + (w2 * x3 + w3 * x2) * left
+    return scores + total * reciprocal(left * right, FAST)
 
 
 @triton.jit
@@ -225,15 +210,14 @@ def add_row_units(
 @no_type_check
 def add_all_units(
     scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len,
-    own_padded, other_padded, fits, weights, units, dim, SHARED: tl.constexpr, FAST: tl.constexpr,
-    WIDE: tl.constexpr,
+    own_padded, other_padded, fits, weights, units, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return scores + sum_d weights[d] r[d]. The pointers are those of the batch entry and head."""
     for unit in range(0, units, 4):
         if tl.load(fits + unit // 4) != 0:
             scores = add_units_shared(
                 scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded,
-                weights + unit, SHARED, FAST,
+                weights + unit, FAST,
             )  # fmt: skip
         else:
             scores = add_units_exact(

@@ -85,7 +85,7 @@ def test_contributions_sum_to_the_scores_with_those_of_the_counts():
     hidden = classifier.writer.read(classifier.core, encoded, source=source)
     close(found.total, classifier.writer.scores(hidden))
     assert found.parts == ("counts: word", "counts: bigram", "head 1", "head 2")
-    close(found.terms[:, :, :2].sum((2, 3)), hidden.scores)
+    close(found.terms[:, :, :2].sum((2, 3)), hidden[1])
     for row, ids in enumerate(ROWS):
         assert not found.terms[row, ..., len(ids) :].any()
 

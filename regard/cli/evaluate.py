@@ -44,8 +44,7 @@ def run(argv: list[str]) -> int:
         return DONE
     folder, record, options, _ = command
     if not record.config.data.test:
-        config = keep_test(record.config, read_run(folder).config)
-        record = replace(record, config=config)
+        record = replace(record, config=keep_test(record.config, read_run(folder).config))
     out = options.predictions
     check_new(out, force=options.force)
     trained = load_trained(folder, options, record)

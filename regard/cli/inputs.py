@@ -120,8 +120,7 @@ def _to_inputs(blocks: Iterable[list[bytes]], file: str, trained: Any) -> Iterat
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
             except UnicodeDecodeError:
-                problem = f"{origin}, line {number}: not UTF-8"
-                block.append(Input("", file, number, problem))
+                block.append(Input("", file, number, f"{origin}, line {number}: not UTF-8"))
                 continue
             if trained.input in ("text", "vector"):
                 block.append(Input(text, file, number))

@@ -30,7 +30,6 @@ class _CompilationNotice(logging.Handler):
         self._is_printed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the notice."""
         if not self._is_printed:
             self._is_printed = True
             remedy = getattr(record, "remedy", None)

@@ -22,12 +22,9 @@ def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
     """Run a command line (by default sys.argv) with this recipe; return its exit code."""
     register(own)
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["train"] and not _continues(words):
+    folder = peek_option(words, "run")
+    # The settings of a folder that holds a run are used, not those of the recipe.
+    is_run = folder is not None and (Path(folder) / "run.json").is_file()
+    if words[:1] == ["train"] and not is_run:
         words.insert(1, own.name)
     return main(words)
-
-
-def _continues(words: Sequence[str]) -> bool:
-    """Return True if the command names a folder that holds a run, whose settings are used then."""
-    folder = peek_option(words, "run")
-    return folder is not None and (Path(folder) / "run.json").is_file()

@@ -16,13 +16,7 @@ from typing import Any, Literal
 
 from regard.cli.inputs import check_words, exists, is_single_input, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import (
-    DecodingOptions,
-    check_new,
-    input_settings,
-    load_trained,
-    read_command,
-)
+from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.errors import DONE, UserError
 from regard.recipes.base.inputs import Input
@@ -42,8 +36,6 @@ ABOUT = (
     "separated by tabs. Runs of tags split a text at white space only. docs/answers.md describes "
     "the objects of --json."
 )
-
-_MAX_WORDS = 1_000_000
 
 
 @settings
@@ -75,7 +67,7 @@ def run(argv: list[str]) -> int:
         PredictOptions(),
         usage=USAGE,
         about=ABOUT,
-        max_words=_MAX_WORDS,
+        max_words=1_000_000,
         settings_of=_all_boxes if "--coco" in argv else input_settings,
     )
     if command is None:
@@ -214,7 +206,6 @@ class _CocoResults:
                 raise UserError(f"{words[0]}: has no category {missing[0]!r}")
 
     def add(self, number: int, given: Input, answer: Any) -> None:
-        """Add the boxes of an image."""
         image = self._images[given.file or ""] if self._images else number
         for box in answer.json["boxes"]:
             sides = [round(box[name], 3) for name in ("x", "y", "width", "height")]

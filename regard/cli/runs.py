@@ -44,15 +44,12 @@ class DecodingOptions(EngineConfig, UseOptions):
 
 
 class Command(NamedTuple):
-    """Parsed command line of a command that uses a run."""
+    """Parsed command line of a command that uses a run, with the settings that it changes."""
 
     folder: Path
     run: Run
-    """The run with the settings that the command line changes."""
     own: Any
-    """The options of the command."""
     words: list[str]
-    """Arguments after the folder."""
 
 
 def read_command(

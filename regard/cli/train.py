@@ -63,7 +63,9 @@ class TrainOptions:
 def run(argv: list[str]) -> int:
     """Parse the options, train and print the test scores."""
     if wants_help(argv) and argv[0].startswith("-"):
-        print(_help_without_recipe())
+        recipes = two_columns([(name, recipe.summary) for name, recipe in RECIPES.items()])
+        print(f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n")
+        print("`regard train RECIPE --help` explains the settings of a recipe.")
         return DONE
     options, init = TrainOptions(), peek_option(argv, "init")
     preset, file = peek_option(argv, "preset"), peek_option(argv, "config")
@@ -128,11 +130,3 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
-
-
-def _help_without_recipe() -> str:
-    recipes = two_columns([(name, recipe.summary) for name, recipe in RECIPES.items()])
-    ending = "`regard train RECIPE --help` explains the settings of a recipe."
-    return (
-        f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n\n{ending}"
-    )

@@ -45,11 +45,9 @@ class AnnotatedDataset(Generic[ItemT]):
 
     @property
     def labels(self) -> Labels:
-        """All labels that occur, sorted."""
         return Labels(tuple(sorted({label for item in self.items for label in item.labels})))
 
     def take(self, index: Sequence[int]) -> "AnnotatedDataset[ItemT]":
-        """Return the items of these indices."""
         items = tuple(self.items[i] for i in index)
         return replace(self, items=items, load=lambda i: self.load(index[i]))
 

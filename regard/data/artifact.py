@@ -12,7 +12,6 @@ class Artifact(msgspec.Struct, omit_defaults=True):
     """Base class: a subclass declares the fields of its file."""
 
     def save(self, path: Path) -> None:
-        """Write the fields as JSON."""
         path.write_bytes(msgspec.json.encode(self) + b"\n")
 
     @classmethod

@@ -40,7 +40,6 @@ class Batch(Generic[SourceT, TargetT]):
     indices: tuple[int, ...] = ()
 
     def to(self, device: torch.device | str) -> "Batch[SourceT, TargetT]":
-        """Copy the batch to a device."""
         return Batch(_move(self.source, device), _move(self.target, device), self.indices)
 
 
@@ -62,7 +61,6 @@ class Ragged:
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
-        """Concatenate sequences of ids."""
         rows = [np.asarray(sequence, dtype=np.int32).reshape(-1) for sequence in sequences]
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -76,7 +74,6 @@ class Ragged:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Number of ids of each sequence."""
         return np.diff(self.offsets)
 
 
@@ -91,7 +88,6 @@ class EncodedPairs:
     def from_sequences(
         cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]
     ) -> "EncodedPairs":
-        """Concatenate the sequences of each side."""
         return cls(Ragged.from_sequences(sources), Ragged.from_sequences(targets))
 
     def __len__(self) -> int:
@@ -127,7 +123,6 @@ class TokenBatches:
         self.examples: Callable[[int], EncodedPairs] = lru_cache(maxsize=1)(make)
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch of an epoch, a pure function of (seed, epoch)."""
         return plan_batches(
             self.examples(epoch).lengths,
             batch_tokens=self.batch_tokens,
@@ -137,7 +132,6 @@ class TokenBatches:
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
-        """Return the padded tensors of pairs of an epoch, one row for each of `indices`."""
         encoded = self.examples(epoch)
         source = pad([encoded.sources[i] for i in indices], after=(EOS,))
         target = pad([encoded.targets[i] for i in indices], before=(BOS,), after=(EOS,))
@@ -216,7 +210,12 @@ def plan_batches(
     stream = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     slant = (table[:, 1] - table[:, 0]) * np.where(longer % 2, 1, -1)
     order = np.lexsort((stream.random_raw(len(table)), slant, longer))
-    cuts = _split_points(longer[order].tolist(), batch_tokens)
+    cuts, start, longest = [], 0, 0
+    for index, length in enumerate(longer[order].tolist()):
+        longest = max(longest, length)
+        if (index - start + 1) * longest > batch_tokens:
+            cuts.append(index)
+            start, longest = index, length
     batches = [tuple(part.tolist()) for part in np.split(order, cuts)]
     return [batches[index] for index in np.argsort(stream.random_raw(len(batches)), kind="stable")]
 
@@ -247,17 +246,6 @@ def pad_arrays(arrays: Sequence[NDArray[Any]]) -> Padded:
     for row, array in enumerate(arrays):
         items[row, : len(array)] = torch.from_numpy(array)
     return Padded(items, lengths)
-
-
-def _split_points(longer: Sequence[int], batch_tokens: int) -> list[int]:
-    """Return the indices at which to split the sorted pairs so that no batch exceeds its budget."""
-    cuts, start, longest = [], 0, 0
-    for index, length in enumerate(longer):
-        longest = max(longest, length)
-        if (index - start + 1) * longest > batch_tokens:
-            cuts.append(index)
-            start, longest = index, length
-    return cuts
 
 
 def _move(part: Any, device: torch.device | str) -> Any:

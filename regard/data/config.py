@@ -20,13 +20,10 @@ class Splits:
 
     train: str | None = None
     """Training data. Synthetic data if not given."""
-
     val: str | None = None
     """Validation data, as `train`. A fraction of the training data if not given."""
-
     test: str | None = None
     """Test data, as `train`."""
-
     val_share: FractionWithin = 0.1
     """Fraction of the training data for validation, a random sample, if `val` is not given."""
 
@@ -42,7 +39,6 @@ class Tables(Splits):
     on_bad: OnBad = "error"
     """Handling of data that cannot be used: error stops at the first; skip leaves it out and counts
     it."""
-
     header: Header = "auto"
     """Header row of CSV and TSV. auto: CSV has one, and TSV if columns are chosen by name."""
 
@@ -54,14 +50,11 @@ class Targets(Tables):
     label_column: tuple[Count | str, ...] = ()
     """Column of the label, or of the labels: several columns are labels that hold where the cell is
     1 or true (target labels), or numbers (target number). Default: label, else the second."""
-
     target: TargetKind = "class"
     """Kind of target: class (one per input), labels (any number) or number (one or several)."""
-
     class_weights: Literal["none", "balanced"] = "none"
     """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n
     inputs in one of k classes; macro F1 then selects the weights of the model."""
-
     separator: str = ","
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
@@ -85,29 +78,21 @@ class PairsConfig(Tables):
     train: str | None = None
     """Training pairs: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, one side of two text files,
     hf:NAME, or a folder."""
-
     train_target: str | None = None
     """Target side of the training pairs, if they are two parallel text files."""
-
     val_target: str | None = None
     """Target side of the validation pairs, if they are two parallel text files."""
-
     test_target: str | None = None
     """Target side of the test pairs, if they are two parallel text files."""
-
     references: tuple[str, ...] = ()
     """Text files with more reference translations of the test pairs, one line per pair."""
-
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by the name."""
-
     source_column: Count | str | None = None
     """Column of the source text: number (from 1) or name, as translation.en for a nested field.
     Default: source, else the first."""
-
     target_column: Count | str | None = None
     """Column of the target text, as `source_column`. Default: target, else the second."""
-
     max_length: Length = 512
     """Maximum length of either side of a pair, in tokens; a longer pair is a bad row."""
 
@@ -129,13 +114,10 @@ class LabeledConfig(Targets):
     train: str | None = None
     """Training texts: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, hf:NAME, or a folder.
     Synthetic reviews if not given."""
-
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "huggingface"] = "auto"
     """File format. auto: by the name."""
-
     text_column: Count | str | None = None
     """Column of the text: number (from 1) or name. Default: text, else the first."""
-
     max_length: Length = 512
     """Maximum length of a text, in tokens. Longer texts are cut and counted in training and
     evaluation, and refused by `predict` and `look`."""
@@ -146,23 +128,17 @@ class ImagesConfig(Targets):
     """Data sets of images with classes for training, validation and test."""
 
     name: ClassVar[str] = "images"
-
     train: str | None = None
     """Training images: a folder with one subfolder per class, an IDX file with its labels beside
     it, or a table of the columns file (relative to it) and label (.csv, .tsv, .jsonl, .parquet).
     Handwritten digits if not given."""
-
     val_share: FractionWithin = 0.0833
-
     size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width to which images are resized. If not given, all must have the same size."""
-
     file_column: Count | str | None = None
     """Column of the image file: number (from 1) or name. Default: file, else the first."""
-
     color: Literal["auto", "gray", "rgb"] = "auto"
     """Color mode: one channel (gray) or three (rgb). auto: that of the first image."""
-
     names: tuple[str, ...] = ()
     """Names of the classes 0, 1, 2 ... of IDX files; their numbers if not given."""
 
@@ -173,18 +149,14 @@ class VectorsConfig(Tables):
 
     name: ClassVar[str] = "vectors"
     input: ClassVar[str] = "vector"
-
     train: str | None = None
     """Training vectors: FILE.npy, FILE.npz (array `y`), or rows of numbers (.csv, .tsv, .txt).
     Points on a curve of the plane if not given."""
-
     curve: Literal["ellipse", "spiral"] = "ellipse"
     """Synthetic points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin
     z); spiral: z / pi (cos z, sin z)."""
-
     samples: Annotated[int, Range(10, 10_000_000)] = 1000
     """Number of synthetic training points."""
-
     deviation: Annotated[float, Range(0, 100)] = 0.05
     """Standard deviation of the noise on synthetic points."""
 
@@ -196,19 +168,14 @@ class ScenesConfig(ImagesConfig):
     train: str | None = None
     """Training data: a folder of images per class, an IDX file, or a table of the columns image
     (a file, relative to it) and text. Handwritten digits if not given."""
-
     rows: Annotated[int, Range(1, 64)] = 1
     """Number of rows of the grid of items on a canvas."""
-
     columns: Annotated[int, Range(1, 64)] = 2
     """Number of columns of the grid of items on a canvas."""
-
     max_items: Annotated[int, Range(1, 1_000)] = 2
     """Maximum number of items on a canvas."""
-
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 20000
     """Number of scenes in an epoch; generated on the fly, new ones in every epoch."""
-
     test_size: Annotated[int, Range(1, 1_000_000)] = 1000
     """Number of test scenes; validation uses half as many."""
 
@@ -224,10 +191,8 @@ class TextConfig(Splits):
 
     train: str | None = None
     """Training text: a file in UTF-8, also with .gz. Dates in many languages if not given."""
-
     val_share: FractionWithin = 0.1
     """Fraction at the end of the training text for validation if `val` is not given."""
-
     line_ends: Literal["keep", "eos"] = "keep"
     """Tokenization of line ends. keep: as a character; eos: as the word <eos>."""
 
@@ -238,29 +203,21 @@ class TracksConfig:
 
     train: tuple[str, ...] = ()
     """Training recordings: text files of lines frame, id, x, y. Synthetic crowds if not given."""
-
     val: tuple[str, ...] = ()
     """Validation recordings. The last part of each training recording if not given."""
-
     test: tuple[str, ...] = ()
     """Test recordings."""
-
     val_share: FractionWithin = 0.1
     """Fraction at the end of each training recording for validation, at least one window, if `val`
     is not given."""
-
     observed: Annotated[int, Range(2, 1_000)] = 8
     """Number of observed positions of each agent."""
-
     predicted: Annotated[int, Range(1, 1_000)] = 12
     """Number of predicted positions of each agent."""
-
     neighbors: Annotated[int, Range(0, 1_000)] = 16
     """Maximum number of neighbors that are input for each agent, the nearest ones."""
-
     min_agents: Annotated[int, Range(1, 1_000)] = 2
     """Minimum number of agents in a window."""
-
     on_bad: OnBad = "error"
     """Handling of lines that are not a position, as of other bad data."""
 
@@ -275,19 +232,14 @@ class TokenizerConfig:
 
     kind: Literal["bpe", "word", "char"] = "bpe"
     """Kind of tokens. bpe: learned subwords; word: split at white space; char: characters."""
-
     vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
     """Maximum size of a vocabulary, including the 4 special tokens."""
-
     joint: bool = True
     """Learn one vocabulary from both sides (required for shared embeddings), not one for each."""
-
     lowercase: bool = False
     """Lowercase all texts."""
-
     normalize: Literal["nfc", "nfkc", "none"] = "nfc"
     """Unicode normalization of all texts; nfkc also folds characters such as full-width letters."""
-
     min_count: Count = 1
     """Minimum count in the training texts of a word (kind word) or character (char, bpe)."""
 
@@ -298,19 +250,14 @@ class ImageTables(Tables):
 
     images: str | None = None
     """Folder or tar of the images of all splits."""
-
     train_images: str | None = None
     """Folder or tar of the training images. The folder of `train` if not given."""
-
     val_images: str | None = None
     """Folder or tar of the validation images. The folder of `val` if not given."""
-
     test_images: str | None = None
     """Folder or tar of the test images. The folder of `test` if not given."""
-
     width: Annotated[int, Range(1, 4_096)] = 320
     """Input width in pixels; images are scaled to fit, and padded with gray."""
-
     height: Annotated[int, Range(1, 4_096)] = 240
     """Input height in pixels."""
 
@@ -331,16 +278,12 @@ class CaptionsConfig(ImageTables):
     train: str | None = None
     """Training captions: FILE.tsv, FILE.csv, FILE.jsonl (image, caption) or FILE.json (COCO). Drawn
     scenes of shapes, with sentences, if not given."""
-
     width: Annotated[int, Range(1, 4_096)] = 224
     height: Annotated[int, Range(1, 4_096)] = 224
-
     max_length: Length = 64
     """Maximum length of a caption, in tokens; a longer one is a bad row."""
-
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
     """Number of drawn scenes in an epoch; new ones in every epoch."""
-
     test_size: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of drawn test scenes; validation uses half as many."""
 
@@ -358,28 +301,20 @@ class EventsConfig(Tables):
     """Training events: a table (.csv, .tsv, .jsonl) of file, onset, duration (or offset) and label,
     or an npz of recordings that are mixed into scenes, of all splits if `val` and `test` are not
     given. Synthetic tones and noises if not given."""
-
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Input length in seconds; longer files are split, shorter ones padded with silence."""
-
     sample_rate: Annotated[int, Range(1, 768_000)] = 8000
     """Sample rate in Hz; files of another rate are resampled."""
-
     bands: Annotated[int, Range(1, 1_024)] = 40
     """Number of mel bands of the spectrogram."""
-
     hop: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 0.01
     """Hop length of the spectrogram in seconds."""
-
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
     """Number of synthetic training scenes in an epoch."""
-
     val_size: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of synthetic validation scenes."""
-
     test_size: Annotated[int, Range(1, 1_000_000)] = 1000
     """Number of synthetic test scenes."""
-
     unit: Literal["seconds", "samples"] = "seconds"
     """Unit of onset and duration in tables."""
 
@@ -396,10 +331,8 @@ class PointsConfig(Tables):
     train: str | None = None
     """Training boxes: a table of file, x, y, z, dx, dy, dz and label (.csv, .tsv, .jsonl), with the
     clouds beside it (.npz, .csv, .ply, .pcd). Synthetic rooms if not given."""
-
     features: tuple[str, ...] = ()
     """Names of the numbers of each point besides x, y and z, such as intensity."""
-
     points: Annotated[int, Range(16, 100_000)] = 2048
     """Maximum number of points of a cloud; in larger ones, points are replaced by means."""
 
@@ -418,17 +351,13 @@ class TaggedConfig(Tables):
     train: str | None = None
     """Training sentences: columns of token and tag with a blank line between sentences, FILE.csv,
     FILE.jsonl or FILE.parquet. Synthetic sentences if not given."""
-
     format: Literal["auto", "columns", "csv", "jsonl", "parquet"] = "auto"
     """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns."""
-
     token_column: Count | str | None = None
     """Column of the tokens: number (from 1) or name. Default: token in CSV, tokens in JSONL, the
     second in CoNLL-U, else the first."""
-
     tag_column: Count | str | None = None
     """Column of the tags, as `token_column`. Default: tag in CSV, tags in JSONL, the fourth in
     CoNLL-U, else the last."""
-
     max_length: Length = 256
     """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""

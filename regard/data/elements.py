@@ -36,5 +36,4 @@ class LabeledRegions:
         return self.labels >= 0
 
     def to(self, device: torch.device | str) -> "LabeledRegions":
-        """Copy the tensors to a device."""
         return LabeledRegions(self.labels.to(device), self.regions.to(device))

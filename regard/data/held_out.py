@@ -9,20 +9,11 @@ a sequence  (the text of a language model, the frames of a recording): the last 
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from regard.errors import UserError
-
-
-class HeldOut(NamedTuple):
-    """Indices of the items for training and for validation, each in their order."""
-
-    train: list[int]
-    val: list[int]
-    notice: str
-    """Line that tells how many items are held out."""
 
 
 def hold_out(
@@ -34,8 +25,10 @@ def hold_out(
     noun: str,
     groups: Sequence[Hashable] | None = None,
     labels: Sequence[Iterable[Hashable]] | None = None,
-) -> HeldOut:
+) -> tuple[list[int], list[int]]:
     """Draw `share` of the items for validation, at least one, at random.
+
+    Returns the sorted indices of the items for training and for validation.
 
     groups: group of each item; items of one group are on one side.
     labels: labels of each item, none of which may occur in the validation data alone.
@@ -61,8 +54,7 @@ def hold_out(
         if unknown:
             problem = f"the label {unknown[0]!r} occurs in none of the training {noun}"
             raise UserError(f"{origin}: {problem}: use --data.val, or another --seed.")
-    notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
-    return HeldOut(train, sorted(val), notice)
+    return train, sorted(val)
 
 
 def split_data(
@@ -75,11 +67,12 @@ def split_data(
     labels: Sequence[Iterable[Hashable]] | None = None,
 ) -> tuple[Any, Any]:
     """Return the training and validation data of a data set with `take`, as `hold_out`."""
-    parts = hold_out(
-        len(data), share, seed=seed, origin=data.origin, noun=noun, groups=groups, labels=labels
+    count, origin = len(data), data.origin
+    train, val = hold_out(
+        count, share, seed=seed, origin=origin, noun=noun, groups=groups, labels=labels
     )
-    val = replace(data.take(parts.val), skipped=(), notices=(parts.notice,))
-    return data.take(parts.train), val
+    notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
+    return data.take(train), replace(data.take(val), skipped=(), notices=(notice,))
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:

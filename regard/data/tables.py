@@ -92,7 +92,8 @@ def read_table(
     if kind == "parquet":
         file = _open_parquet(path)
         names = _find_columns(path, file.schema_arrow.names, columns, by_position=by_position)
-        rows = select_fields(path, _read_parquet(file), names, optional, bad_rows)
+        records = (record for batch in file.iter_batches() for record in batch.to_pylist())
+        rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
         rows = _read_csv(path)
@@ -357,11 +358,3 @@ def _open_parquet(path: Path) -> Any:
         return parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file: {error}") from None
-
-
-def _read_parquet(file: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    number = 0
-    for batch in file.iter_batches():
-        for record in batch.to_pylist():
-            number += 1
-            yield number, record

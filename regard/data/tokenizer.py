@@ -115,7 +115,6 @@ class Tokenizer:
         return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """Convert each text to token ids."""
         # The batch method of the library starts threads, after which a forked process warns.
         return [self.encode(text) for text in texts]
 
@@ -172,7 +171,6 @@ class Tokenizer:
         return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))
 
     def save(self, path: str | Path) -> None:
-        """Write the tokenizer to a JSON file."""
         pieces = self._pieces[len(SPECIALS) :]
         file = _TokenizerFile("regard-tokenizer", 1, self.config, pieces, self.merges)
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)

@@ -30,8 +30,6 @@ from regard.data.tables import numeric_order
 from regard.data.track_files import Frames, read_frames
 from regard.errors import UserError
 
-_SLOW = 1e-6
-
 
 @dataclass(frozen=True)
 class TrackWindows:
@@ -129,7 +127,7 @@ def to_agent_frames(
         own = windows.positions[ego]
         origin, motion = own[observed - 1], own[observed - 1] - own[0]
         distance = np.hypot(*motion)
-        direction = motion / distance if distance > _SLOW else np.array([1.0, 0.0])
+        direction = motion / distance if distance > 1e-6 else np.array([1.0, 0.0])
         rotation = np.array([direction, [-direction[1], direction[0]]])
         others = np.delete(np.arange(last - first), ego - first)
         distances = np.linalg.norm(positions[others, observed - 1] - origin, axis=-1)
@@ -175,10 +173,8 @@ class TrackBatches(_AugmentedBatches):
         history, counts, future, _ = to_agent_frames(
             self.data, agents, observed=config.observed, neighbors=config.neighbors
         )
-        self.history, self.future = (
-            torch.from_numpy(history).float(),
-            torch.from_numpy(future).float(),
-        )
+        self.history = torch.from_numpy(history).float()
+        self.future = torch.from_numpy(future).float()
         self.counts = torch.from_numpy(counts)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
@@ -221,8 +217,13 @@ class SceneBatches(_AugmentedBatches):
     def collate(self, epoch: int, indices: Sequence[int]) -> SceneBatch:
         scenes = [self.scenes[i] for i in indices]
         if self.augment:
-            turns = [_draw_turn(generator(self.seed, epoch, i)) for i in indices]
-            scenes = [scene @ turn for scene, turn in zip(scenes, turns, strict=True)]
+            for row, i in enumerate(indices):
+                draw = generator(self.seed, epoch, i)
+                angle, sign = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0])
+                scale, cos, sin = draw.uniform(0.8, 1.3), np.cos(angle), np.sin(angle)
+                scenes[row] = scenes[row] @ (
+                    scale * np.array([[cos, sin], [-sign * sin, sign * cos]])
+                )
         (items, lengths), observed = pad_arrays(scenes), self.config.observed
         source = Padded(items[:, :, :observed], lengths)
         return Batch(source, Padded(items[:, :, observed:], lengths), tuple(indices))
@@ -237,13 +238,6 @@ def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
             start, total = i, 0
         total += count
     return [*ranges, range(start, len(counts))] if counts else []
-
-
-def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
-    """Return a random rotation, possibly a reflection, times a scale (2, 2)."""
-    angle, sign = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0])
-    scale, cos, sin = draw.uniform(0.8, 1.3), np.cos(angle), np.sin(angle)
-    return scale * np.array([[cos, sin], [-sign * sin, sign * cos]])
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:

@@ -22,7 +22,6 @@ from regard.data.tables import as_number, decode_line, excerpt, locate, read_lin
 from regard.errors import UserError
 from regard.system.files import plain_name, read_bytes
 
-_NAME = "y"
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
@@ -39,7 +38,6 @@ class VectorDataset:
         return len(self.values)
 
     def take(self, index: Sequence[int]) -> Self:
-        """Return the vectors of these indices."""
         return replace(self, values=self.values[list(index)])
 
 
@@ -53,7 +51,7 @@ def read_vectors(
     if suffix not in _SUFFIXES:
         raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
     if suffix in (".npy", ".npz"):
-        array = load_arrays(read_bytes(path), str(path), (_NAME,))[_NAME]
+        array = load_arrays(read_bytes(path), str(path), ("y",))["y"]
         rows = _check_array(array, path, size, bad_rows)
     else:
         has_header = header == "yes" or (header == "auto" and suffix == ".csv")
@@ -88,7 +86,6 @@ def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
 def _check_array(
     array: NDArray[Any], path: Path, size: int | None, bad_rows: BadRows
 ) -> NDArray[np.float32]:
-    """Return the rows of finite numbers of an array."""
     is_matrix = array.dtype.kind in "iuf" and array.ndim == 2
     if not is_matrix or array.shape[1] != (size or array.shape[1] or 1):
         expected, got = f"(rows, {size or 'numbers'})", f"{array.dtype} of shape {array.shape}"

@@ -30,7 +30,12 @@ def settings(cls: ClassT) -> ClassT:
     if own is not None or not hasattr(cls, "__post_init__"):
 
         def check(self: Any) -> None:
-            _convert_values(self)
+            for name, kind in field_kinds(type(self)).items():
+                try:
+                    value = kind.convert(getattr(self, name))
+                except ValueError as error:
+                    raise UserError(f"{name} {error}") from error
+                object.__setattr__(self, name, value)
             try:
                 if own is not None:
                     own(self)
@@ -46,12 +51,3 @@ def field_kinds(cls: type) -> dict[str, Kind]:
     """Return the kind of value of each field of a dataclass that its constructor takes, by name."""
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: kind_of(hints[field.name]) for field in fields(cls) if field.init}
-
-
-def _convert_values(config: Any) -> None:
-    for name, kind in field_kinds(type(config)).items():
-        try:
-            value = kind.convert(getattr(config, name))
-        except ValueError as error:
-            raise UserError(f"{name} {error}") from error
-        object.__setattr__(config, name, value)

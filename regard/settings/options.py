@@ -91,7 +91,6 @@ def apply_variants(config: Config, argv: Sequence[str]) -> Config:
 def _split(
     argv: Sequence[str], settings: Mapping[str, Setting]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split a command line into positionals and the values of options by path."""
     positionals: list[str] = []
     options: dict[str, Any] = {}
     rest = list(argv)

@@ -88,8 +88,7 @@ def to_plain(config: Any) -> dict[str, Any]:
     for name, kind in field_kinds(type(config)).items():
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            variant = {"name": value.name} if kind.variants else {}
-            out[name] = variant | to_plain(value)
+            out[name] = ({"name": value.name} if kind.variants else {}) | to_plain(value)
         elif isinstance(value, tuple):
             out[name] = [str(item) if isinstance(item, Path) else item for item in value]
         else:

@@ -38,16 +38,8 @@ _FORMS: dict[re.Pattern[bytes], Any] = {
 }
 """Functions that open compressed files, by the first bytes of these."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
-_DEFAULT_MIB = 4096
+"""Maximum size of content that is read into memory as a whole."""
 _BLOCK = 1 << 20
-
-
-def file_limit() -> int:
-    """Return the maximum size in bytes of content that is read into memory as a whole."""
-    text = os.environ.get(_VARIABLE) or str(_DEFAULT_MIB)
-    if not text.isdecimal():
-        raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {text}")
-    return int(text) << 20
 
 
 def plain_name(path: str | Path) -> str:
@@ -93,7 +85,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 def read_unpacked(path: Path) -> bytes:
     """Return the content of a file, decompressed as by `open_unpacked`.
 
-    Raises: UserError as `open_unpacked`, or if the content exceeds `file_limit()`.
+    Raises: UserError as `open_unpacked`, or if the content exceeds REGARD_MAX_FILE_MIB.
     """
     with open_unpacked(path) as file:
         return _read(path, file)
@@ -102,7 +94,7 @@ def read_unpacked(path: Path) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file or a pipe, as it is stored.
 
-    Raises: UserError naming the file if it is missing, or exceeds `file_limit()`.
+    Raises: UserError naming the file if it is missing, or exceeds REGARD_MAX_FILE_MIB.
     """
     check_file(path)
     with _errors_of(path), path.open("rb") as file:
@@ -123,15 +115,11 @@ def read_json(path: Path, kind: Any = Any) -> Any:
 
     Raises: UserError naming the file if it is missing, not valid JSON, or of another type.
     """
-    return parse_json(read_bytes(path), kind, origin=str(path))
-
-
-def parse_json(content: bytes | str, kind: Any = Any, *, origin: str) -> Any:
-    """Return a JSON document as a type of msgspec; messages name `origin`."""
+    content = read_bytes(path)
     try:
         return msgspec.convert(json.loads(content), kind)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{origin}: damaged: {error}") from error
+        raise UserError(f"{path}: damaged: {error}") from error
 
 
 def hash_file(path: Path) -> str:
@@ -152,7 +140,10 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path, file: BufferedIOBase) -> bytes:
-    blocks, size, limit = [], 0, file_limit()
+    mebibytes = os.environ.get(_VARIABLE) or "4096"
+    if not mebibytes.isdecimal():
+        raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {mebibytes}")
+    blocks, size, limit = [], 0, int(mebibytes) << 20
     while block := file.read(_BLOCK):
         size += len(block)
         if size > limit:

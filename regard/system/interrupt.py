@@ -11,14 +11,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 
 from regard.errors import INTERRUPTED
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-_IMPORTS = "<frozen importlib"
-"""File name of the code of `import` begins with this."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,7 +42,6 @@ class Interruption:
             self._is_interruptible = False
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal."""
         # torchrun also forwards Ctrl-C as SIGTERM, so only a second Ctrl-C means to stop at once.
         if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -66,11 +63,9 @@ def handle_signals() -> Iterator[Interruption]:
         yield interruption
 
 
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
+def interrupted_by_signals() -> AbstractContextManager[None]:
     """Raise KeyboardInterrupt on a signal in this context, in the main thread."""
-    with _handler(_raise_or_exit):
-        yield
+    return _handler(_raise_or_exit)
 
 
 @contextmanager
@@ -89,7 +84,7 @@ def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_IMPORTS):
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
             _write(b"\nregard: interrupted\n")
             os._exit(INTERRUPTED)
         frame = frame.f_back

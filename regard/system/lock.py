@@ -32,24 +32,20 @@ def lock_folder(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _acquire(handle, folder)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                # pyrefly: ignore[missing-attribute]
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(f"{folder}: another process trains in this folder") from None
+                time.sleep(0.02)
+            except OSError:  # a network file system without locks
+                break
         _held.add(name)
         yield
     finally:
         _held.discard(name)
         os.close(handle)
-
-
-def _acquire(handle: int, folder: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            # pyrefly: ignore[missing-attribute]
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise UserError(f"{folder}: another process trains in this folder") from None
-            time.sleep(0.02)
-        except OSError:  # a network file system without locks
-            return

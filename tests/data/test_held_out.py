@@ -26,26 +26,25 @@ NAMES = {"origin": "a.tsv", "noun": "pairs"}
 def test_parts_are_disjoint_and_groups_are_whole(groups, share, seed, has_labels):
     labels = [(index % 3, index % 4) for index in range(len(groups))] if has_labels else None
     try:
-        parts = hold_out(len(groups), share, seed=seed, groups=groups, labels=labels, **NAMES)
+        train, val = hold_out(len(groups), share, seed=seed, groups=groups, labels=labels, **NAMES)
     except UserError:
         assert has_labels or len(set(groups)) == 1
         return
-    assert sorted([*parts.train, *parts.val]) == list(range(len(groups)))
-    assert parts.train == sorted(parts.train)
-    assert parts.val == sorted(parts.val)
-    assert parts.train
-    assert not {groups[i] for i in parts.train} & {groups[i] for i in parts.val}
+    assert sorted([*train, *val]) == list(range(len(groups)))
+    assert train == sorted(train)
+    assert val == sorted(val)
+    assert train
+    assert not {groups[i] for i in train} & {groups[i] for i in val}
     if labels is not None:
-        known = {label for i in parts.train for label in labels[i]}
-        assert {label for i in parts.val for label in labels[i]} <= known
+        known = {label for i in train for label in labels[i]}
+        assert {label for i in val for label in labels[i]} <= known
 
 
 def test_sample_is_random_and_of_the_share():
-    parts = [hold_out(1000, 0.1, seed=seed, **NAMES) for seed in (0, 1, 1)]
-    assert [len(part.val) for part in parts] == [100, 100, 100]
-    assert parts[0].val != parts[1].val == parts[2].val
-    assert max(Counter(i // 100 for i in parts[0].val).values()) < 30  # no contiguous part
-    assert "a.tsv: 100 of 1,000 pairs are held out for validation" in parts[0].notice
+    samples = [hold_out(1000, 0.1, seed=seed, **NAMES)[1] for seed in (0, 1, 1)]
+    assert [len(sample) for sample in samples] == [100, 100, 100]
+    assert samples[0] != samples[1] == samples[2]
+    assert max(Counter(i // 100 for i in samples[0]).values()) < 30  # no contiguous part
 
 
 def test_label_without_training_data():
@@ -58,14 +57,15 @@ def test_label_without_training_data():
 def test_large_group_is_held_out_only_if_there_is_no_smaller_one(sizes):
     groups = np.repeat(np.arange(len(sizes)), sizes).tolist()
     for seed in range(10):
-        parts = hold_out(len(groups), 0.1, seed=seed, groups=groups, **NAMES)
-        assert len(parts.val) <= max(0.2 * len(groups), min(sizes))
+        _, val = hold_out(len(groups), 0.1, seed=seed, groups=groups, **NAMES)
+        assert len(val) <= max(0.2 * len(groups), min(sizes))
 
 
 def test_group_that_would_double_the_share_is_not_added():
     groups = np.repeat(np.arange(7), [1, 1, 1, 1, 1, 30, 65]).tolist()
     for seed in range(5):
-        assert len(hold_out(100, 0.1, seed=seed, groups=groups, **NAMES).val) == 5
+        _, val = hold_out(100, 0.1, seed=seed, groups=groups, **NAMES)
+        assert len(val) == 5
 
 
 def test_too_few_items():

@@ -57,11 +57,9 @@ class CaptionedShapes:
         return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
 
     def name(self, index: int) -> str:
-        """Return the name of a scene."""
         return f"{self.split}-{index}"
 
     def captions(self, index: int) -> list[str]:
-        """Return two sentences that describe a scene."""
         return describe(self._shapes(index), self.config.width, self.config.height)
 
     def pixels(self, index: int) -> NDArray[np.uint8]:
@@ -77,7 +75,6 @@ class CaptionedShapes:
         return np.asarray(image)
 
     def _shapes(self, index: int) -> list[_Shape]:
-        """Return the shapes of a scene, drawn until their places allow a sentence."""
         stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
         width, height = self.config.width, self.config.height
         smaller = min(width, height)

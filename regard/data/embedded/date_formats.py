@@ -51,7 +51,6 @@ _OWN = {
     "vi": ("'ng\u00e0y' d MMMM 'n\u0103m' y", "EEEE, 'ng\u00e0y' d MMMM 'n\u0103m' y"),
     "fil": ("do 'ng' MMMM y",),
 }
-_OWN_WEIGHT = 2
 
 # Babel has no ordinals. `d` is replaced by the day; other days have no ordinal. English: see
 # _ordinal.
@@ -156,7 +155,7 @@ def _patterns(locale: Locale) -> dict[str, int]:
     # A month that is a number and a word (Japanese, Vietnamese) or includes its "of" (Catalan) is
     # not moved.
     movable = not re.search(r"[\d ]", "".join(locale.months["format"]["abbreviated"].values()))
-    own = dict.fromkeys(_OWN.get(locale.language, ()), _OWN_WEIGHT)
+    own = dict.fromkeys(_OWN.get(locale.language, ()), 2)
     for more in (_WRITTEN if movable else {}, own, _NUMERIC, _YEAR_FIRST):
         for pattern, weight in more.items():
             patterns.setdefault(pattern, weight)

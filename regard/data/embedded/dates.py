@@ -96,7 +96,9 @@ class DatesDataset:
         """Return example number `index` of a split. Seed and epoch are used for `train` only."""
         days = _days_by_split(self.config.first_year, self.config.last_year)[split]
         key = f"train {self.seed} {epoch} {index}" if split == "train" else f"{split} {index}"
-        day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = _draw(key)
+        digest = blake2b(key.encode(), digest_size=_DRAWS.size).digest()
+        draws = _DRAWS.unpack(digest)  # uniform
+        day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = draws
         day = days[day_draw * len(days) // _RANGE]
         locale, weights = self._locales[locale_draw * len(self._locales) // _RANGE]
         spelling = locale.spellings[bisect(weights, pattern_draw * weights[-1] // _RANGE)]
@@ -169,11 +171,6 @@ def _calendar(first_year: int, last_year: int) -> list[Day]:
     first, last = date(first_year, 1, 1).toordinal(), date(last_year, 12, 31).toordinal()
     days = map(date.fromordinal, range(first, last + 1))
     return [Day(day.year, day.month, day.day, day.weekday()) for day in days]
-
-
-def _draw(key: str) -> tuple[int, ...]:
-    """Return eight uniform 32-bit integers, a pure function of the key."""
-    return _DRAWS.unpack(blake2b(key.encode(), digest_size=_DRAWS.size).digest())
 
 
 def _change_case(text: str, *, kind: int) -> str:

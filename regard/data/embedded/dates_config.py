@@ -23,28 +23,20 @@ class DatesConfig:
 
     locales: tuple[str, ...] = LOCALES
     """CLDR locales of the dates, such as `de` or `pt_BR`, equally probable; no model input."""
-
     first_year: Annotated[int, Range(1_000, 9_999)] = 1900
     """First year of the dates."""
-
     last_year: Annotated[int, Range(1_000, 9_999)] = 2099
     """Last year of the dates (included)."""
-
     epoch_size: Annotated[int, Range(1, 10_000_000)] = 50_000
     """Number of training examples in an epoch. They are new in every epoch."""
-
     val_size: Annotated[int, Range(1, 1_000_000)] = 2_000
     """Number of validation examples, the same for every seed."""
-
     test_size: Annotated[int, Range(1, 1_000_000)] = 2_000
     """Number of test examples, the same for every seed."""
-
     case_noise: Fraction = 0.4
     """Fraction of the examples in lower case, upper case or title case."""
-
     space_noise: Fraction = 0.2
     """Fraction of the examples with superfluous spaces before, after or between words."""
-
     native_digits: Fraction = 0.5
     """Fraction of examples in native digits, in locales with others than 0-9 (Arabic, ...)."""
 

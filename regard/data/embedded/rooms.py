@@ -84,8 +84,7 @@ def make_room(
     visible = draw.permutation(np.flatnonzero(seen))[:_SEEN]
     points, owner = points[visible] + draw.normal(0, _NOISE, (len(visible), 3)), owner[visible]
     labeled = [i for i in range(len(pieces)) if (owner == i).sum() >= _LEAST_SEEN]
-    hidden = np.setdiff1d(np.arange(len(pieces)), labeled)
-    points = points[~np.isin(owner, hidden)]
+    points = points[~np.isin(owner, np.setdiff1d(np.arange(len(pieces)), labeled))]
     stray = draw.uniform(0, 1, (_STRAY, 3)) * (width, depth, height)
     points = draw.permutation(np.concatenate((points, stray)))
     turn = draw.uniform(-50, 50, 3)  # the origin of a scan is anywhere
@@ -137,7 +136,11 @@ def _surfaces(
     for number, (kind, first, sides, direction) in enumerate(pieces):
         for part in _PARTS[kind]:
             corner, size = np.array(part, np.float64).reshape(2, 3)
-            corner, size = _turn(corner, size, direction)
+            if direction % 2:
+                corner, size = corner[[1, 0, 2]], size[[1, 0, 2]]
+            if direction >= 2:
+                axis = direction % 2
+                corner[axis] = 1 - corner[axis] - size[axis]
             faces = _faces(first + corner * sides, size * sides)
             rectangles += faces
             owners += [number] * len(faces)
@@ -148,18 +151,6 @@ def _surfaces(
         rectangles += faces
         owners += [-1] * len(faces)
     return np.array(rectangles), np.array(owners)
-
-
-def _turn(
-    corner: NDArray[np.float64], size: NDArray[np.float64], direction: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a cuboid in the unit cube turned about z; its back: 0 or 1 of the first two axes."""
-    if direction % 2:
-        corner, size = corner[[1, 0, 2]], size[[1, 0, 2]]
-    if direction >= 2:
-        axis = direction % 2
-        corner[axis] = 1 - corner[axis] - size[axis]
-    return corner, size
 
 
 def _faces(

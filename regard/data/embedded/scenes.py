@@ -105,7 +105,6 @@ class SceneDataset:
         return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
 
     def left_out(self) -> tuple[str, ...]:
-        """Return notices about skipped images, a line each."""
         return self.images.left_out()
 
     def scene(self, index: int) -> DrawnScene:
@@ -141,7 +140,6 @@ class SceneDataset:
         return DrawnScene(text, tuple(items), tuple(images), named, config.columns)
 
     def text(self, index: int) -> str:
-        """Return the sentence that describes a scene."""
         return self.scene(index).text
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
@@ -161,15 +159,12 @@ class CaptionDataset(ImageDataset):
     """Data set of the user's images, whose labels are texts; an epoch has all of them."""
 
     def epoch(self, number: int) -> range:
-        """Return the indices of all images."""
         return range(len(self))
 
     def text(self, index: int) -> str:
-        """Return the text of an image."""
         return self.labels[index]
 
     def canvas(self, index: int) -> NDArray[np.uint8]:
-        """Return the pixels of an image (channels, height, width)."""
         return self.pixels[index]
 
 

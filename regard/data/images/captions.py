@@ -62,15 +62,12 @@ class CaptionedImages:
         return len(self.items)
 
     def epoch(self, number: int) -> range:
-        """Return the indices of all images."""
         return range(len(self.items))
 
     def name(self, index: int) -> str:
-        """Return the name of the file of an image."""
         return self.items[index].file
 
     def captions(self, index: int) -> list[str]:
-        """Return the captions of an image."""
         return [text for _, text in self.items[index].captions]
 
     def pixels(self, index: int) -> NDArray[np.uint8]:
@@ -78,7 +75,6 @@ class CaptionedImages:
         return self.load(self.items[index].file)[0]
 
     def take(self, index: Sequence[int]) -> "CaptionedImages":
-        """Return the images of these indices."""
         return replace(self, items=tuple(self.items[i] for i in index))
 
     def limit_length(
@@ -179,7 +175,6 @@ def read_training_captions(
 def _read_list(
     path: Path, config: CaptionsConfig, bad_rows: BadRows
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return the locations and captions of each image file."""
     names = ("image", "caption")
     pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
     bad_rows.skipped.extend(pairs.skipped)

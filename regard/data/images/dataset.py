@@ -64,7 +64,6 @@ class ImageDataset:
         return self.pixels
 
     def where(self, index: int) -> str:
-        """Return the location of an image, for messages."""
         return self.locations[index]
 
     def left_out(self) -> tuple[str, ...]:
@@ -111,7 +110,6 @@ class ImageDataset:
         return cls(pixels, tuple(labels), str(path), tuple(locations), bad_rows.skipped)
 
     def take(self, index: Sequence[int]) -> Self:
-        """Return the images of these indices."""
         labels = tuple(self.labels[i] for i in index)
         locations = tuple(self.locations[i] for i in index)
         return replace(self, pixels=self.pixels[list(index)], labels=labels, locations=locations)

@@ -52,8 +52,7 @@ class CloudBatches(BatchesByCount):
                 points, boxes = _augment(points, boxes, generator(self.seed, epoch, i))
             clouds.append(points)
             regions.append(to_regions(boxes, self.scale))
-        classes = [self.classes[i] for i in indices]
-        target = LabeledRegions.from_rows(classes, regions, 3)
+        target = LabeledRegions.from_rows([self.classes[i] for i in indices], regions, 3)
         return Batch(pad_arrays(clouds), target, tuple(indices))
 
 

@@ -12,9 +12,8 @@ coordinates, so that the order in a file has no effect on any bit.
 Unusable data is reported before training: clouds that are missing or damaged, boxes without size.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,9 +113,13 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
             if not row:
                 continue
             with bad_rows.catch(where):
-                box, label = _parse_box(row)
+                box = [as_number(row.get(name)) for name in _NUMBERS]
+                label = as_text(row.get("label")).strip()
+                if min(box[3:]) < _LEAST_SIDE or not label:
+                    expected = f"sizes of at least {_LEAST_SIDE:g} m and a label"
+                    raise UserError(f"expected {expected}, got {', '.join(map(str, row.values()))}")
                 boxes.append(box)
-                labels.append(label)
+                labels.append(normalize_label(label))
         with bad_rows.catch(first):
             content = read_bytes(path.parent / file)
             points = parse_cloud(content, str(path.parent / file), config.features)
@@ -134,12 +137,3 @@ def _cells(
     """Return the number of the occupied cell of each point."""
     places = np.floor((points[:, :3] - origin) / side).clip(max=2.0**20).astype(np.int64)
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
-
-
-def _parse_box(row: Mapping[str, Any]) -> tuple[list[float], str]:
-    box = [as_number(row.get(name)) for name in _NUMBERS]
-    label = as_text(row.get("label")).strip()
-    if min(box[3:]) < _LEAST_SIDE or not label:
-        got = ", ".join(map(str, row.values()))
-        raise UserError(f"expected sizes of at least {_LEAST_SIDE:g} m and a label, got {got}")
-    return box, normalize_label(label)

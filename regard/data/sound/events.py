@@ -80,7 +80,6 @@ class SoundDataset:
         return self.count
 
     def take(self, index: Sequence[int]) -> "SoundDataset":
-        """Return the segments of files at these indices."""
         segments = tuple(self.segments[i] for i in index)
         return replace(
             self,

@@ -46,12 +46,10 @@ class Recordings:
     origin: str
 
     def indices(self, split: str) -> NDArray[np.int64]:
-        """Return the indices of the recordings of a split."""
         first, last = {"test": (0, 5), "val": (5, 10), "train": (10, 1 << 40)}[split]
         return np.flatnonzero((self.index >= first) & (self.index < last))
 
     def read(self, number: int) -> NDArray[np.int64]:
-        """Return the samples of a recording."""
         return self.samples[self.offsets[number] : self.offsets[number + 1]].astype(np.int64)
 
 

@@ -54,7 +54,6 @@ class Corpus:
 
     @cached_property
     def line_count(self) -> int:
-        """Number of lines that are not blank."""
         return sum(1 for _ in self.lines())
 
     def line(self, index: int) -> str:

@@ -105,14 +105,12 @@ class LabeledBatches:
     origin: str = "texts"
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
         lengths = [(max(1, length), 1) for length in self.texts.lengths.tolist()]
         return plan_batches(
             lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> LabeledBatch:
-        """Return the tensors of the given texts."""
         rows = [self.texts[i] for i in indices]
         if self.word_dropout:
             for position, (row, i) in enumerate(zip(rows, indices, strict=True)):
@@ -123,7 +121,6 @@ class LabeledBatches:
         return Batch(source, self.target(texts, indices), tuple(indices))
 
     def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
-        """Return the targets of the given texts."""
         return torch.from_numpy(np.asarray(self.labels)[list(indices)])
 
 

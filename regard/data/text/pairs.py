@@ -38,7 +38,6 @@ class Pairs:
         return zip(self.sources, self.targets, strict=True)
 
     def take(self, index: Sequence[int]) -> Self:
-        """Return the pairs of these indices."""
         return replace(
             self,
             sources=[self.sources[i] for i in index],

@@ -17,7 +17,6 @@ A word that is split into several tokens has its tag at the first one; the other
 Source: columns tjong2003, section 2.2.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -64,19 +63,12 @@ class TaggedSentences:
         return len(self.tokens)
 
     def where(self, index: int) -> str:
-        """Return the location of a sentence, for messages."""
         return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int]) -> Self:
-        """Return the sentences of these indices."""
         tokens = tuple(self.tokens[i] for i in index)
         tags, lines = tuple(self.tags[i] for i in index), tuple(self.lines[i] for i in index)
         return replace(self, tokens=tokens, tags=tags, lines=lines)
-
-
-def locate_words(text: str) -> list[tuple[int, int]]:
-    """Return the offsets of the start and end of each word of a text, split at white space."""
-    return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
@@ -120,7 +112,6 @@ class TaggedBatches(LabeledBatches):
         self.tags = Ragged.from_sequences(tags for _, tags in rows)
 
     def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
-        """Return the tags of the tokens of the given sentences."""
         target = torch.full(source.items.shape, _NO_TAG)
         for row, i in enumerate(indices):
             target[row, : len(self.tags[i])] = torch.from_numpy(self.tags[i].astype(np.int64))

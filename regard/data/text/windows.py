@@ -44,6 +44,5 @@ class WindowBatches(BatchesByCount):
         return np.arange(first, max(1, len(self.data) - self.context), self.context)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
-        """Return the windows that begin at the given positions."""
         windows = [self.data[start : start + self.context + 1] for start in indices]
         return Batch(None, pad(windows), tuple(indices))

@@ -8,6 +8,7 @@ by token accuracy.
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,6 @@ from regard.data.text.tagged import (
     TaggedBatches,
     TaggedSentences,
     encode_words,
-    locate_words,
     read_tagged,
     read_words,
 )
@@ -275,5 +275,5 @@ def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, i
     """Return the tokens of an input, and of a text their offsets."""
     if not isinstance(value, str):
         return value, []
-    offsets = locate_words(value)
+    offsets = [found.span() for found in re.finditer(r"\S+", value)]
     return [value[start:end] for start, end in offsets], offsets

@@ -94,9 +94,7 @@ def measure_training(
     recipe: Recipe, model: nn.Module, device: torch.device, *, seconds: float, max_batches: int
 ) -> dict[str, Any]:
     """Time and profile training steps as `regard train` makes them, with a copy of the model.
-
-    Raises: UserError or OSError if the data cannot be read.
-    """
+    Raises UserError or OSError if the data cannot be read."""
     batches = recipe.batches()
     config = recipe.run.config.train
     precision = resolve_precision(config.precision, device)

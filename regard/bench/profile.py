@@ -1,6 +1,6 @@
 """Time of operators by torch.profiler, FLOPs by torch.utils.flop_counter."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -51,33 +51,17 @@ def count_flops(call: Callable[[], object]) -> int:
     Padding is computed, so it is counted.
     """
     aten = torch.ops.aten
-    formulas: dict[Any, Callable[..., int]] = {
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_gradient_flop,
+    attention = aten._scaled_dot_product_flash_attention_for_cpu
+    gradient = aten._scaled_dot_product_flash_attention_for_cpu_backward
+    formulas: dict[Any, Callable[..., int]] = {  # of the shapes of the arguments
+        attention: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value),
+        gradient: lambda _, *shapes, **__: 2 * sdpa_flop_count(*shapes[:3]),
     }
     onednn = onednn_operators()
     if onednn is not None:
         product, weight_gradient = onednn
-        formulas[product.overloadpacket] = _product_flop
-        formulas[weight_gradient.overloadpacket] = _weight_gradient_flop
+        formulas[product.overloadpacket] = lambda x, w, *_, **__: 2 * prod(x) * w[0]
+        formulas[weight_gradient.overloadpacket] = lambda y, x, *_, **__: 2 * prod(y) * x[-1]
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         call()
     return counter.get_total_flops()
-
-
-def _attention_flop(
-    query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
-) -> int:
-    return sdpa_flop_count(query, key, value)
-
-
-def _attention_gradient_flop(_gradient: Sequence[int], *shapes: Any, **__: Any) -> int:
-    return 2 * sdpa_flop_count(*shapes[:3])
-
-
-def _product_flop(items: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * prod(items) * weight[0]
-
-
-def _weight_gradient_flop(rows: Sequence[int], items: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * prod(rows) * items[-1]

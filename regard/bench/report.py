@@ -4,9 +4,6 @@ from typing import Any
 
 from regard.system.terminal import table
 
-MAX_OPERATORS = 12
-"""Number of operators that are listed."""
-
 Results = dict[str, Any]
 
 
@@ -70,7 +67,7 @@ def _format_inference(modes: list[Results]) -> str:
 
 def _format_profile(name: str, operators: list[Results]) -> str:
     rows = [["%", "ms", "calls", ""]]
-    for row in [*operators[:-1][:MAX_OPERATORS], operators[-1]]:
+    for row in [*operators[:-1][:12], operators[-1]]:
         percent, calls = f"{row['percent']:.1f}", str(row["calls"])
         rows.append([percent, _number(row["ms"]), calls, row["operator"]])
     return f"where the time goes: {name}\n{table(rows)}"

@@ -25,13 +25,8 @@ def announce_compiling() -> None:
 class _CompilationNotice(logging.Handler):
     """Logging handler that prints a notice for the first record."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._is_printed = False
-
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._is_printed:
-            self._is_printed = True
-            remedy = getattr(record, "remedy", None)
-            more = f" They cannot be cached: {remedy}." if remedy else ""
-            print_notice(f"Compiling loops for this machine: this may take half a minute.{more}")
+        self.setLevel(logging.CRITICAL)  # no further record
+        remedy = getattr(record, "remedy", None)
+        more = f" They cannot be cached: {remedy}." if remedy else ""
+        print_notice(f"Compiling loops for this machine: this may take half a minute.{more}")

@@ -7,7 +7,6 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 
@@ -34,11 +33,9 @@ class AnnotatedDataset(Generic[ItemT]):
     load: Callable[[int], ItemT]
     """Function that returns the image, or the thinned points (points, 3 + features), of item i."""
     origin: str
-    """Name of the data, for messages."""
     skipped: Sequence[str] = ()
     """Reason for each item or box that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
-    """Assumptions about the boxes, a line each."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -50,13 +47,6 @@ class AnnotatedDataset(Generic[ItemT]):
     def take(self, index: Sequence[int]) -> "AnnotatedDataset[ItemT]":
         items = tuple(self.items[i] for i in index)
         return replace(self, items=items, load=lambda i: self.load(index[i]))
-
-    def hold_out(
-        self, share: float, noun: str, *, seed: int
-    ) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
-        """Return training and validation data; see `regard.data.held_out.hold_out`."""
-        labels = [item.labels for item in self.items]
-        return split_data(self, share, noun, seed=seed, labels=labels)
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
         """Return the indices of the labels of each item. Raises UserError for an unknown label."""

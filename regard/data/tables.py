@@ -35,7 +35,6 @@ FORMATS: dict[str, TableFormat] = {
 }
 _FILE = ("file", "image", "filename")
 _MISSING = -1
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark."""
 MAX_SHOWN = 60
@@ -56,10 +55,6 @@ class Table:
 
     def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
         return iter(self.rows)
-
-    def where(self, number: int) -> str:
-        """Return the location of a row, for messages."""
-        return locate(self.path, number)
 
 
 def read_table(
@@ -144,7 +139,7 @@ def read_rows_of_files(
             value = cell.strip() if isinstance(cell, str) else cell
             if value not in (None, ""):
                 row[name] = value
-        where = table.where(number)
+        where = locate(path, number)
         with bad_rows.catch(where):
             file = next((as_text(row.pop(name)) for name in _FILE if name in row), "")
             if not file:
@@ -187,7 +182,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     with open_unpacked(path) as file:
         mark = _MARK
         for line in file:
-            if mark and line.startswith(_UTF_16_MARKS):
+            if mark and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise UserError(f"{path}: is UTF-16, expected UTF-8.")
             yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
             mark = b""

@@ -145,7 +145,6 @@ class Tokenizer:
 
     @property
     def noun(self) -> str:
-        """Plural noun for tokens in messages: subwords, words or characters."""
         return {"bpe": "subwords", "word": "words", "char": "characters"}[self.config.kind]
 
     def segment(self, text: str) -> list[str]:

@@ -24,7 +24,6 @@ class Range:
     """True if `most` itself is not allowed."""
 
     def __contains__(self, value: float) -> bool:
-        """Return True if the number is in the range; NaN is in no range."""
         above = value > self.least if self.is_open_below else value >= self.least
         return above and (value < self.most if self.is_open_above else value <= self.most)
 

@@ -61,9 +61,7 @@ def check_file(path: Path) -> None:
 @contextmanager
 def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
     """Open a file or a pipe for reading, decompressed if it begins as gzip, bzip2, xz or zstd.
-
-    Raises: UserError naming the file if it is missing or damaged, also while it is read.
-    """
+    Raises UserError naming the file if it is missing or damaged, also while it is read."""
     check_file(path)
     with _errors_of(path), ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
@@ -83,19 +81,15 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """Return the content of a file, decompressed as by `open_unpacked`.
-
-    Raises: UserError as `open_unpacked`, or if the content exceeds REGARD_MAX_FILE_MIB.
-    """
+    """Return the content of a file, decompressed as by `open_unpacked`. Raises UserError as that,
+    or if the content exceeds REGARD_MAX_FILE_MIB."""
     with open_unpacked(path) as file:
         return _read(path, file)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file or a pipe, as it is stored.
-
-    Raises: UserError naming the file if it is missing, or exceeds REGARD_MAX_FILE_MIB.
-    """
+    """Return the content of a file or a pipe, as it is stored. Raises UserError naming the file if
+    it is missing, or exceeds REGARD_MAX_FILE_MIB."""
     check_file(path)
     with _errors_of(path), path.open("rb") as file:
         return _read(path, file)
@@ -111,10 +105,8 @@ def copy_pipe(path: str, copy: Path) -> str:
 
 
 def read_json(path: Path, kind: Any = Any) -> Any:
-    """Return the content of a JSON file as a type of msgspec, such as a dataclass.
-
-    Raises: UserError naming the file if it is missing, not valid JSON, or of another type.
-    """
+    """Return the content of a JSON file as a type of msgspec, such as a dataclass. Raises UserError
+    naming the file if it is missing, not valid JSON, or of another type."""
     content = read_bytes(path)
     try:
         return msgspec.convert(json.loads(content), kind)

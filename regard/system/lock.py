@@ -13,18 +13,14 @@ try:
 except ImportError:  # no POSIX system
     fcntl = None  # type: ignore[assignment]
 
-_PATIENCE = 0.5
-"""Seconds to wait; who only reads the report of a finished run holds the lock for less."""
 _held: set[str] = set()
 """Folders that this process has locked."""
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and lock it against other processes, once per process.
-
-    Raises: UserError if another process has locked it.
-    """
+    """Create a folder and lock it against other processes, once per process. Raises UserError if
+    another process has locked it."""
     folder.mkdir(parents=True, exist_ok=True)
     name = os.path.realpath(folder)
     if fcntl is None or name in _held:
@@ -32,7 +28,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        deadline = time.monotonic() + _PATIENCE
+        # Who only reads the report of a finished run holds the lock for less.
+        deadline = time.monotonic() + 0.5
         while True:
             try:
                 # pyrefly: ignore[missing-attribute]

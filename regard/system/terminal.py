@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
-_MAX_LENGTH = 1000
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _ALLOWED = "\n\t\u200c\u200d"
 """Besides white space, the two joiners, which scripts and emoji need."""
@@ -30,7 +29,7 @@ def escape_text(text: str) -> str:
     return "".join(escaped)
 
 
-def one_line(text: str, *, longest: int = _MAX_LENGTH) -> str:
+def one_line(text: str, *, longest: int = 1000) -> str:
     """Return a message as one line, without the middle of a longer one."""
     line = escape_text(" ".join(text.split()))
     half = longest // 2 - 5

@@ -14,9 +14,7 @@ from regard.errors import UserError
 @contextmanager
 def replace_atomically(path: Path) -> Generator[Path, None, None]:
     """Yield the path of a temporary file to write, which replaces `path` when the block ends.
-
-    Raises: UserError naming the path if the system cannot write it (disk full, read-only folder).
-    """
+    Raises UserError naming the path if the system cannot write it (disk full, read-only folder)."""
     unfinished = path.with_name(f".{path.name}.new")
     try:
         yield unfinished
@@ -36,9 +34,7 @@ def replace_atomically(path: Path) -> Generator[Path, None, None]:
 @contextmanager
 def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
     """Open a file for writing that appears at `path` when the block ends; an error leaves no file.
-
-    Raises: as `replace_atomically`; FileExistsError if the file exists and `overwrite` is False.
-    """
+    Raises as `replace_atomically`; FileExistsError if the file exists and `overwrite` is False."""
     with replace_atomically(path) as unfinished:
         with unfinished.open("wb") as file:
             yield file

@@ -10,6 +10,7 @@ import pytest
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.config import PointsConfig
 from regard.data.embedded.rooms import make_room
+from regard.data.held_out import split_data
 from regard.data.points.batches import CloudBatches, to_boxes, to_regions
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import parse_cloud
@@ -260,7 +261,7 @@ def test_rooms_are_a_function_of_seed_and_number():
 
 def test_holding_out_keeps_clouds_and_boxes_together():
     data = replace(dataset(5), skipped=("one",))
-    train, validation = data.hold_out(0.4, "clouds", seed=3)
+    train, validation = split_data(data, 0.4, "clouds", seed=3)
     names = [[item.file for item in part.items] for part in (train, validation)]
     assert (sorted(names[0] + names[1]), len(names[1])) == (["0", "1", "2", "3", "4"], 2)
     assert train.skipped == ("one",)

@@ -116,7 +116,7 @@ def test_hidden_files_are_ignored_and_others_counted(folder):
     (folder / "cat" / "0.png").rename(folder / "cat" / "more" / "0.PNG")
     images = read_images(folder, ImagesConfig())
     assert images.labels == ("cat",) * 3 + ("dog",) * 3
-    assert images.left_out() == (f"{folder}: skipped 2 other files; first: {folder}/cat/a.heic.",)
+    assert images.notices == (f"{folder}: skipped 2 other files; first: {folder}/cat/a.heic.",)
 
 
 def test_list_names_line_and_image(folder):

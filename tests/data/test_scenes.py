@@ -162,8 +162,7 @@ def test_test_data_must_match_the_training_data(tmp_path):
     lenient = ScenesConfig(train="x", on_bad="skip")
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
-    (skipped,) = scenes.left_out()
-    assert "skipped 1 files; first: " in skipped
+    (skipped,) = scenes.skipped
     assert "class 'cat' is unknown" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, expected 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))

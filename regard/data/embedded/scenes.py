@@ -85,7 +85,8 @@ class SceneDataset:
     split: Split
 
     def __post_init__(self) -> None:
-        self.origin = self.images.origin
+        self.origin, self.notices = self.images.origin, self.images.notices
+        self.skipped = self.images.skipped
         self._of_class = []
         for number in range(len(self.names)):
             self._of_class.append(np.flatnonzero(np.asarray(self.numbers) == number))
@@ -103,9 +104,6 @@ class SceneDataset:
             count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
         return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
-
-    def left_out(self) -> tuple[str, ...]:
-        return self.images.left_out()
 
     def scene(self, index: int) -> DrawnScene:
         """Return a scene: a pure function of (seed, split, index)."""
@@ -208,9 +206,7 @@ def load_test_canvases(
     shape: tuple[int, int, int],
 ) -> CanvasDataset:
     """Load test data: scenes of a folder's or IDX file's images, captions, or the test digits.
-
-    Raises: UserError for data of another kind or `shape` than in training.
-    """
+    Raises UserError for data of another kind or `shape` than in training."""
     if labels is None or is_caption_file(path):
         return read_captions(path, config, shape)
     channels, height, width = shape

@@ -51,8 +51,7 @@ def count_phrase(count: int, name: str) -> str:
 
 def describe_items(names: Sequence[str]) -> str:
     """Return a sentence with the number of items of each name, in order of first occurrence."""
-    phrases = [count_phrase(names.count(name), name) for name in dict.fromkeys(names)]
-    *first, last = phrases
+    *first, last = [count_phrase(names.count(name), name) for name in dict.fromkeys(names)]
     return f"{', '.join(first)} and {last}" if first else last
 
 

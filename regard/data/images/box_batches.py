@@ -95,7 +95,6 @@ class BoxBatches(BatchesByCount):
         return Batch(stack_images(images), target, tuple(indices))
 
     def frame(self, i: int) -> Frame:
-        """Return the size of image i, and its scale."""
         return self._load(i)[1]
 
 

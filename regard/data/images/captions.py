@@ -55,7 +55,6 @@ class CaptionedImages:
     """Function that returns the resized image of a file."""
     origin: str
     skipped: Sequence[str] = ()
-    """Reason for each line or image that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -52,7 +52,6 @@ class ImageDataset:
     locations: tuple[str, ...]
     """Location of each image: a file, or an index in a file."""
     skipped: Sequence[str] = ()
-    """Reason for each file that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -65,13 +64,6 @@ class ImageDataset:
 
     def where(self, index: int) -> str:
         return self.locations[index]
-
-    def left_out(self) -> tuple[str, ...]:
-        """Return notices about skipped and unused files, a line each."""
-        if not self.skipped:
-            return self.notices
-        count, first = len(self.skipped), self.skipped[0]
-        return *self.notices, f"{self.origin}: skipped {count:,} files; first: {first}"
 
     @property
     def shape(self) -> Shape:

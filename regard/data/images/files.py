@@ -74,10 +74,8 @@ def decode_image(content: bytes, name: str) -> Image.Image:
 
 
 def prepare_image(image: Image.Image, name: str) -> Image.Image:
-    """Convert an image to upright orientation, 8 bits a channel and no transparency.
-
-    Raises: UserError naming the image, by `name`, if its pixels have no defined scale.
-    """
+    """Convert an image to upright orientation, 8 bits a channel and no transparency. Raises
+    UserError with this name if its pixels have no defined scale."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):  # Pillow would clip at 255
         wide = np.asarray(image).astype(np.uint32)

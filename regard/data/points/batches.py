@@ -39,7 +39,6 @@ class CloudBatches(BatchesByCount):
         self.classes = self.data.class_indices(self.labels, "clouds")
 
     def frame(self, i: int) -> NDArray[np.float64]:
-        """Return the middle of cloud i."""
         return middle_of(self.data.load(i))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:

@@ -71,7 +71,6 @@ class SoundDataset:
     labels: tuple[str, ...]
     origin: str
     skipped: Sequence[str] = ()
-    """Reason for each event that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
     segments: tuple[EventSegment, ...] = ()
     """Segments of files; empty for scenes."""

@@ -21,7 +21,6 @@ ENDINGS = (
 )
 """File extensions of sounds in a folder."""
 _BLOCK = 1 << 18
-_UNKNOWN_SIZE = 0x7FFF0000
 
 
 class _SequentialFile(soundfile.SoundFile):
@@ -75,5 +74,5 @@ def _check_wav(file: Path | io.BytesIO, name: str) -> None:
             header, count = opened.read(8), file.stat().st_size
     size = 8 + int.from_bytes(header[4:], "little")
     # Programs that write to a pipe do not know the size, and state about 2 or 4 GiB.
-    if header[:4] == b"RIFF" and count < size < _UNKNOWN_SIZE:
+    if header[:4] == b"RIFF" and count < size < 0x7FFF0000:
         raise UserError(f"{name}: is cut: it has {count:,} of {size:,} bytes.")

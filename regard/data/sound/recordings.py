@@ -30,7 +30,6 @@ from regard.system.files import read_bytes
 _ARRAYS = ("samples", "offsets", "label", "index", "sample_rate")
 _PEAK = 8192
 _MAX_EVENTS, _NUM_GAINS = 7, 7
-_LIMIT = 32767
 _NAMES = ("chirp", "high", "low", "noise")
 
 
@@ -110,7 +109,7 @@ def mix_scene(
     blocks = range(-(-length // 32))
     noise = b"".join(hashlib.sha256(f"{key}/noise/{i}".encode("ascii")).digest() for i in blocks)
     sound += np.frombuffer(noise, np.uint8)[:length].astype(np.int64) - 128
-    return np.clip(sound, -_LIMIT - 1, _LIMIT).astype(np.int16), sorted(events)
+    return np.clip(sound, -32768, 32767).astype(np.int16), sorted(events)
 
 
 def _draws(key: str) -> Iterator[int]:

@@ -66,10 +66,8 @@ class Corpus:
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Read a text file, plain or compressed, once, to count its characters.
-
-    Raises: UserError naming the file, and the line that is not UTF-8.
-    """
+    """Read a text file, plain or compressed, once, to count its characters. Raises UserError naming
+    the file, and the line that is not UTF-8."""
     origin, blocks = str(path), partial(read_blocks, Path(path))
     if Path(path).is_fifo():  # can be read only once
         content = read_unpacked(Path(path))

@@ -21,12 +21,11 @@ from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad, PairFormat, TargetKind
-from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, numeric_order
+from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, locate, numeric_order
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
 
-_SHOWN = 20
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
 """Cells of a column that is a label, in lower case."""
 
@@ -39,9 +38,7 @@ class Labels(Artifact, frozen=True):
     @classmethod
     def from_names(cls, labels: Sequence[str], *, origin: str, least: int = 2) -> Self:
         """Collect the different labels: numbers by value, then other names in alphabetical order.
-
-        Raises: UserError for fewer than `least` labels.
-        """
+        Raises UserError for fewer than `least`."""
         names = sorted(set(labels), key=numeric_order)
         if len(names) < least:
             shown = ", ".join(map(excerpt, names)) or "none"
@@ -79,8 +76,7 @@ class Labels(Artifact, frozen=True):
         return keep, [known[labels[i]] for i in keep]
 
     def describe_unknown(self, label: str, nouns: tuple[str, str]) -> str:
-        """Return the message about an unknown label."""
-        shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:_SHOWN])
+        shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:20])
         return f"{nouns[0]} {excerpt(label)} does not occur in the training {nouns[1]}s ({shown})"
 
 
@@ -163,7 +159,7 @@ def _combine_columns(
         if target != "labels":
             yield number, (source, cells)
             continue
-        with bad_rows.catch(table.where(number)):
+        with bad_rows.catch(locate(table.path, number)):
             labels = []
             for name, cell in zip(table.names[1:], cells, strict=True):
                 text = as_text(cell).strip().lower()
@@ -185,10 +181,8 @@ def parse_labels(text: str, separator: str) -> list[str]:
 
 
 def split_list(text: str, separator: str) -> list[str | int | float]:
-    """Split a target into strings or numbers: a JSON list, or parts between separators.
-
-    Raises: ValueError for an invalid JSON list, or other types in the list.
-    """
+    """Split a target into strings or numbers: a JSON list, or parts between separators. Raises
+    ValueError for an invalid JSON list, or other types in the list."""
     if not text.startswith("["):
         return [part.strip() for part in text.split(separator) if part.strip()]
     parts = json.loads(text)

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
-from regard.data.held_out import split_data
 from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
 from regard.data.text.huggingface import is_data_set, read_data_set
 from regard.errors import UserError
@@ -45,12 +44,6 @@ class Pairs:
             lines=[self.lines[i] for i in index],
             references=[self.references[i] for i in index] if self.references else [],
         )
-
-    def hold_out(
-        self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
-    ) -> tuple[Self, Self]:
-        """Return training and validation pairs; equal sources are on one side."""
-        return split_data(self, share, noun, seed=seed, groups=self.sources, labels=labels)
 
     def where(self, index: int) -> str:
         """Return the location of a pair, for messages: "train.tsv, line 17"."""

@@ -38,7 +38,6 @@ from regard.errors import UserError
 from regard.system.files import plain_name
 
 _NO_TAG = -1
-_DOCUMENT = "-DOCSTART-"
 _SENTENCE = ("sentence", "sentence_id", "Sentence #")
 """Names of the column of sentences in a CSV."""
 
@@ -56,7 +55,6 @@ class TaggedSentences:
     """Number of the first line of each sentence."""
     origin: str
     skipped: Sequence[str] = ()
-    """Reason for each sentence that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -236,4 +234,4 @@ def _without_comments(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list
         if not cells[0].startswith("#") or (len(cells) == len(rows[-1][1]) and cells[2:3] != ["="]):
             break
         first += 1
-    return [row for row in rows[first:] if row[1][0] != _DOCUMENT]
+    return [row for row in rows[first:] if row[1][0] != "-DOCSTART-"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.annotated import Annotated, AnnotatedDataset
+from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
@@ -89,7 +90,8 @@ class DetectionRecipe(Recipe[ConfigT]):
         train = self.read_split("train")
         if self.settings.data.val is not None:
             return train, self.read_split("val")
-        return train.hold_out(self.settings.data.val_share, self.noun, seed=self.run.seed)
+        share, labels = self.settings.data.val_share, [item.labels for item in train.items]
+        return split_data(train, share, self.noun, seed=self.run.seed, labels=labels)
 
     def encode(self, dataset: Dataset[AnnotatedDataset[Any]]) -> Dataset[AnnotatedDataset[Any]]:
         data, most = dataset.data, self.settings.model.num_queries

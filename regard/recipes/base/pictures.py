@@ -26,7 +26,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, File, View
+from regard.recipes.base.recipe import Dataset, File, View, describe_skipped
 
 _CHANNELS = (1, 3, 4)
 """Numbers of channels of arrays (height, width, channels)."""
@@ -109,8 +109,9 @@ class ImageSplits:
             images = read_images(data.test, data, shape, resizes=True)
         # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
         inputs = View(len(images), lambda i: fromarray(to_picture(images.pixels[i]).pixels))
-        names, notes = View(len(images), images.where), images.left_out()
-        return Dataset(images, images.origin, inputs, names=names, notes=notes)
+        names, origin = View(len(images), images.where), images.origin
+        notes = (*images.notices, *describe_skipped(origin, "files", images.skipped))
+        return Dataset(images, origin, inputs, names=names, notes=notes)
 
     @cached_property
     def _training(self) -> tuple[ImageDataset, ImageDataset]:

@@ -20,6 +20,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.config import FeatureKinds
 from regard.data.embedded.reviews import make_reviews
+from regard.data.held_out import split_data
 from regard.data.tables import read_column
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
@@ -83,7 +84,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         data: Any = self.config.data
         pairs = read_labeled(data, data.train, "train")
         labels = [(target,) for target in pairs.targets] if data.target == "class" else None
-        return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
+        share, seed = data.val_share, self.run.seed
+        return split_data(pairs, share, "texts", seed=seed, groups=pairs.sources, labels=labels)
 
     def label_texts(self, data: Pairs) -> Sequence[str]:
         return data.targets

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Any
 
 from regard.data.batches import EncodedPairs
+from regard.data.held_out import split_data
 from regard.data.text.pairs import Pairs, add_references, read_split
 from regard.data.tokenizer import train_tokenizers
 from regard.recipes.base.recipe import Dataset
@@ -29,7 +30,8 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
     @cached_property
     def _held_out(self) -> tuple[Pairs, Pairs]:
         pairs = read_split(self.config.data, "train")
-        return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)
+        share, seed = self.config.data.val_share, self.run.seed
+        return split_data(pairs, share, "pairs", seed=seed, groups=pairs.sources)
 
     def scorer(self) -> Bleu:
         return Bleu(self.config.bleu)

@@ -46,10 +46,8 @@ def run(argv: list[str]) -> int:
     """Print the script of a shell, or the completions of words."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = "\n".join(f"    {line}" for line in _INSTALL.values())
-        print(
-            f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and "
-            f"options:\n\n{lines}"
-        )
+        print(f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and options:\n")
+        print(lines)
         return DONE
     if argv[0] not in _SCRIPTS:
         raise UserError(f"the shell must be one of {', '.join(_SCRIPTS)}, got {argv[0]!r}")

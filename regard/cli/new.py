@@ -12,8 +12,8 @@ from regard.system.writing import write_atomically
 USAGE = "regard new NAME"
 ABOUT = (
     "Write NAME.py: settings, data, a tiny model, its metric and its predictions, all in one file "
-    "that runs as it is "
-    "(python NAME.py train) and is meant to be edited. An existing file is never replaced."
+    "that runs as it is (python NAME.py train) and is meant to be edited. An existing file is "
+    "never replaced."
 )
 _TEMPLATE = Path(__file__).with_name("recipe.py.txt")
 

@@ -27,14 +27,11 @@ from regard.system.verbosity import verbosity
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
     "Train the model of a recipe. Settings, parameters, logs and the report are written to the run "
-    "folder. After "
-    "Ctrl-C or a crash, the same command resumes the run, and so does `regard train --run RUN`, "
-    "with the settings of "
-    "the run; options change those that may change: limits (--train.steps ...), intervals, "
-    "threads, the device, and "
-    "paths of data that moved. A folder with another run is never "
-    "overwritten. "
-    "With several processes: torchrun --nproc-per-node N -m regard -- train ..."
+    "folder. After Ctrl-C or a crash, the same command resumes the run, and so does `regard train "
+    "--run RUN`, with the settings of the run; options change those that may change: limits "
+    "(--train.steps ...), intervals, threads, the device, and paths of data that moved. A folder "
+    "with another run is never overwritten. With several processes: torchrun --nproc-per-node N -m "
+    "regard -- train ..."
 )
 
 

@@ -10,19 +10,16 @@ from regard.errors import UserError
 RowT = TypeVar("RowT")
 
 
-class Skipped(list[str]):
-    """Messages about the rows that were left out, each naming its file and line."""
-
-    def describe(self) -> str:
-        """Return their number and the first message; empty if nothing was left out."""
-        return f"skipped {len(self):,} bad rows; first: {self[0]}" if self else ""
-
-
 class BadRows:
     """Policy for the bad rows (lines, images ...) of a data set, and those that are left out."""
 
     def __init__(self, on_bad: OnBad, noun: str = "rows", *, before: Iterable[str] = ()) -> None:
-        self.on_bad, self.noun, self.skipped = on_bad, noun, Skipped(before)
+        self.on_bad, self.noun, self.skipped = on_bad, noun, list(before)
+
+    def describe(self) -> str:
+        """Return the number of rows that were left out and the first message; empty if none was."""
+        count = len(self.skipped)
+        return f"skipped {count:,} bad rows; first: {self.skipped[0]}" if count else ""
 
     def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""

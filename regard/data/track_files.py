@@ -11,7 +11,7 @@ Source: the format of the files of gupta2018.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from regard.data.bad_rows import BadRows, Skipped
+from regard.data.bad_rows import BadRows
 from regard.data.config import OnBad
 from regard.data.tables import as_number, decode_line, excerpt, read_lines
 from regard.errors import UserError
@@ -22,14 +22,14 @@ Frames = dict[float, dict[str, tuple[float, float]]]
 _COLUMNS = ("frame", "id", "x", "y")
 
 
-def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, Skipped]:
+def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, list[str]]:
     """Read the positions of all agents in each frame, and the reasons for skipped lines."""
     return parse_frames(read_lines(Path(path)), str(path), on_bad)
 
 
 def parse_frames(
     lines: Iterable[bytes], path: str, on_bad: OnBad = "error"
-) -> tuple[Frames, Skipped]:
+) -> tuple[Frames, list[str]]:
     """Return the positions in the lines of a file of this name, as `read_frames`."""
     frames: Frames = {}
     bad_rows = BadRows(on_bad, "lines")

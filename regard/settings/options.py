@@ -22,13 +22,11 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class Parsed(Generic[Own, Config]):
-    """Parsed command line."""
+    """Parsed command line: arguments, the command's own options, and the configuration."""
 
     positionals: list[str]
     own: Own
-    """The command's own options."""
     config: Config
-    """The configuration with the values that were set."""
 
 
 @dataclass(frozen=True)

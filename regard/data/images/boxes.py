@@ -8,7 +8,7 @@ Boxes are x, y, width, height in pixels from the top left corner of the upright 
 clipped to the image.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,31 +57,23 @@ def read_boxes(
         if size is None:
             continue
         boxes, labels = [], []
-        for where, box in _list_boxes(rows, bad_rows):
-            with bad_rows.catch(where):
-                numbers, label = _parse(box)
-                boxes.append(_clip(numbers, size))
-                labels.append(label)
+        for where, row in rows:
+            found = row.get("boxes", [row] if row else [])  # a row of JSONL may have a list
+            if not isinstance(found, list) or not all(isinstance(box, dict) for box in found):
+                bad_rows.add(f"{where}: boxes must be a list of objects, got {found!r:.100}")
+                continue
+            for box in found:
+                with bad_rows.catch(where):
+                    numbers, label = _parse(box)
+                    boxes.append(_clip(numbers, size))
+                    labels.append(label)
         array = np.array(boxes, np.float64).reshape(-1, 4)
         items.append(Annotated(file, array, tuple(labels), first))
     if not items:
-        raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
+        raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
     return AnnotatedDataset(
         tuple(items), lambda i: files.read(items[i].file), str(path), bad_rows.skipped
     )
-
-
-def _list_boxes(
-    rows: Iterable[tuple[str, dict[str, Any]]], bad_rows: BadRows
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the location and the cells of each box; a row (of JSONL) may have a list of boxes."""
-    for where, row in rows:
-        with bad_rows.catch(where):
-            boxes = row.get("boxes", [row] if row else [])
-            if not isinstance(boxes, list) or not all(isinstance(box, dict) for box in boxes):
-                raise UserError(f"boxes must be a list of objects, got {boxes!r:.100}")
-            for box in boxes:
-                yield where, box
 
 
 def _parse(row: Mapping[str, Any]) -> tuple[list[float], str]:

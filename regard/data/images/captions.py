@@ -155,7 +155,7 @@ def read_captions(
             files.read(file)
             items.append(CaptionedFile(file, kept))
     if not items:
-        raise UserError(f"{path}: contains no usable image. {bad_rows.skipped.describe()}")
+        raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
     load = cache_resized(files.read, config.width, config.height)
     return CaptionedImages(tuple(items), load, str(path), bad_rows.skipped)
 

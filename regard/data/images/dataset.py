@@ -97,7 +97,7 @@ class ImageDataset:
                 labels.append(label)
                 locations.append(where or name)
         if not arrays:
-            raise UserError(f"{path}: contains no readable image. {bad_rows.skipped.describe()}")
+            raise UserError(f"{path}: contains no readable image. {bad_rows.describe()}")
         pixels = np.stack(arrays)
         return cls(pixels, tuple(labels), str(path), tuple(locations), bad_rows.skipped)
 

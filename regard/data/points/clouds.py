@@ -127,7 +127,7 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
             array = np.array(boxes, np.float64).reshape(-1, 6)
             items.append(Annotated(file, array, tuple(labels), first))
     if not items:
-        raise UserError(f"{path}: names no usable cloud. {bad_rows.skipped.describe()}".strip())
+        raise UserError(f"{path}: names no usable cloud. {bad_rows.describe()}".strip())
     return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
 
 

@@ -29,9 +29,8 @@ from regard.data.tables import as_text, read_rows_of_files
 from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
-_COLUMNS = ("onset", "duration", "label")
-_MORE_COLUMNS = ("offset", "event_label")
-"""Names in tables of DCASE."""
+_COLUMNS = ("onset", "duration", "label"), ("offset", "event_label")
+"""Columns of a table, and more names that those of DCASE have."""
 _MIN_INSIDE = 1 / 3
 _MIN_SECONDS = 1e-5
 _MAX_TEMPO, _MAX_SHIFT = 1.15, 0.1
@@ -144,8 +143,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     segments: list[EventSegment] = []
     spans: list[tuple[int, int]] = []
-    columns = (_COLUMNS, _MORE_COLUMNS)
-    by_file = read_rows_of_files(path, *columns, header=config.header, bad_rows=bad_rows)
+    by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
         found = []
         for where, row in rows:
@@ -176,7 +174,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
             segments.append(EventSegment(file, start / rate, part))
             spans.append((first + start, min(length, count - start)))
     if not spans:
-        raise UserError(f"{path}: names no usable sound. {bad_rows.skipped.describe()}")
+        raise UserError(f"{path}: names no usable sound. {bad_rows.describe()}")
     samples = store.array()
 
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
@@ -196,8 +194,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
     """Return the names of the sound files of a table, in their order."""
     bad_rows = BadRows(config.on_bad, "events")
-    columns = (_COLUMNS, _MORE_COLUMNS)
-    return list(read_rows_of_files(path, *columns, header=config.header, bad_rows=bad_rows))
+    return list(read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows))
 
 
 def segment_starts(samples: int, length: int) -> list[int]:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from regard.data.bad_rows import BadRows, Skipped
+from regard.data.bad_rows import BadRows
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
 from regard.data.text.huggingface import is_data_set, read_data_set
@@ -139,7 +139,7 @@ def collect_pairs(
             pairs.targets.append(target)
             pairs.lines.append(number)
     if not pairs:
-        raise UserError(f"{origin}: contains no pair; {bad_rows.skipped.describe()}".rstrip("; "))
+        raise UserError(f"{origin}: contains no pair; {bad_rows.describe()}".rstrip("; "))
     return pairs
 
 
@@ -162,7 +162,7 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
 
 def limit_length(
     pairs: Pairs, lengths: Sequence[tuple[int, int]], *, max_length: int, on_bad: OnBad
-) -> tuple[list[int], Skipped]:
+) -> tuple[list[int], list[str]]:
     """Return the indices of pairs with at most `max_length` tokens on the longer side, and the
     messages about all skipped rows. `lengths` are (source, target) of each pair."""
     keep, bad_rows = [], BadRows(on_bad, before=pairs.skipped)

@@ -78,7 +78,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
         tags.append(tuple(map(normalize_label, own_tags)))
         lines.append(number)
     if not tokens:
-        problem = bad_rows.skipped.describe()
+        problem = bad_rows.describe()
         raise UserError(f"{path}: contains no sentence; {problem}".rstrip("; "))
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 

@@ -19,7 +19,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Input, Prompt
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, join_items
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, describe_skipped, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
 from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
@@ -76,14 +76,13 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         """Return the training pairs, or a function from an epoch to its pairs."""
 
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[Pairs]:
-        pairs, limit, notes = dataset.data, self.settings.input_limit, dataset.notes
+        pairs, limit = dataset.data, self.settings.input_limit
         encoded = self.codec.encode(pairs.sources, pairs.targets)
         sides = encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist()
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
         keep, skipped = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
-        if skipped:
-            notes = (*notes, f"{pairs.origin}: {skipped.describe()}")
+        notes = (*dataset.notes, *describe_skipped(pairs.origin, "pairs", skipped))
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
             encoded = EncodedPairs.from_sequences(

@@ -186,7 +186,6 @@ def measure_inference(
 
 
 def _test_inputs(trained: TrainedRun) -> list[Any]:
-    """Return the first inputs of the test data that are not empty."""
     inputs: list[Any] = []
     for number in range(MAX_BATCH):
         try:

@@ -12,7 +12,11 @@ def format_report(results: Results) -> str:
     machine, training = results["machine"], results["training"]
     title = f"{results['run']}: recipe {results['recipe']}, {results['parameters']:,} parameters"
     where = f"{machine['processor']}, {machine['threads']} threads, torch {machine['torch']}"
-    parts = [f"{title}\n{where}, device {machine['device']}", _format_machine(machine)]
+    rows = []
+    for precision, rate in machine["products_gflops"].items():
+        rows.append([f"matrix products, {precision}", f"{rate:,.0f} GFLOP/s"])
+    rows.append(["copying memory", f"{machine['copy_gb_s']:,.0f} GB/s"])
+    parts = [f"{title}\n{where}, device {machine['device']}", f"machine\n{table(rows)}"]
     if "missing" in training:
         parts.append(f"training: not measured, {training['missing']}")
     else:
@@ -27,14 +31,6 @@ def format_report(results: Results) -> str:
     for mode in results["inference"]:
         parts.append(_format_profile(f"{mode['mode']}, {mode['engine']}", mode["profile"]))
     return "\n\n".join(parts)
-
-
-def _format_machine(machine: Results) -> str:
-    rows = []
-    for precision, rate in machine["products_gflops"].items():
-        rows.append([f"matrix products, {precision}", f"{rate:,.0f} GFLOP/s"])
-    rows.append(["copying memory", f"{machine['copy_gb_s']:,.0f} GB/s"])
-    return f"machine\n{table(rows)}"
 
 
 def _format_training(training: Results, limits: Results) -> str:

@@ -1,10 +1,5 @@
 """`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure.
 
-    name of an existing file   its first lines, at most --limit; for a run that reads images or
-                               sounds, the file itself
-    anything else              the text itself
-    --test 3 7                 inputs of the run's test data, by index
-
 `regard look FILE.safetensors` shows a saved capture, without the model, and `regard look RUN
 --model` the model itself.
 """
@@ -94,9 +89,7 @@ def run(argv: list[str]) -> int:
     if argv and argv[0].endswith(_CAPTURE):
         options = parse(argv, LookOptions(), NoSettings(), max_positionals=1).own
         if options.test or options.gradients or options.walk or options.model:
-            raise UserError(
-                "--test, --gradients, --walk and --model need a RUN, not a saved capture"
-            )
+            raise UserError("--test, --gradients, --walk, --model need a RUN, not a saved capture")
         _check_out(options)
         path = Path(argv[0])
         paths = [path] if options.compare is None else [path, options.compare]

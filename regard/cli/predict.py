@@ -1,10 +1,4 @@
-"""`regard predict RUN [INPUT ...|-]`: predictions of a trained model (inputs: regard.cli.inputs).
-
-Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are
-several files, the name of the file comes first. With several outputs per input, tab-separated rows
-of input number, rank, score and text; with --json one object per input, in the form of the recipe
-(docs/answers.md). A run that generates images prints the names of the files written.
-"""
+"""`regard predict RUN [INPUT ...|-]`: predictions of a trained model. Inputs: regard.cli.inputs."""
 
 import json
 import sys

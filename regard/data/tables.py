@@ -243,7 +243,6 @@ def excerpt(text: str) -> str:
 def _find_columns(
     path: Path, header: Sequence[str], columns: Sequence[str | int], *, by_position: bool
 ) -> list[str]:
-    """Return the names of columns in a header. Raises UserError if one is missing."""
     count = len(columns)
     has_usual = any(column in header for column in columns)
     if by_position and not has_usual and count <= len(header) <= max(2, count):

@@ -47,8 +47,6 @@ _PARALLEL = "TOKENIZERS_PARALLELISM"
 
 
 class _TokenizerFile(msgspec.Struct):
-    """Content of the file of a tokenizer."""
-
     format: Literal["regard-tokenizer"]
     version: Literal[1]
     config: TokenizerConfig

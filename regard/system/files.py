@@ -139,8 +139,6 @@ def _read(path: Path, file: BufferedIOBase) -> bytes:
     while block := file.read(_BLOCK):
         size += len(block)
         if size > limit:
-            raise UserError(
-                f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises this limit)."
-            )
+            raise UserError(f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises it).")
         blocks.append(block)
     return b"".join(blocks)

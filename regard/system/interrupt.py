@@ -46,9 +46,7 @@ class Interruption:
         if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.is_requested:
-            _write(
-                b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n"
-            )
+            _write(b"\nStopping after this step, then saving. Ctrl-C again stops at once.\n")
         self.is_requested = True
         if self._is_interruptible:
             self._is_interruptible = False

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from regard.system.verbosity import verbosity
@@ -79,6 +79,7 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
     if not is_enabled or verbosity() == "quiet":
         yield
         return
+    bar: Any = nullcontext(_Lines())
     if sys.stderr.isatty():
         rich = importlib.import_module("rich.progress")  # takes 0.1 s
         bar = rich.Progress(
@@ -92,18 +93,12 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
             refresh_per_second=2,
             redirect_stdout=False,  # it may be a file
         )
-        with bar:
-            yield from _use(bar)
-    else:
-        yield from _use(_Lines())
-
-
-def _use(progress: Any) -> Iterator[None]:
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+    with bar as progress:
+        token = _progress.set(progress)
+        try:
+            yield
+        finally:
+            _progress.reset(token)
 
 
 @contextmanager

@@ -141,7 +141,6 @@ class DatesDataset:
 
     @cached_property
     def _locales(self) -> tuple[tuple[LocaleSpellings, tuple[int, ...]], ...]:
-        """Spellings of each locale, with the cumulative sums of their weights."""
         locales = []
         for locale in map(load_spellings, self.config.locales):
             weights = accumulate(spelling.weight for spelling in locale.spellings)

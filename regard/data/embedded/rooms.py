@@ -25,6 +25,7 @@ _LEAST_SEEN = 20
 _VIEWS, _ROWS, _TOLERANCE = 2, 60, 0.2
 _GAP = 0.1
 
+Floats = NDArray[np.float64]
 Cuboid = tuple[float, float, float, float, float, float]
 """First corner and sizes, as shares of the sides of the furniture."""
 _PARTS: dict[str, tuple[Cuboid, ...]] = {
@@ -56,9 +57,7 @@ _SIDES = {
 _AT_WALL = ("bed", "cabinet")
 
 
-def make_rooms(
-    split: str, seed: int, config: PointsConfig
-) -> AnnotatedDataset[NDArray[np.float64]]:
+def make_rooms(split: str, seed: int, config: PointsConfig) -> AnnotatedDataset[Floats]:
     """Generate the rooms of a split, with three to eight pieces of furniture each."""
     items, clouds = [], []
     for i in range(_COUNT[split]):
@@ -68,9 +67,7 @@ def make_rooms(
     return AnnotatedDataset(tuple(items), clouds.__getitem__, f"synthetic rooms, {split}")
 
 
-def make_room(
-    split: str, seed: int, number: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
+def make_room(split: str, seed: int, number: int) -> tuple[Floats, Floats, tuple[str, ...]]:
     """Return points (points, 3), boxes (boxes, 6: center, size) and labels of a room, in meters."""
     draw = generator(seed, sum(map(ord, split)), number)
     width, depth, height = draw.uniform(3.5, 6), draw.uniform(3.5, 6), draw.uniform(2.4, 2.8)
@@ -94,7 +91,7 @@ def make_room(
     return points + turn, boxes[labeled], tuple(pieces[i][0] for i in labeled)
 
 
-Piece = tuple[str, NDArray[np.float64], NDArray[np.float64], int]
+Piece = tuple[str, Floats, Floats, int]
 """Kind, first corner, sides, and direction in quarter turns."""
 
 
@@ -127,7 +124,7 @@ def _furnish(draw: np.random.Generator, width: float, depth: float) -> list[Piec
 
 def _surfaces(
     draw: np.random.Generator, pieces: list[Piece], width: float, depth: float, height: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, NDArray[np.int64]]:
     """Return rectangles (rectangles, 3, 3: corner, two sides) and the piece of each; -1: none."""
     x, y, z = np.diag((width, depth, height))
     zero = np.zeros(3)
@@ -153,17 +150,15 @@ def _surfaces(
     return np.array(rectangles), np.array(owners)
 
 
-def _faces(
-    first: NDArray[np.float64], sides: NDArray[np.float64]
-) -> list[tuple[NDArray[np.float64], ...]]:
+def _faces(first: Floats, sides: Floats) -> list[tuple[Floats, ...]]:
     x, y, z = np.diag(sides)
     near = [(first, x, y), (first, x, z), (first, y, z)]
     return [*near, (first + z, x, y), (first + y, x, z), (first + x, y, z)]
 
 
 def _sample(
-    draw: np.random.Generator, rectangles: NDArray[np.float64], owners: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    draw: np.random.Generator, rectangles: Floats, owners: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.int64]]:
     """Return points on rectangles by area and density, and the piece of each."""
     area = np.linalg.norm(np.cross(rectangles[:, 1], rectangles[:, 2]), axis=-1)
     area = area * np.where(owners < 0, 1.0, _DENSITY)
@@ -173,7 +168,7 @@ def _sample(
     return corner + u * one + v * other, owners[index]
 
 
-def _visible(points: NDArray[np.float64], viewpoint: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _visible(points: Floats, viewpoint: Floats) -> NDArray[np.bool_]:
     """Return which points are the nearest in their direction, or not much farther."""
     ray = points - viewpoint
     distance = np.linalg.norm(ray, axis=-1)

@@ -261,7 +261,6 @@ def read_captions(
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:
-    """Return the spatial relation of two cells; None if they share no row or column."""
     first_row, first_column = divmod(first, columns)
     second_row, second_column = divmod(second, columns)
     if first_row == second_row and first_column != second_column:

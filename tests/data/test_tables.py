@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from regard.data.bad_rows import BadRows
-from regard.data.tables import as_text, read_lines, read_table
+from regard.data.tables import as_text, locate, read_lines, read_table
 from regard.errors import UserError
 
 
@@ -54,7 +54,7 @@ def test_parquet(tmp_path):
     found = read_table(tmp_path / "a.parquet", ("text.en", 2), bad_rows=BadRows("error"))
     assert list(found.names) == ["text.en", "label"]
     assert list(found) == [(1, ["a", [1, 2]]), (2, ["b", []])]
-    assert found.where(2).endswith("a.parquet, row 2")
+    assert locate(found.path, 2).endswith("a.parquet, row 2")
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_evaluate_scores_other_pairs(trained_run: TrainedRun, tmp_path: Path) ->
         trained_run.evaluate(long)
     messages: list[str] = []
     assert trained_run.evaluate(long, on_bad="skip", notify=messages.append)["examples"] == 1
-    assert "skipped 1 bad row" in messages[0]
+    assert "skipped 1 of the pairs" in messages[0]
     bad = tmp_path / "bad.tsv"
     bad.write_text("bob\tBOB\nada\n", encoding="utf-8")
     assert trained_run.evaluate(bad, on_bad="skip", notify=messages.append)["examples"] == 1

@@ -16,10 +16,8 @@ PYTHON = "Python and compiled loops"
 
 
 def profile_call(call: Callable[[], object], device: torch.device) -> list[Any]:
-    """Return the operators of a call with their own time, without that of operators nested in them.
-
-    They are sorted by time; PYTHON is the last. The shares add up to 100 %.
-    """
+    """Return the operators of a call with their own time, without that of operators nested in them,
+    by time; PYTHON is the last. The shares add up to 100 %."""
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -46,10 +44,8 @@ def profile_call(call: Callable[[], object], device: torch.device) -> list[Any]:
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """Count the FLOPs of matrix products, attention and convolutions, forward and backward.
-
-    Padding is computed, so it is counted.
-    """
+    """Count the FLOPs of matrix products, attention and convolutions, forward and backward, padding
+    included."""
     aten = torch.ops.aten
     attention = aten._scaled_dot_product_flash_attention_for_cpu
     gradient = aten._scaled_dot_product_flash_attention_for_cpu_backward

@@ -1,9 +1,5 @@
 """Command line of a user's own recipe, run through the file that defines it.
 
-    python mine.py train --run runs/mine      like `regard train mine`, a recipe of this file alone;
-                                              the same command continues the run
-    python mine.py predict runs/mine INPUT    like `regard predict`; also evaluate and look
-
 A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run
 the file instead.
 """

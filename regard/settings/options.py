@@ -60,8 +60,7 @@ def parse(
     """Parse a command line.
 
     allowed: paths of the settings of the configuration that are options; all by default.
-
-    Raises UserError for an option that does not exist, a value out of range or too many arguments.
+    Raises:  UserError for an unknown option, a value out of range or too many arguments.
     """
     config = apply_variants(config, argv)
     own_settings, settings = settings_by_path(own), settings_by_path(config)
@@ -133,10 +132,8 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
 
 
 def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}, without options of other settings.
-
-    A selected variant becomes `name` inside its dict.
-    """
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}, without options of other settings. A
+    selected variant becomes `name` inside its dict."""
     tree: dict[str, Any] = {}
     for path in sorted(options.keys() & settings.keys()):
         *above, name = path.split(".")

@@ -58,10 +58,8 @@ class Kind:
         return {base.name: base for base in self.bases}  # pyrefly: ignore[missing-attribute]
 
     def convert(self, given: object) -> Any:
-        """Convert text as typed, or a value of JSON or YAML, to a value of this kind.
-
-        Raises ValueError (`must be ..., got ...`) if that is not possible.
-        """
+        """Convert text as typed, or a value of JSON or YAML, to a value of this kind. Raises
+        ValueError (`must be ..., got ...`) if that is not possible."""
         if dataclasses.is_dataclass(self.bases[0]):
             return given
         if self.optional and (given is None or given in ("none", "null")):

@@ -13,11 +13,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory() -> bool:
-    """Make glibc keep freed memory in this process. Return True on success, False without glibc.
-
-    The process then keeps its peak memory until it ends. Call this before the first tensor is
-    created.
-    """
+    """Make glibc keep freed memory in this process, until it ends, from before the first tensor on.
+    Return True on success, False without glibc."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

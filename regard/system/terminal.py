@@ -15,10 +15,8 @@ _MAX_WIDTH = 48
 
 
 def escape_text(text: str) -> str:
-    r"""Escape control and format characters, lone surrogates and line separators as \x1b ...
-
-    Line feeds, tabs and the two joiners are left as they are.
-    """
+    r"""Escape control and format characters, lone surrogates and line separators as \x1b ..., but
+    not line feeds, tabs and the two joiners."""
     if text.isascii() and text.isprintable():
         return text
     escaped = []

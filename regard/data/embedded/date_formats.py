@@ -163,22 +163,16 @@ def _patterns(locale: Locale) -> dict[str, int]:
 
 
 def _adapt(pattern: str) -> str:
-    """Return the pattern with a four-digit year, and names used in dates, not stand-alone ones.
-
-    Babel (2.18 and before) can return stand-alone names of another language
-    (python-babel/babel#1234): none are used.
-    """
+    """Return the pattern with a four-digit year, and names used in dates, not stand-alone ones,
+    which Babel can return in another language (python-babel/babel#1234)."""
     parts = re.split("('[^']*')", pattern)  # odd ones are quoted text
     parts[::2] = [re.sub("(?<!y)yy(?!y)", "y", part).translate(_IN_A_DATE) for part in parts[::2]]
     return "".join(parts)
 
 
 def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
-    """Compile a pattern into a template and its tables.
-
-    Returns None for a pattern with fields other than those of a date, or with numbers in an
-    ambiguous order.
-    """
+    """Compile a pattern into a template and its tables; None for one with fields other than those
+    of a date, or with numbers in an ambiguous order."""
     source = str(parse_pattern(pattern).format)
     if pattern in _OWN.get(locale.language, ()):
         source = source.replace("%(d)so", "%(do)s")

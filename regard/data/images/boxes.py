@@ -35,11 +35,8 @@ _MORE_COLUMNS = ("class", "boxes", *_CORNERS[0], *_CORNERS[1])
 def read_boxes(
     path: str | Path, images: str | Path | None, config: BoxesConfig
 ) -> AnnotatedDataset[Image.Image]:
-    """Read a file of boxes. Every image is opened once, so that none fails later.
-
-    images: folder or tar of the images; None: the folder of the file.
-    Raises: UserError naming the file, the line or the annotation.
-    """
+    """Read a file of boxes. Every image, in a folder or tar (None: the folder of the file), is
+    opened once, so that none fails later. Raises UserError naming the file and the line."""
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and boxes")
     if plain_name(path).endswith(".json"):

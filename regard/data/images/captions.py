@@ -136,11 +136,8 @@ class CaptionBatches(BatchesByCount):
 def read_captions(
     path: str | Path, images: str | Path | None, config: CaptionsConfig
 ) -> CaptionedImages:
-    """Read a file of captions. Every image is opened once, so that none fails later.
-
-    images: folder or tar of the images; None: the folder of the file.
-    Raises: UserError naming the file, the line or the annotation.
-    """
+    """Read a file of captions. Every image, in a folder or tar (None: the folder of the file), is
+    opened once, so that none fails later. Raises UserError naming the file and the line."""
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
     files = ImageFiles(path.parent if images is None else Path(images))

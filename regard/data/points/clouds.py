@@ -75,11 +75,8 @@ def middle_of(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Return at most `most` points (points, 3 + features), in order of their coordinates.
-
-    More points are replaced by the means in the cells of a grid, whose side is the smallest that is
-    found by bisection.
-    """
+    """Return at most `most` points (points, 3 + features), in order of their coordinates. More are
+    replaced by the means in the cells of a grid, whose side is the smallest found by bisection."""
     points = points[np.lexsort(points.T[::-1])]
     if len(points) <= most:
         return points

@@ -19,7 +19,7 @@ Source: columns tjong2003, section 2.2.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -185,7 +185,11 @@ def _read_columns(
     columns = [str(config.token_column or default[0]), str(config.tag_column or default[1])]
     is_named = not all(map(str.isdecimal, columns))
     has_header = config.header == "yes" or (config.header == "auto" and is_named)
-    for lines in _split_at_blank_lines(path):
+    numbered = enumerate(read_lines(path), start=1)
+    for is_blank, group in groupby(numbered, key=lambda line: not line[1].strip()):
+        if is_blank:
+            continue
+        lines = list(group)
         if has_header:
             header, has_header = _split(*lines.pop(0), path), False
             for i, column in enumerate(columns):
@@ -206,16 +210,6 @@ def _read_columns(
             if rows:
                 tags = [cells[tag] for _, cells in rows] if has_tags else []
                 yield rows[0][0], [cells[token] for _, cells in rows], tags
-
-
-def _split_at_blank_lines(path: Path) -> Iterator[list[tuple[int, bytes]]]:
-    group: list[tuple[int, bytes]] = []
-    for number, line in enumerate(chain(read_lines(path), [b""]), start=1):
-        if line.strip():
-            group.append((number, line))
-        elif group:
-            yield group
-            group = []
 
 
 def _split(number: int, line: bytes, path: Path) -> list[str]:

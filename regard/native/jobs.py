@@ -10,7 +10,7 @@
 A job is declared once, as a named tuple of typed fields; the table and the indices that the loops
 read follow from it. Threads that call a Python function wait for the interpreter lock; a compiled
 function of one pointer needs no Python. The first number of a table counts the tasks that were
-taken (`claim_rows`).
+taken (`fetch_and_increment`).
 """
 
 import functools
@@ -24,7 +24,7 @@ from numba import carray, types
 from torch import Tensor
 
 from regard.compat.numba import VOID_POINTER
-from regard.native.compile import emit, intrinsic, jit, jit_inline
+from regard.native.compile import emit, intrinsic, jit_inline
 
 COUNTER = 0
 """Index of the counter of tasks."""
@@ -94,15 +94,6 @@ def fetch_and_increment(_typing, table, index):
         return builder.atomic_rmw("add", place, increment, "monotonic")
 
     return signature, build
-
-
-@jit
-def claim_rows(job, rows, step):
-    """Yield the first row and the end of each task of `step` rows that this thread computes."""
-    task = fetch_and_increment(job, COUNTER)
-    while task * step < rows:
-        yield task * step, min(rows, task * step + step)
-        task = fetch_and_increment(job, COUNTER)
 
 
 @jit_inline

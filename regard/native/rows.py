@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.native.bits import round_to_bfloat16, scale_by_power_of_two, widen_bfloat16
 from regard.native.compile import jit, jit_in_order, jit_worker
-from regard.native.jobs import Address, array_at, claim_rows, offsets, pack
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.threads import run_on_threads
 
 
@@ -141,7 +141,9 @@ def _softmax_tasks(dtype):
         scores = array_at(job, _AT.scores, (numbers,), dtype)
         out = array_at(job, _AT.out, (numbers,), dtype)
         buffer = np.empty(step, np.float32)
-        for first, last in claim_rows(job, numbers, step):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < numbers:
+            first, last = task * step, min(numbers, task * step + step)
             values = buffer[: last - first]
             read(values, scores[first:last])
             for start in range(0, last - first, columns):
@@ -161,6 +163,7 @@ def _softmax_tasks(dtype):
                 for i in range(columns):
                     row[i] *= inverse
             write(out[first:last], values)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -176,7 +179,9 @@ def _gradient_tasks(dtype):
         out = array_at(job, _AT.out, (numbers,), dtype)
         grad = array_at(job, _AT.grad, (numbers,), dtype)
         buffers = np.empty((2, step), np.float32)
-        for first, last in claim_rows(job, numbers, step):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < numbers:
+            first, last = task * step, min(numbers, task * step + step)
             weights, values = buffers[0, : last - first], buffers[1, : last - first]
             read(weights, out[first:last])
             read(values, grad[first:last])
@@ -188,5 +193,6 @@ def _gradient_tasks(dtype):
                 for i in range(columns):
                     row[i] = weight[i] * (row[i] - total)
             write(grad_scores[first:last], values)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.native.bits import maximum
 from regard.native.compile import jit, jit_worker
-from regard.native.jobs import Address, array_at, claim_rows, offsets, pack
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.rows import add_to, exponentiate, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -89,8 +89,10 @@ def _exponentiate_tasks(dtype):
         scores = array_at(job, _AT.scores, (rows, columns), dtype)
         stats = array_at(job, _AT.stats, (2, rows), np.float32)
         buffer = np.empty(min(columns, _BLOCK), np.float32)
-        for start, end in claim_rows(job, rows, _ROWS_PER_TASK):
-            for row in range(start, end):
+        task = fetch_and_increment(job, COUNTER)
+        while task * _ROWS_PER_TASK < rows:
+            start = task * _ROWS_PER_TASK
+            for row in range(start, min(rows, start + _ROWS_PER_TASK)):
                 check, most = np.float32(0), np.float32(-np.inf)
                 for first in range(0, columns, _BLOCK):
                     block = scores[row, first : min(columns, first + _BLOCK)]
@@ -108,6 +110,7 @@ def _exponentiate_tasks(dtype):
                     write(block, values)
                 stats[0, row] = most
                 stats[1, row] = total if check < np.inf else np.nan
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -122,11 +125,14 @@ def _accumulate_tasks(dtype):
         total = array_at(job, _ADD.total, (numbers,), np.float32)
         part = array_at(job, _ADD.part, (numbers,), dtype)
         buffer = np.empty(_BLOCK, np.float32)
-        for start, end in claim_rows(job, numbers, _ELEMENTS_PER_TASK):
-            for first in range(start, end, _BLOCK):
-                last = min(end, first + _BLOCK)
+        task = fetch_and_increment(job, COUNTER)
+        while task * _ELEMENTS_PER_TASK < numbers:
+            start = task * _ELEMENTS_PER_TASK
+            for first in range(start, min(numbers, start + _ELEMENTS_PER_TASK), _BLOCK):
+                last = min(numbers, first + _BLOCK)
                 values = buffer[: last - first]
                 read(values, part[first:last])
                 add_to(total[first:last], values)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks

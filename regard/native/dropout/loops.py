@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard.native.bits import widen_bfloat16
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import Address, array_at, claim_rows, offsets, pack
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -157,11 +157,13 @@ def _make_drop(source_dtype, dtype):
         job, rows, dim, step, bits, values = _open_job(address)
         f = array_at(job, _AT.f, (rows, dim), source_dtype)
         out = array_at(job, _AT.out, (rows, dim), dtype)
-        for first, last in claim_rows(job, rows, step):
-            for row in range(first, last):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 write(out[row], values)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -203,8 +205,9 @@ def _add_tasks(dtype):
         weight = array_at(job, _AT.weight, (dim,), np.float32)
         bias = array_at(job, _AT.bias, (dim,), np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
-        for first, last in claim_rows(job, rows, step):
-            for row in range(first, last):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], out[row]
@@ -221,6 +224,7 @@ def _add_tasks(dtype):
                     out_row[i] = (values[i] - mean) * inverse * weight[i] + bias[i]
                 if job[_AT.rounded] != 0:
                     round_row(rounded[row], out_row)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -264,8 +268,9 @@ def _norm_gradient_tasks(dtype):
         weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
         rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)
-        for first, last in claim_rows(job, rows, step):
-            for row in range(first, last):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], grad_x[row]
@@ -277,13 +282,13 @@ def _norm_gradient_tasks(dtype):
                     grad_row[:] = grad[row]
                 if job[_AT.rounded] != 0:
                     _add_rounded(grad_row, rounded[row])
-                grad_weight, grad_bias = sums[first // step]
                 _norm_gradient(
-                    values, grad_row, weight, mean, inverse, grad_weight, grad_bias, out_row
+                    values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row
                 )
                 for i in range(dim):
                     values[i] = out_row[i]
                 _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 write(grad_f[row], values)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks

@@ -22,7 +22,15 @@ from torch import Tensor
 
 from regard.native.additive.cpu.loops import clamp_to, exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import Address, Strided, array_at, claim_rows, offsets, pack
+from regard.native.jobs import (
+    COUNTER,
+    Address,
+    Strided,
+    array_at,
+    fetch_and_increment,
+    offsets,
+    pack,
+)
 from regard.native.rows import add_to, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -132,8 +140,9 @@ def _forward(dtype):
         low = array_at(job, _AT.low, (rows, dim), dtype)
         outs = array_at(job, _AT.out, (rows, job[_AT.out_stride]), np.float32)
         lengths = array_at(job, _AT.lengths, (rows,), np.int64)
-        for first, last in claim_rows(job, rows, step):
-            for row in range(first, last):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
                 target = new_state[row]
                 is_active = job[_AT.lengths] == 0 or time < lengths[row]
                 if is_active:
@@ -151,6 +160,7 @@ def _forward(dtype):
                     outs[row, :dim] = target
                     if not is_active:
                         outs[row, :dim] = 0
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -195,8 +205,9 @@ def _backward(dtype):
         carry = array_at(job, _AT.carry, (rows, dim), np.float32)
         gates = array_at(job, _AT.gates, (rows, 4 * dim), np.float32)
         lengths = array_at(job, _AT.lengths, (rows,), np.int64)
-        for first, last in claim_rows(job, rows, step):
-            for row in range(first, last):
+        task = fetch_and_increment(job, COUNTER)
+        while task * step < rows:
+            for row in range(task * step, min(rows, task * step + step)):
                 if job[_AT.extra] != 0:
                     read(extra, extras[row])
                     add_to(carry[row], extra)
@@ -211,5 +222,6 @@ def _backward(dtype):
                     grad_recurrent[:] = 0
                 write(inputs[row, : 3 * dim], grad_input)
                 write(recurrents[row, : 3 * dim], grad_recurrent)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks

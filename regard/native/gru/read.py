@@ -26,7 +26,7 @@ from torch import Tensor
 from regard.native.additive.cpu.loops import clamp_to, exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
-from regard.native.jobs import Address, Strided, array_at, claim_rows, offsets
+from regard.native.jobs import COUNTER, Address, Strided, array_at, fetch_and_increment, offsets
 from regard.native.rows import add_to, row_reader, row_writer
 
 _MIN_WORK_PER_THREAD = 1 << 16
@@ -200,7 +200,8 @@ def _forward(dtype):
         weights = array_at(job, _AT.weights, (rows, keys), np.float32)
         out = array_at(job, _AT.out, (rows, value_dim), np.float32)
         low = array_at(job, _AT.low, (rows, value_dim), dtype)
-        for row, _ in claim_rows(job, rows, 1):
+        row = fetch_and_increment(job, COUNTER)
+        while row < rows:
             exp_query, weight, target = exp_queries[row], weights[row], out[row]
             length = lengths[row]
             widen(exp_query, queries[row, :dim])
@@ -215,6 +216,7 @@ def _forward(dtype):
                     _add_scaled(target, values[row, j], weight[j])
             if job[_AT.low] != 0:
                 write(low[row], target)
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -234,7 +236,8 @@ def _backward(dtype):
         grad_out = array_at(job, _AT.grad_out, (rows, value_dim), np.float32)
         grad_queries = array_at(job, _AT.grad_query, (rows, job[_AT.grad_query_stride]), dtype)
         grad_query = np.empty(dim, np.float32)
-        for row, _ in claim_rows(job, rows, 1):
+        row = fetch_and_increment(job, COUNTER)
+        while row < rows:
             exp_query, weight, length = exp_queries[row], weights[row], lengths[row]
             slope, target = grad_scores[row], grad_out[row]
             if job[_AT.extra] != 0:
@@ -254,6 +257,7 @@ def _backward(dtype):
                 _add_query_gradient(grad_query, exp_query, exps[row, j], slope[j])
             _scale(grad_query, v)
             write(grad_queries[row, :dim], grad_query)
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -270,7 +274,8 @@ def _memory_gradients(dtype):
         grad_keys = array_at(job, _AT.grad_keys, (rows, keys, dim), np.float32)
         grad_values = array_at(job, _AT.grad_values, (rows, keys, value_dim), np.float32)
         grad_v = array_at(job, _AT.grad_v, (rows, dim), np.float32)
-        for row, _ in claim_rows(job, rows, 1):
+        row = fetch_and_increment(job, COUNTER)
+        while row < rows:
             length, target = lengths[row], grad_v[row]
             for t in range(steps):
                 exp_query, total = exp_queries[t, row], _ZERO
@@ -283,5 +288,6 @@ def _memory_gradients(dtype):
                     target[d] += total
             for j in range(length):
                 _scale(grad_keys[row, j], v)
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks

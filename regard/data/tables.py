@@ -243,6 +243,8 @@ def excerpt(text: str) -> str:
 def _find_columns(
     path: Path, header: Sequence[str], columns: Sequence[str | int], *, by_position: bool
 ) -> list[str]:
+    if not header:
+        raise UserError(f"{path}: is empty, expected a header row.")
     count = len(columns)
     has_usual = any(column in header for column in columns)
     if by_position and not has_usual and count <= len(header) <= max(2, count):
@@ -256,8 +258,9 @@ def _find_columns(
         outer = name if name in header else name.partition(".")[0]
         if header.count(outer) != 1:
             problem = "several columns" if outer in header else "no column"
-            known = ", ".join(map(repr, header)) if header else "missing: the file is empty"
-            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.")
+            known = ", ".join(map(repr, header))
+            hint = f" --data.{column}-column chooses another." if by_position else ""
+            raise UserError(f"{path}: {problem} {column!r}; the columns are {known}.{hint}")
         found.append(name)
     return found
 

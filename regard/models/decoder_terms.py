@@ -112,11 +112,11 @@ class _DecoderItems:
             if not self.terms:
                 self.terms.append(("embedding", items))
 
-            def watched(given: Tensor) -> Tensor:
+            def record_output(given: Tensor) -> Tensor:
                 outputs.append(part(given))
                 return outputs[-1]
 
-            return items, watched
+            return items, record_output
 
         def after(module: nn.Module, _: Any, __: Any) -> None:
             assert isinstance(module, Residual)
@@ -142,11 +142,11 @@ class _DecoderItems:
         else:
             raise NoTermsError(f"the norm {type(norm).__name__} is neither LayerNorm nor RMSNorm")
 
-        def scaled(term: Tensor) -> Tensor:
+        def scale_term(term: Tensor) -> Tensor:
             term = term - term.mean(-1, keepdim=True) if is_centered else term
             return term * scale if norm.weight is None else term * scale * norm.weight
 
-        self.terms = [(name, scaled(term)) for name, term in self.terms]
-        self.bias = scaled(self.bias.expand_as(items))
+        self.terms = [(name, scale_term(term)) for name, term in self.terms]
+        self.bias = scale_term(self.bias.expand_as(items))
         if shift is not None:
             self.bias = self.bias + shift

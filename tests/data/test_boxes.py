@@ -101,9 +101,9 @@ def test_box_is_clipped_and_must_have_an_area(folder):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("no.txt", "", "no usable"),
+        ("no.txt", "", "is empty, expected a header"),
         ("no.json", "[]", "expected COCO's images and annotations"),
-        ("ids.json", '{"images": [{"id": 1}]}', "expected COCO's images .*file_name"),
+        ("ids.json", '{"images": [{"id": 1}]}', "expected COCO's format, but .*file_name"),
         ("short.csv", f"{HEAD}a.png,1\n", "line 2: expected 6 cells, got 2"),
         ("text.csv", f"{HEAD}a.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height in numb"),
         ("nolabel.csv", f"{HEAD}a.png,1,2,3,4,\n", "line 2: expected a label"),

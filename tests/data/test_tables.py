@@ -89,7 +89,7 @@ def test_optional_columns(tmp_path):
         ("a.csv", b"text,label\na,b,c\n", r"line 2: expected 2 cells, got 3"),
         ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
-        ("a.csv", b"", r"a\.csv: no column 'text'; the columns are missing: the file is empty"),
+        ("a.csv", b"", r"a\.csv: is empty, expected a header"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
         ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: .* byte 0xff"),
         ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], r"a\.csv\.gz: damaged: .* ended before"),

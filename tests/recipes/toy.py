@@ -33,6 +33,7 @@ def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
     return (
         f"translate --run {folder / 'run'} {files} {SMALL[core]} --train.steps {steps} "
         "--data.max-length 12 --tokenizer.kind word --train.validate-every 8 "
+        "--train.precision float32 "
         "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
         "--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3"
     ).split()

@@ -23,15 +23,17 @@ def read_coco(path: Path) -> Any:
     """Return the content of a file as `faster_coco_eval.COCO`. Raises UserError naming the file."""
     from faster_coco_eval import COCO  # takes 0.1 s to import # noqa: PLC0415
 
+    content = read_unpacked(path)
     try:
-        content = json.loads(read_unpacked(path))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about annotations of id 0, which matter in results
-            coco = COCO(content)
+            coco = COCO(json.loads(content))
         for image in coco.imgs.values():
             image["file_name"] = str(image["file_name"])
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        raise UserError(f"{path}: expected COCO's images and annotations: {error!r}.") from error
+    except KeyError as error:
+        raise UserError(f"{path}: expected COCO's format, but there is no {error}.") from error
+    except (ValueError, TypeError, AttributeError, AssertionError) as error:
+        raise UserError(f"{path}: expected COCO's images and annotations: {error}.") from error
     return coco
 
 

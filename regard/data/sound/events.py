@@ -277,7 +277,9 @@ def _parse_event(row: Mapping[str, Any], config: EventsConfig) -> SoundEvent:
     try:
         start = float(row["onset"])
         length = float(row["duration"]) if "duration" in row else float(row["offset"]) - start
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise UserError(f"has no {error}: expected onset, and duration or offset") from error
+    except (TypeError, ValueError) as error:
         raise UserError(f"onset and duration must be numbers ({error})") from error
     if config.unit == "samples":
         start, length = start / config.sample_rate, length / config.sample_rate

@@ -2,8 +2,7 @@
 
 after `load`     the run owns its module: an engine freezes it at the first decoding
 run.model        returns the module, which the caller may change: torch computes with it
-run.compile()    freezes a copy of the module; whoever changes the module afterwards compiles
-                 again
+run.compile()    freezes a copy of the module; after a change of the module, call it again
 """
 
 import copy

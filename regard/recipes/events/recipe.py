@@ -224,23 +224,23 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     ) -> list[list[EventPrediction]]:
         return self.detect(inference.model, _source(rows))
 
-    def shown(
+    def select_own(
         self, segment: SoundSegment, predictions: Sequence[EventPrediction]
     ) -> list[EventPrediction]:
         """Return the predictions above the threshold in the middle of a segment."""
-        shown = []
+        selected = []
         for prediction in predictions:
             middle = segment.begin + prediction.event.onset + prediction.event.duration / 2
             is_own = segment.first <= middle < segment.last
             if prediction.score >= self.config.threshold and is_own:
-                shown.append(prediction)
-        return shown
+                selected.append(prediction)
+        return selected
 
     def postprocess(self, example: Example) -> Answer:
         """Return the events of a sound by onset, clipped to it."""
         seconds, found = example.rows[-1].last, []
         for row, output in zip(example.rows, example.outputs, strict=True):
-            for event, score, _ in self.shown(row, output):
+            for event, score, _ in self.select_own(row, output):
                 first = max(0.0, row.begin + event.onset)
                 last = min(seconds, row.begin + event.offset)
                 found.append((SoundEvent(first, last - first, event.label), score))
@@ -273,7 +273,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
-        own, title = self.shown(segment, predictions), example.name
+        own, title = self.select_own(segment, predictions), example.name
         if len(example.rows) > 1:
             title += f", {segment.begin:g} to {segment.begin + seconds:g} s"
         found = []
@@ -297,7 +297,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         segment = example.rows[i]
         predictions = model(_source([segment]).to(device_of(model)))
         pairs = []
-        for event, _, query in self.shown(segment, example.outputs[i]):
+        for event, _, query in self.select_own(segment, example.outputs[i]):
             pairs.append((query, self.labels.names.index(event.label)))
         return set_log_prob(predictions, pairs, "event")
 

@@ -57,15 +57,29 @@ def save_capture(
     stored: dict[str, dict[str, Any]] = {}
     index = _Index(title=title, model=model, samples=[])
     for number, sample_maps in enumerate(samples):
-        entry = _sample_to_json(sample_maps.sample, f"pictures/{number}", tensors)
-        entry["maps"] = []
+        sample, pictures, maps = sample_maps.sample, {}, []
+        for name, one in sample.pictures.items():
+            picture = msgspec.structs.replace(one, original=None) if isinstance(one, Image) else one
+
+            def keep(array: np.ndarray, tensor: str = f"pictures/{number}/{name}") -> str:
+                tensors[tensor] = torch.from_numpy(np.ascontiguousarray(array))
+                return tensor
+
+            pictures[name] = msgspec.to_builtins(picture, enc_hook=keep)
         for own in sample_maps.maps:
             if own.key not in stored:
                 name = f"maps/{len(stored)}"
                 tensors[name] = _to_tensor(own.weights, dtype)
                 vectors = _vectors_to_json(own, f"vectors/{len(stored)}", tensors, wide)
                 stored[own.key] = {"tensor": name, "vectors": vectors}
-            entry["maps"].append(own.metadata() | stored[own.key])
+            maps.append(own.metadata() | stored[own.key])
+        entry = {
+            "title": sample.title,
+            "axes": msgspec.to_builtins(sample.axes),
+            "pictures": pictures,
+            "steps": msgspec.to_builtins(sample.steps),
+            "maps": maps,
+        }
         index.samples.append(entry)
     content = msgspec.json.encode(index).decode()
     metadata = {"format": _FORMAT, "version": _VERSION, "index": content}
@@ -97,25 +111,6 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
     if not any(sample_maps.maps for sample_maps in samples):
         raise UserError(f"{path} contains no reads: there is nothing to show")
     return index.title, index.model, samples
-
-
-def _sample_to_json(sample: Sample, folder: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Return title, axes, pictures and steps of a sample, and add the arrays to the tensors."""
-    pictures = {}
-    for name, one in sample.pictures.items():
-        picture = msgspec.structs.replace(one, original=None) if isinstance(one, Image) else one
-
-        def keep(array: np.ndarray, tensor: str = f"{folder}/{name}") -> str:
-            tensors[tensor] = torch.from_numpy(np.ascontiguousarray(array))
-            return tensor
-
-        pictures[name] = msgspec.to_builtins(picture, enc_hook=keep)
-    return {
-        "title": sample.title,
-        "axes": msgspec.to_builtins(sample.axes),
-        "pictures": pictures,
-        "steps": msgspec.to_builtins(sample.steps),
-    }
 
 
 def _vectors_to_json(

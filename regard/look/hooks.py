@@ -5,9 +5,8 @@
     maps.names                             ('core.encoder.0.read', ..., 'core.decoder.0.cross.read')
     maps["core.decoder.0.cross.read"]      the weights of each call, in the order of the calls
 
-Every read of every model is a `Read`. A forward hook computes its weights with the reference
-formula from the same queries and keys: they are those of its score, choice, mask and bias whichever
-kernel ran, and the output is unchanged.
+A forward hook of each `Read` computes its weights with the reference formula from the same inputs,
+whichever kernel ran.
 """
 
 import math

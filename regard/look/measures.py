@@ -54,8 +54,14 @@ def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
 
     Returns the sample unchanged if a layer is missing, or the sequence is longer than MAX_ROLLOUT.
     """
-    layers = _layers(sample_maps)
-    if not layers or len(sample_maps.queries(layers[0])) > MAX_ROLLOUT:
+    layers = [own for own in sample_maps.find("encoder self") if own.queries == own.keys]
+    if not layers and not sample_maps.find("cross"):
+        for own in sample_maps.find("decoder self"):
+            if len(sample_maps.queries(own)) == len(sample_maps.keys(own)):
+                layers.append(own)
+    is_complete = [own.layer for own in layers] == list(range(1, len(layers) + 1))
+    has_same_axes = len({(own.queries, own.keys) for own in layers}) == 1
+    if not is_complete or not has_same_axes or len(sample_maps.queries(layers[0])) > MAX_ROLLOUT:
         return sample_maps
     identity = torch.eye(len(sample_maps.queries(layers[0])), dtype=torch.float64)
     total, maps = identity, []
@@ -67,18 +73,6 @@ def with_rollout(sample_maps: SampleMaps) -> SampleMaps:
             if pooling.keys == layers[0].queries:
                 maps.append(_rollout_map(pooling, pooling.weights.double().mean(0) @ total))
     return SampleMaps(sample=sample_maps.sample, maps=(*sample_maps.maps, *maps))
-
-
-def _layers(sample_maps: SampleMaps) -> list[AttentionMap]:
-    """Return the self-attention maps of all layers in order; empty if one is missing or differs."""
-    layers = [own for own in sample_maps.find("encoder self") if own.queries == own.keys]
-    if not layers and not sample_maps.find("cross"):
-        for own in sample_maps.find("decoder self"):
-            if len(sample_maps.queries(own)) == len(sample_maps.keys(own)):
-                layers.append(own)
-    is_complete = [own.layer for own in layers] == list(range(1, len(layers) + 1))
-    has_same_axes = len({(own.queries, own.keys) for own in layers}) == 1
-    return layers if is_complete and has_same_axes else []
 
 
 def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:

@@ -10,7 +10,6 @@ from regard.system.writing import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
-
 _own: dict[str, tuple[int, int]] = {}
 """Files that this process wrote: inode and time of the last change, by path."""
 

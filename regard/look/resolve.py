@@ -8,6 +8,7 @@ accessed.
 """
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,7 @@ from regard.layers.read import INPUT_AFTER_STATE, KINDS, REVERSED_SOURCE, Role
 from regard.look.arrays import MASKED
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording import Call, Recording
-from regard.look.sample import Axis, Sample
-from regard.look.steps import decoding_steps, token_labels
+from regard.look.sample import Alternative, Axis, Beam, DecodingStep, Sample
 from regard.look.vectors import ReadVectors
 from regard.trace import SearchOutput, Segment, Trace
 
@@ -101,7 +101,7 @@ class _SegmentReads:
         segment, steps, title = self.segment, sample.steps, sample.title
         axes = _Axes(sample.axes if output is None else sample.axes | _output_axes(sample, output))
         if output is not None:
-            steps = decoding_steps(segment, row, output, sample)
+            steps = _decoding_steps(segment, row, output, sample)
             if sample.text is not None and output.tokens:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
@@ -290,9 +290,65 @@ def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
     return weights[row] if weights.dim() == 3 else weights[row, head]
 
 
+def _token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return labels of the output tokens and the decoder input; empty if the sample has none."""
+    if sample.tokens is None or not output.tokens:
+        return (), ()
+    labels = tuple(sample.tokens(output.tokens))
+    begin = sample.begin if output.begin is None else sample.tokens([output.begin])[0]
+    inputs = (*sample.decoder_input, *(begin, *labels)[len(sample.decoder_input) :])[: len(labels)]
+    return (*inputs[1:], labels[-1]), inputs
+
+
+def _decoding_steps(
+    segment: Segment, row: int, output: SearchOutput, sample: Sample
+) -> tuple[DecodingStep, ...]:
+    """Return the steps of the search that led to one output; empty without labels for tokens."""
+    if sample.tokens is None or not output.tokens:
+        return ()
+    tokens = sample.tokens
+    text = sample.text or (lambda ids: " ".join(tokens(ids)))
+    prefixes: list[tuple[int, ...]] = []
+    if segment.steps:
+        prefixes = [()] * len(segment.steps[0].source_rows)
+    steps = []
+    labels, _ = _token_labels(sample, output)
+    for t, (step_row, token) in enumerate(zip(output.rows, output.tokens, strict=True)):
+        step, likely = segment.steps[t], {}
+        if step_row < len(step.tokens):
+            likely = dict(zip(step.tokens[step_row], step.log_probs[step_row], strict=True))
+        log_prob = likely.get(token, -math.inf)
+        if t < len(output.log_probs):
+            log_prob = output.log_probs[t]
+        beams: list[Beam] = []
+        if step.beam is not None:
+            parents = zip(step.beam.rows, step.beam.tokens, strict=True)
+            prefixes = [(*prefixes[parent], new_token) for parent, new_token in parents]
+            next_rows = segment.steps[t + 1].source_rows if t + 1 < len(segment.steps) else []
+            next_row = output.rows[t + 1] if t + 1 < len(output.rows) else None
+            for index, source_row in enumerate(next_rows):
+                score = step.beam.log_probs[index]
+                if source_row == row and score > -math.inf:
+                    is_prefix = index == next_row
+                    beams.append(Beam(text=text(prefixes[index]), score=score, is_prefix=is_prefix))
+            beams.sort(key=lambda beam: -beam.score)
+        alternatives = []
+        for likely_token, value in likely.items():
+            name, probability = tokens([likely_token])[0], math.exp(min(0.0, value))
+            alternatives.append(Alternative(token=name, probability=probability))
+        shown = DecodingStep(
+            token=labels[t],
+            probability=math.exp(min(0.0, log_prob)),
+            alternatives=tuple(alternatives),
+            beams=tuple(beams),
+        )
+        steps.append(shown)
+    return tuple(steps)
+
+
 def _output_axes(sample: Sample, output: SearchOutput) -> dict[str, Axis]:
     """Return the axes of the output ("output") and of the decoder input ("decoder input")."""
-    labels, input_labels = token_labels(sample, output)
+    labels, input_labels = _token_labels(sample, output)
     if not labels:
         steps = Axis.from_count(len(output.rows), "step")
         return {"output": sample.output or steps, "decoder input": steps}

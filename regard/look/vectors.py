@@ -36,7 +36,6 @@ from regard.trace import Trace
 
 MAX_BYTES = 1 << 30
 """Largest size in bytes of the vectors of a recording."""
-
 VECTORS = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
 _WITHOUT_HEADS = ("items", "source", "result")
 _PER_QUERY = {"items", "queries", "scores", "outputs", "result"}

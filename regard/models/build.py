@@ -12,9 +12,6 @@ from torch import nn
 from regard.attention.scores import ScaledDot
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
-from regard.models.autoencoders.autoencoder import Autoencoder
-from regard.models.autoencoders.config import AutoencoderConfig
-from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.config import (
     ClassifierConfig,
     DetectorConfig,
@@ -55,7 +52,6 @@ CORES: dict[type, Callable[..., Core]] = {
 """The core of each config."""
 _UNSCALED_STD = 0.02
 """Standard deviation of embeddings that are not scaled: radford2018, section 4.1."""
-
 ReaderT = TypeVar("ReaderT", bound=TokenReader)
 
 
@@ -179,14 +175,6 @@ def build_classifier(
     else:
         pooling = LastItem(directions=directions_of(config.core) or 1)
     return Model(reader=reader, core=core, writer=writer(dim, pooling))
-
-
-def build_autoencoder(
-    config: AutoencoderConfig, shape: tuple[int, ...]
-) -> Autoencoder | QuantizedAutoencoder:
-    """Build an autoencoder of images (channels, height, width), or of vectors (size,)."""
-    kind = QuantizedAutoencoder if config.kind == "quantized" else Autoencoder
-    return kind(config, shape)
 
 
 def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, axes: int) -> Model:

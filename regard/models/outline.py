@@ -1,13 +1,6 @@
 """Outline of a model as encoder, predictor and decoder: its stages, and the shapes of results.
 
-    h^Enc = encoder(x)              the reader, and the encoder of the core
-    h^Dec = predictor(y, h^Enc)     queries (the target delayed by one, or learned), and the decoder
-                                    of the core or a pool
-    y~    = decoder(h^Dec)          the writer
-
-`regard look RUN --model` prints or draws an outline.
-
-Source: lectures, E.11 (encoder-predictor-decoder).
+Symbols are those of regard.models.model. Source: lectures, E.11 (encoder-predictor-decoder).
 """
 
 from collections.abc import Iterable

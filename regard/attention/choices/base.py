@@ -55,7 +55,13 @@ class Soft(Choice):
     def __init__(self, beta: float | Tensor = 1.0, *, learn: bool = False):
         super().__init__()
         if isinstance(beta, Tensor):
-            _check_tensor(beta)
+            if not beta.is_floating_point():
+                raise TypeError(f"beta must be floating point, got dtype {beta.dtype}")
+            if beta.dim() > 0 and beta.shape[-1] != 1:
+                shape = tuple(beta.shape)
+                raise ValueError(f"beta must broadcast to (..., query, 1), got shape {shape}")
+            if is_inspectable(beta) and not bool(((beta >= 0) & beta.isfinite()).all()):
+                raise ValueError("beta must be at least 0 and finite")
         elif not isinstance(beta, int | float) or not 0 <= beta < float("inf"):
             raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}")
         if learn and not isinstance(beta, Tensor) and not beta:
@@ -113,12 +119,3 @@ def mask_scores(scores: Pairs, allowed: Bool[Tensor, "..."]) -> Pairs:
     # The mask is added as a small tensor: masked_fill of the scores is six times slower on a CPU.
     added = torch.zeros_like(allowed, dtype=scores.dtype)
     return scores + added.masked_fill_(~allowed, float("-inf"))
-
-
-def _check_tensor(beta: Tensor) -> None:
-    if not beta.is_floating_point():
-        raise TypeError(f"beta must be floating point, got dtype {beta.dtype}")
-    if beta.dim() > 0 and beta.shape[-1] != 1:
-        raise ValueError(f"beta must broadcast to (..., query, 1), got shape {tuple(beta.shape)}")
-    if is_inspectable(beta) and not bool(((beta >= 0) & beta.isfinite()).all()):
-        raise ValueError("beta must be at least 0 and finite")

@@ -29,7 +29,6 @@ from regard.compat.torch import limit_recompilation
 
 _BLOCK_MASKS: weakref.WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = weakref.WeakKeyDictionary()
 """Cached block masks: finding the empty blocks costs more than a short read."""
-
 _MAX_COMPILED = 256
 """Largest number of kinds of read (shapes, dtypes, masks, biases) compiled in one process."""
 

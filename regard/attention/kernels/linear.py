@@ -30,7 +30,6 @@ from regard.attention.scores import Features
 
 CHUNK = 64
 """Queries per chunk: pairs cost CHUNK per query, sums features * value_dim / CHUNK."""
-
 SEGMENT = 16 * CHUNK
 """Queries computed at a time: intermediate results then stay in the processor's cache."""
 

@@ -41,7 +41,6 @@ from regard.ops.half import has_half_products
 
 MAX_SHORT = 128
 """Largest number of keys of a read in float32 that plain products compute faster than sdpa."""
-
 _MODULES = reference, products, sdpa, flex, additive, gather, linear
 KERNELS: dict[str, ModuleType] = {kernel.__name__.split(".")[-1]: kernel for kernel in _MODULES}
 

@@ -8,10 +8,8 @@
 Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias
 that is added to scores is a different type and a different argument.
 
-Leading axes are aligned from the left. A read has leading axes (batch,) or (batch, head), ...; a
-mask with fewer leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,)
-fits (batch, query, key) and (batch, head, query, key), and `dense` of (batch, query, key) is the
-same for every head.
+Leading axes are aligned from the left (regard.attention.axes): `padding(lengths)` with lengths
+(batch,) fits (batch, query, key) and (batch, head, query, key).
 
 Source: lectures, C.10 (masked multi-head attention); vaswani2017, section 3.2.3.
 """

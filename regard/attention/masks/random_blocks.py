@@ -28,31 +28,27 @@ class RandomBlocks(PositionMask):
         return lambda row, head, query, key: self._is_drawn(query + first, key)
 
     def _is_drawn(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return True where the key's block is drawn for the query's block."""
-        block = key // self.block
-        allowed = torch.zeros_like(query + key, dtype=torch.bool)
-        for choice in self._draw_blocks(query // self.block):
-            allowed = allowed | (block == choice)
-        return allowed & (key >= 0)
-
-    def _draw_blocks(self, block: Tensor) -> list[Tensor]:
-        """Draw `per_query` different blocks of keys for each block of queries, or -1.
+        """Return True where the key's block is one of `per_query` drawn for the query's block.
 
         Floyd's algorithm to draw r of N without replacement: for top = N - r .. N - 1, draw one of
         0 .. top, and use top itself if that one was drawn before.
         """
+        block = query // self.block
         count = block + 1
         if self.length is not None:
             count = torch.full_like(block, -(-self.length // self.block))
         state = _hash(_hash(block & _WORD) ^ self.seed)
+        allowed = torch.zeros_like(query + key, dtype=torch.bool)
         choices: list[Tensor] = []
         for number in range(self.per_query):
             top = count - self.per_query + number
             choice = _hash(state + number) % (top + 1).clamp(min=1)
             for earlier in choices:
                 choice = torch.where(choice == earlier, top, choice)
-            choices.append(torch.where(top < 0, -1, choice))
-        return choices
+            choice = torch.where(top < 0, -1, choice)
+            choices.append(choice)
+            allowed = allowed | (key // self.block == choice)
+        return allowed & (key >= 0)
 
     def __repr__(self) -> str:
         length = "" if self.length is None else f", length={self.length}"

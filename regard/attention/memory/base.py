@@ -37,10 +37,8 @@ class KeyValueCache(ABC):
     """Mask over the keys, for all queries; combined with the mask of each read."""
     mapped_by: Score | None
     """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
-
     length: int | Tensor
     """Number of pairs added so far; a tensor () if the memory is written in place."""
-
     kernel_cache: KernelCache | None = None
     """Results that kernels cache for these keys; None if the keys change in place."""
 

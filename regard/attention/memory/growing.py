@@ -28,8 +28,6 @@ from regard.compat.torch import is_wrapped
 
 _MIN_PREALLOCATED = 2**15
 """Elements of the keys from which a growing memory is preallocated: smaller ones are copied."""
-
-
 _Buffers = tuple[Tensor, Tensor]
 """Preallocated keys and values of a growing memory, with free slots after its pairs."""
 

@@ -24,7 +24,6 @@ from regard.attention.scores.base import InnerProduct
 
 _MAX_ELEMENTS = 2**22
 """Numbers compared pair by pair; equal vectors of more pairs are found by sorting."""
-
 _MISSING = -1
 
 

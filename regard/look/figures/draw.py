@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,13 +21,11 @@ from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
-from regard.look.figures.request import FigureRequest, weights_of
+from regard.look.figures.request import FigureRequest, picture_of, weights_of
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, Image, Plane, Sound
-
-PictureT = TypeVar("PictureT", Image, Sound, Plane)
+from regard.look.sample import Image, Plane, Sound
 
 
 def draw(request: FigureRequest, path: Path, *, overwrite: bool = False) -> None:
@@ -173,7 +170,7 @@ def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
 
 
 def _boxes(figure: Figure, request: FigureRequest) -> None:
-    plot_boxes(figure, _picture(request.maps, Image), title=request.title)
+    plot_boxes(figure, picture_of(request.maps, Image), title=request.title)
 
 
 def _events(figure: Figure, request: FigureRequest) -> None:
@@ -185,7 +182,7 @@ def _events(figure: Figure, request: FigureRequest) -> None:
     while last + 1 < len(samples) and _begin(samples[last + 1]) > 0:
         last += 1
     chunks = samples[first : last + 1]
-    sounds = [_picture(chunk, Sound) for chunk in chunks]
+    sounds = [picture_of(chunk, Sound) for chunk in chunks]
     title = request.title
     if len(sounds) > 1:
         own = sounds[request.sample - first]
@@ -244,40 +241,13 @@ def _join_spectrograms(sounds: Sequence[Sound]) -> NDArray[np.float32]:
     return bands
 
 
-def _tracks(figure: Figure, request: FigureRequest) -> None:
-    """Plot all tracks, that of the sample's agent first, and the mean of its weights over heads."""
-    maps = request.maps
-    plane = _picture(maps, Plane)
-    # The agent of a sample is the first item of its source, wherever it is among the queries.
-    source = maps.sample.axes.get("source", Axis(labels=()))
-    agent = next((int(place[0]) for place in source.places if place is not None), 0)
-    order = [agent, *(i for i in range(len(plane.tracks)) if i != agent)]
-    own = request.read()
-    query_tracks = [place and int(place[0]) for place in maps.queries(own).places]
-    weights = []
-    if agent in query_tracks and maps.keys(own).places:
-        shares = weights_of(own).double().mean(0)[query_tracks.index(agent)].tolist()
-        for place, weight in zip(maps.keys(own).places, shares, strict=True):
-            if place is not None and int(place[0]) != agent:
-                weights.append((order.index(int(place[0])), weight))
-    tracks = [plane.tracks[i] for i in order]
-    plot_tracks(figure, tracks, weights=weights, title=request.title)
-
-
-def _picture(maps: SampleMaps, kind: type[PictureT]) -> PictureT:
-    for picture in maps.sample.pictures.values():
-        if isinstance(picture, kind):
-            return picture
-    raise UserError(f"this sample has no {kind.__name__.lower()}")
-
-
 _VIEWS: dict[str, Callable[[Figure, FigureRequest], None]] = {
     "alignment": _alignment,
     "chain": _chain,
     "heat": _heat,
     "boxes": _boxes,
     "events": _events,
-    "tracks": _tracks,
+    "tracks": plot_tracks,
     "links": plot_links,
     "walk": plot_walk,
     "multihead": plot_multihead,

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.read import Kind
 from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.sample import Image, Plane, Sound
 
+PictureT = TypeVar("PictureT", Image, Sound, Plane)
 _NEAREST = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
 
 
@@ -60,6 +63,14 @@ class FigureRequest:
         if not 1 <= number <= count:
             raise UserError(f"{option} must be between 1 and {count}, got {number}")
         return number - 1
+
+
+def picture_of(maps: SampleMaps, kind: type[PictureT]) -> PictureT:
+    """Return the picture of this class. Raises: UserError if the sample has none."""
+    for picture in maps.sample.pictures.values():
+        if isinstance(picture, kind):
+            return picture
+    raise UserError(f"this sample has no {kind.__name__.lower()}")
 
 
 def weights_of(own: AttentionMap) -> Tensor:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from regard.look.figures.canvas import add_axes, open_figure, weight_colors
 from regard.look.figures.labels import readable, width_em
-from regard.look.sample import DetectedBox, DetectedEvent, Image, Track, format_score
+from regard.look.figures.request import FigureRequest, picture_of, weights_of
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, format_score
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
 _TAG_FONT = 6
-
 _Frame = tuple[float, float, float, float]
 
 
@@ -131,23 +131,28 @@ def plot_images(
             axes.set_axis_off()
 
 
-def plot_tracks(
-    figure: Figure,
-    tracks: Sequence[Track],
-    *,
-    weights: Sequence[tuple[int, float]] = (),
-    title: str,
-) -> None:
-    """Plot observed tracks and predicted paths, in meters on the plane.
+def plot_tracks(figure: Figure, request: FigureRequest) -> None:
+    """Plot observed tracks and predicted paths, in meters on the plane, the sample's agent first.
 
-    weights: attention of the first agent to others, as lines to them, wider for larger weights.
+    Its attention to others, the mean over heads, is lines to them, wider for larger weights.
     """
-    axes = add_axes(figure, (6.0, 6.0), title)
-    for other, weight in weights:
-        ends = np.stack((tracks[0].history[-1], tracks[other].history[-1]))
-        style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
-        axes.plot(*ends.T, linewidth=8 * weight, **style)
-    for i, track in enumerate(tracks):
+    maps = request.maps
+    tracks = picture_of(maps, Plane).tracks
+    # The agent of a sample is the first item of its source, wherever it is among the queries.
+    source = maps.sample.axes.get("source", Axis(labels=()))
+    agent = next((int(place[0]) for place in source.places if place is not None), 0)
+    own = request.read()
+    query_tracks = [place and int(place[0]) for place in maps.queries(own).places]
+    axes = add_axes(figure, (6.0, 6.0), request.title)
+    if agent in query_tracks and maps.keys(own).places:
+        shares = weights_of(own).double().mean(0)[query_tracks.index(agent)].tolist()
+        for place, weight in zip(maps.keys(own).places, shares, strict=True):
+            if place is not None and int(place[0]) != agent:
+                ends = np.stack((tracks[agent].history[-1], tracks[int(place[0])].history[-1]))
+                style = {"color": _COLORS[4], "alpha": 0.7, "solid_capstyle": "round"}
+                axes.plot(*ends.T, linewidth=8 * weight, **style)
+    ordered = [tracks[agent], *tracks[:agent], *tracks[agent + 1 :]]
+    for i, track in enumerate(ordered):
         history, future = np.array(track.history), np.array(track.future)
         color, now = _COLORS[1] if i == 0 else _COLORS[0], history[-1]
         path_from_now = np.concatenate((now[None], future))

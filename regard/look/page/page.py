@@ -34,7 +34,6 @@ from regard.look.sample import Image, Picture, Sound
 
 MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
-
 WALK_BUDGET = 12_000_000
 """Maximum bytes of the vectors of reads on a page, and of their projections, in float32."""
 

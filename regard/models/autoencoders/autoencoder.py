@@ -108,8 +108,13 @@ class Autoencoder(AutoencoderBase):
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__(config, shape)
         self.cost, self.regularizer, self.numbers = config.cost, config.regularizer, config.code_dim
-        make_layers = _dense if config.kind == "dense" else _convolutions
-        into, back = make_layers(config, shape)
+        if config.kind == "dense":
+            hidden = [config.hidden or 512] * (config.layers - 1)
+            sizes = [math.prod(shape), *hidden, config.code_dim]
+            into = [nn.Flatten(), *_linears(sizes)]
+            back = [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
+        else:
+            into, back = _convolutions(config, shape)
         is_formula = config.kind == "dense" and config.layers == 1
         is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
         center = 0.5 if is_centered else 0.0
@@ -176,13 +181,6 @@ class Autoencoder(AutoencoderBase):
                     inputs = images.flatten(1) + self.encoder.input_shift
                     return contraction(layers, self.encoder.activation, inputs)
         return codes
-
-
-def _dense(
-    config: AutoencoderConfig, shape: tuple[int, ...]
-) -> tuple[list[nn.Module], list[nn.Module]]:
-    sizes = [math.prod(shape), *[config.hidden or 512] * (config.layers - 1), config.code_dim]
-    return [nn.Flatten(), *_linears(sizes)], [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
 
 
 def _linears(sizes: Sequence[int]) -> list[nn.Module]:

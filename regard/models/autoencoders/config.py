@@ -48,7 +48,6 @@ class KLConfig:
     """R = weight sum_j KL(target || mean of h_j over the batch), for sparse codes. (ng2011)"""
 
     name: ClassVar[str] = "kl"
-
     weight: Annotated[float, Range(0, 1e6)] = 1.0
     """Weight in the loss."""
     target: Annotated[float, Range(0, 1, is_open_below=True, is_open_above=True)] = 0.05

@@ -56,7 +56,9 @@ def contraction(
         return slope.square() * layers[0].weight.square().sum(1)
     jacobian = slope[..., None] * layers[-1].weight  # (batch, code, hidden)
     for layer, a in zip(layers[-2::-1], before[-2::-1], strict=True):
-        jacobian = (jacobian * _gelu_derivative(a)[:, None]) @ layer.weight
+        density = torch.exp(-a.square() / 2) / math.sqrt(2 * math.pi)
+        gelu_slope = (1 + torch.erf(a / math.sqrt(2))) / 2 + a * density
+        jacobian = (jacobian * gelu_slope[:, None]) @ layer.weight
     return jacobian.square().sum(-1)
 
 
@@ -73,8 +75,3 @@ def mean_activation_divergence(
     log_rest = nn.functional.logsigmoid(-a).logsumexp(0) - log_count
     entropy = target * math.log(target) + (1 - target) * math.log1p(-target)
     return entropy - target * log_mean - (1 - target) * log_rest
-
-
-def _gelu_derivative(a: Tensor) -> Tensor:
-    density = torch.exp(-a.square() / 2) / math.sqrt(2 * math.pi)
-    return (1 + torch.erf(a / math.sqrt(2))) / 2 + a * density

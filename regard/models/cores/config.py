@@ -27,7 +27,6 @@ STATE_SCORES = SCORES | {
     "location": f"{_SCORES}.location:Location",
 }
 """Class of each score of the states of a recurrent core, which no heads have projected."""
-
 MAPLESS_SCORES = "scaled-dot", "dot", "cosine"
 """Scores that compare queries and keys as they are, which must be of equal size."""
 
@@ -37,12 +36,10 @@ else:
     ScoreName = Literal[tuple(SCORES)]
     StateScoreName = Literal["none", *STATE_SCORES]
 
-
 RECURRENT_SLIDE_REASON = (
     "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
 )
 """Reason why plain recurrent cells cannot drop old tokens."""
-
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 
@@ -105,7 +102,6 @@ class TransformerConfig(ChoiceConfig):
     """Transformer: blocks of multi-head attention and feed-forward networks. (vaswani2017)"""
 
     name: ClassVar[str] = "transformer"
-
     layers: Layers = 4
     """Blocks of the encoder, and of the decoder unless decoder_layers is given."""
     decoder_layers: Layers | None = None
@@ -253,7 +249,6 @@ class RecurrentConfig(StatesConfig):
     """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015)"""
 
     name: ClassVar[str] = "recurrent"
-
     cell: Literal["rnn", "gru", "lstm"] = "gru"
     """rnn: s = tanh(A [x; s; c] + b), as in lectures, B.4; the input of gru and lstm is [x; c]."""
 
@@ -269,7 +264,6 @@ class SelfAttentiveConfig(StatesConfig):
     """Recurrent network whose cells read all past states. (cheng2016; rnn: lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
-
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     """rnn: h = tanh(A [x; c] + b), then h reads the past, itself included, for the next c; gru: the
     same with gates (ours); lstm: x reads the past, and the result replaces the previous state in

@@ -238,7 +238,10 @@ class _Blocks:
     def __init__(self, config: TransformerConfig, dropout: float, own: dict[str, Any]):
         self.config, self.choice = config, own["choice"]
         self.score = own["score"] or partial(_score, config)
-        self.norm = own["norm"] or _norm(config)
+        norm = partial(nn.LayerNorm, eps=config.norm_eps, bias=config.bias)
+        if config.norm == "rms":
+            norm = partial(RMSNorm, eps=config.norm_eps)
+        self.norm = own["norm"] or norm
         self.residual = partial(
             Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
         )
@@ -307,12 +310,6 @@ class _Blocks:
             output_projection=config.output_projection,
             role=role,
         )
-
-
-def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:
-    if config.norm == "rms":
-        return partial(RMSNorm, eps=config.norm_eps)
-    return partial(nn.LayerNorm, eps=config.norm_eps, bias=config.bias)
 
 
 def _score(config: TransformerConfig) -> Score:

@@ -29,7 +29,6 @@ class Writer(nn.Module, ABC):
     `forward`, `step`), or a set of queries (`encode`, `decode_set`)."""
     dim: int | None = None
     """Size of the hidden vectors: core.memory_dim (encoder) or core.width; None: not checked."""
-
     queries_kind: str = ""
     """Origin of the queries of a writer of a set, for the outline of a model."""
     set_outputs: int | None = None

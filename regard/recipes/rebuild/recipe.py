@@ -29,7 +29,6 @@ from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_mani
 from regard.look.figures.results import plot_images
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
-from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import ImageShape, ImageSplits, list_images, read_pixels
@@ -150,7 +149,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         )
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
-        return build_autoencoder(self.config.model, self.shape)
+        config = self.config.model
+        kind = QuantizedAutoencoder if config.kind == "quantized" else Autoencoder
+        return kind(config, self.shape)
 
     def describe(self) -> str:
         if self._reads_vectors:

@@ -1,14 +1,4 @@
-"""Captures: the attention maps of a model's predictions, with labels; to inspect, save and plot.
-
-    with record(run) as capture:
-        run.predict(["3 maart 2019"])
-    capture[0].sample.title                        "3 maart 2019 -> 2019-03-03"
-    capture[0].find("cross", layer=2)[0].weights   (head, output token, source token)
-    capture.save("look.html")                      the viewer; .safetensors: to open later
-    capture.plot("look.pdf")                       a figure; .png, .svg
-
-`capture.recording` holds the weights call by call; a capture opened from a file has none.
-"""
+"""Captures: the attention maps of a model's predictions, with labels; to inspect, save and plot."""
 
 import html
 import importlib

@@ -45,10 +45,7 @@ class _Index(msgspec.Struct):
 def save_capture(
     path: Path, title: str, model: str, samples: Sequence[SampleMaps], *, dtype: torch.dtype | None
 ) -> None:
-    """Write samples with their maps. An existing file is replaced atomically.
-
-    dtype: of the weights; None: float16, or float32 if vectors were recorded.
-    """
+    """Write samples with their maps; dtype: as of `Capture.save`."""
     if dtype is None:
         has_vectors = any(own.vectors for sample_maps in samples for own in sample_maps.maps)
         dtype = torch.float32 if has_vectors else torch.float16
@@ -87,10 +84,7 @@ def save_capture(
 
 
 def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
-    """Return the title, model and samples of a file; maps are loaded on access.
-
-    Raises: UserError if the file is damaged or not a capture.
-    """
+    """Return the title, model and samples of a file; maps are loaded on access."""
     check_file(path)
     try:
         with safe_open(path, framework="pt") as file:

@@ -1,10 +1,5 @@
 """Recording of attention weights with hooks on the reads of a model.
 
-    with record_weights(model) as maps:
-        model.loss(batch)
-    maps.names                             ('core.encoder.0.read', ..., 'core.decoder.0.cross.read')
-    maps["core.decoder.0.cross.read"]      the weights of each call, in the order of the calls
-
 A forward hook of each `Read` computes its weights with the reference formula from the same inputs,
 whichever kernel ran.
 """

@@ -41,7 +41,6 @@ class Recording:
     """Attention weights by the name of the read, call by call (in decoding, a call is a step)."""
 
     def __init__(self, roles: Mapping[str, Role | None], *, dtype: torch.dtype = torch.float32):
-        """roles: of each read, by its name."""
         self.dtype = dtype
         self.vectors: Vectors | None = None
         self._roles = dict(roles)

@@ -72,8 +72,6 @@ class _Axes(dict[str, Axis]):
 
 @dataclass(eq=False)
 class _SegmentReads:
-    """Reads of one segment."""
-
     recording: Recording
     calls: _Calls
     segment: Segment

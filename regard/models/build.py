@@ -203,10 +203,7 @@ def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, 
 def build_token_reader(
     config: TokenModelConfig, vocab: int, kind: type[ReaderT] = TokenReader
 ) -> ReaderT:
-    """Build a reader of token ids with embeddings of its own.
-
-    kind: TokenReader, or a subclass of it.
-    """
+    """Build a reader of token ids with embeddings of its own."""
     width, scale = config.core.width, _scale(config)
     dim = config.embedding_dim or width
     table = embedding_table(vocab, dim, std=_UNSCALED_STD if scale == "one" else None)

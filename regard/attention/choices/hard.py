@@ -51,6 +51,8 @@ class Hard(KeySelection):
                  finite.
     """
 
+    k = 1
+
     def __init__(self, gradient: str = "straight-through", *, temperature: float = 1.0):
         super().__init__()
         check_choice("gradient", gradient, GRADIENTS)
@@ -60,10 +62,6 @@ class Hard(KeySelection):
         self.temperature = temperature
         self.soft = Soft(1 / temperature)
         self._samples: ReinforceSamples | None = None
-
-    @property
-    def num_selected(self) -> int:
-        return 1
 
     @property
     def is_random(self) -> bool:

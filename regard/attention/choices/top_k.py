@@ -58,10 +58,7 @@ class SelectedKeys(NamedTuple):
 class KeySelection(Choice):
     """Base class of choices that give weight to at most k keys per query."""
 
-    @property
-    @abstractmethod
-    def num_selected(self) -> int:
-        """k, the largest number of keys per query."""
+    k: int
 
     @abstractmethod
     def select_keys(self, scores: Pairs, allowed: Allowed) -> SelectedKeys:
@@ -97,10 +94,6 @@ class TopK(KeySelection):
             raise ValueError(f"k must be at least 1, got {k}")
         self.k = k
         self.soft = Soft(beta, learn=learn)
-
-    @property
-    def num_selected(self) -> int:
-        return self.k
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         self.soft.check(leading, num_queries)

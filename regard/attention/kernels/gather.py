@@ -50,7 +50,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     # As many queries that the largest tensor of a tile has at most TILE numbers.
     num_keys, value_dim = inputs.values.shape[-2:]
     pair_size = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
-    query_size = max(num_keys * pair_size, min(choice.num_selected, num_keys) * value_dim)
+    query_size = max(num_keys * pair_size, min(choice.k, num_keys) * value_dim)
     step = max(1, TILE // max(1, math.prod(inputs.leading) * query_size))
     starts = range(0, num_queries, step)
     tiles = [inputs.tile(first, min(first + step, num_queries)) for first in starts]

@@ -1,9 +1,6 @@
 """Base class of attention masks, masks from tensors (`dense`), and combinations of masks.
 
-    dense(tensor)     True = may attend, everywhere, as in scaled_dot_product_attention
-    a & b             allowed by both
-    a | b             allowed by either
-    ~a                allowed where a does not allow
+True = may attend, everywhere, as in scaled_dot_product_attention.
 
 Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias
 that is added to scores is a different type and a different argument.

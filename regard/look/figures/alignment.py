@@ -32,11 +32,7 @@ def plot_alignment(
     about: str = "",
     width: float | None = None,
 ) -> None:
-    """Plot named weights from white (0) to dark blue (1); masked pairs are gray.
-
-    width: largest width of the figure in centimeters; by default 18, and more if one matrix needs
-           it.
-    """
+    """Plot named weights from white (0) to dark blue (1); masked pairs are gray."""
     inches = _WIDTH if width is None else width / 2.54
     rows = [readable(label) for label in queries]
     labels = max(width_em(label) for label in rows) * 0.1 + 0.2

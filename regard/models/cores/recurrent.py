@@ -1,11 +1,6 @@
 """Recurrent core: plain rnn, gru or lstm cells as encoder and decoder.
 
-    s_j = cell([x'_j; c_{j-1}], s_{j-1})        rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
-
-The decoder and its attention are in regard.models.cores.recurrent_decoder.
-
-Source: lectures, B.1 to B.8; sutskever2014 (attention none); bahdanau2015 (additive); luong2015
-        (the rest).
+Formulas and sources are in regard.models.cores.recurrent_decoder.
 """
 
 from typing import final

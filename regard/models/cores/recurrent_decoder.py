@@ -16,7 +16,7 @@ With several layers, the input of the lowest is [x'_j; c_{j-1}], and the state o
 the query. A decoder layer starts from the encoder layer of the same depth, counted from the top;
 the cell state of an lstm from W' [cells] + b'.
 
-Source: lectures, B.2 to B.8; sutskever2014 (none); bahdanau2015 (additive, option 1); luong2015
+Source: lectures, B.1 to B.8; sutskever2014 (none); bahdanau2015 (additive, option 1); luong2015
 (rest, option 2); cosine graves2014.
 """
 

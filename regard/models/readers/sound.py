@@ -27,9 +27,6 @@ from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.readers.reader import Reader, Shape
 
-_WINDOW = 0.025
-_FLOOR = 1e-6
-
 
 def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands bins"]:
     """Return triangular filters, evenly spaced on the mel scale from 0 to half the sample rate."""
@@ -46,7 +43,7 @@ class LogMel(nn.Module):
 
     def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
-        self.hop, length = round(hop * sample_rate), round(_WINDOW * sample_rate)
+        self.hop, length = round(hop * sample_rate), round(0.025 * sample_rate)
         self.size = 1 << (length - 1).bit_length()
         self.register_buffer("_window", torch.hann_window(length), persistent=False)
         filters = mel_filters(bands, self.size // 2 + 1, sample_rate)
@@ -63,7 +60,7 @@ class LogMel(nn.Module):
                 pad_mode="constant",
                 return_complex=True,
             )[..., :-1]
-            bands = torch.log(self._filters @ spectrum.abs().square() + _FLOOR)
+            bands = torch.log(self._filters @ spectrum.abs().square() + 1e-6)
             mean = bands.mean((1, 2), keepdim=True)
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 

@@ -158,8 +158,6 @@ class Capture(Sequence[SampleMaps]):
     ) -> "Path | Figure":
         """Plot one sample to .png, .svg or .pdf and return the path, or without a path the figure.
 
-        A notebook shows the figure.
-
         sample: index of the sample.
         view:   alignment, chain, heat, boxes, events, tracks, links, walk, multihead or
                 contributions; by default the one that fits.

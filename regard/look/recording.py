@@ -50,10 +50,7 @@ class Recording:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the reads that ran, in the order of the model's modules.
-
-        Raises: ValueError if none did.
-        """
+        """Names of the reads that ran, in the model's order. Raises: ValueError if none did."""
         names = tuple(name for name, calls in self._calls.items() if calls)
         if not names:
             raise ValueError(

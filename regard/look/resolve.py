@@ -31,10 +31,7 @@ _Entry = tuple[int, int] | None
 
 
 def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
-    """Return the samples of a recording with their maps, in the order in which they were given.
-
-    Raises: ValueError if no read ran.
-    """
+    """Return the samples of a recording, as they were given. Raises: ValueError if no read ran."""
     calls: dict[int, _Calls] = defaultdict(lambda: defaultdict(list))
     for name in recording.names:
         for index, call in enumerate(recording.calls(name)):

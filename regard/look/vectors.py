@@ -178,10 +178,7 @@ class Vectors:
         return handles
 
     def append(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
-        """Record the vectors of a call; only for axes ([batch, [head,]] query, dim).
-
-        Raises: UserError if the vectors of all calls exceed MAX_BYTES.
-        """
+        """Record the vectors of a call of at most four axes. Raises: UserError above MAX_BYTES."""
         calls, heads = self._calls[name], self._heads.get(name)
         if not 2 <= inputs.num_axes <= 4:
             calls.append(None)

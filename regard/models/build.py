@@ -94,10 +94,7 @@ def build(
 def build_captioner(
     config: ModelConfig, reader: Reader, *, vocab: int, label_smoothing: float = 0.0
 ) -> Model:
-    """Build a model that writes tokens of a vocabulary of this size about the input of `reader`.
-
-    Raises: ValueError if tie is all, as there are no source tokens.
-    """
+    """Build a model that writes tokens about another input. Raises: ValueError if tie is all."""
     if config.tie == "all":
         raise ValueError("tie must be target or none for a source without tokens, got all")
     inputs = build_token_reader(config, vocab)

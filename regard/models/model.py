@@ -179,10 +179,7 @@ class Model(nn.Module):
         return replace(state, core=self.core.slide(state.core, window))
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
-        """Return the logits of the token after these tokens, all read at once from position 0.
-
-        Raises: TypeError if the model has a reader.
-        """
+        """Return the logits after these tokens, read at once. Raises: TypeError with a reader."""
         if self.reader is not None:
             kind = type(self.reader).__name__
             raise TypeError(f"`next_logits` needs a model without a reader, got a {kind}")

@@ -55,10 +55,7 @@ def format_shape(shape: Shape) -> str:
 
 
 def outline(model: nn.Module) -> Outline:
-    """Return the outline of a model.
-
-    Raises: TypeError for a module that is neither a Model nor an autoencoder.
-    """
+    """Return the outline of a Model or an autoencoder. Raises: TypeError for another module."""
     if isinstance(model, AutoencoderBase):
         return _outline_autoencoder(model)
     if not isinstance(model, Model):

@@ -59,10 +59,7 @@ class KeyValueCache(ABC):
         """Return the positions of queries: the last query is at the last key."""
 
     def map_keys_with(self, score: Score) -> Self:
-        """Map the keys once, for many reads with this score.
-
-        Raises: ValueError if another score mapped them.
-        """
+        """Map the keys once, for many reads. Raises: ValueError if another score mapped them."""
         if self.is_mapped_by(score):
             return self
         if self.mapped_by is not None:

@@ -18,10 +18,8 @@ from regard.attention.scores.base import (
     ScoreSizes,
     TanhSum,
     apply_weight,
-    check_heads,
     check_sizes,
-    head_axes,
-    init_uniform,
+    init_weight,
 )
 
 
@@ -47,8 +45,8 @@ class Additive(LinearMaps):
         normed: bool = False,
     ):
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
-        leading = head_axes(num_heads)
-        self.v = nn.Parameter(init_uniform(*leading, hidden))
+        self.v = init_weight(num_heads, hidden)
+        leading = self.v.shape[:-1]
         self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
 
@@ -78,11 +76,10 @@ class Concat(Score):
     def __init__(self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None):
         super().__init__()
         check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
-        check_heads(self, num_heads, None)
-        self.num_heads = num_heads
+        self._set_heads(num_heads)
         self.query_dim = query_dim
-        self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim + key_dim))
-        self.v = nn.Parameter(init_uniform(*head_axes(num_heads), hidden))
+        self.weight = init_weight(num_heads, hidden, query_dim + key_dim)
+        self.v = init_weight(num_heads, hidden)
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
@@ -128,9 +125,8 @@ class BareAdditive(Score):
     def __init__(self, dim: int, *, num_heads: int | None = None):
         super().__init__()
         check_sizes(self, dim=dim)
-        check_heads(self, num_heads, None)
-        self.num_heads = num_heads
-        self.v = nn.Parameter(init_uniform(*head_axes(num_heads), dim))
+        self._set_heads(num_heads)
+        self.v = init_weight(num_heads, dim)
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:

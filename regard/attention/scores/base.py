@@ -114,6 +114,18 @@ class Score(nn.Module):
     def forward(self, query: Queries, keys: Float[Tensor, "... key key_dim"]) -> Pairs:
         return self.compare(self.map_query(query), self.map_keys(keys))
 
+    def _set_heads(self, num_heads: int | None, key_heads: int | None = None) -> int | None:
+        """Set num_heads, and return the number of heads of the keys, by default num_heads."""
+        if num_heads is not None and num_heads < 1:
+            name = type(self).__name__
+            raise ValueError(f"num_heads of {name} must be at least 1, got {num_heads}")
+        self.num_heads = num_heads
+        if key_heads is None:
+            return num_heads
+        if num_heads is None or key_heads < 1 or num_heads % key_heads:
+            raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
+        return key_heads
+
 
 class LinearMaps(Score):
     """Base class of General and Additive: linear maps of queries and keys, both to `hidden`."""
@@ -129,10 +141,9 @@ class LinearMaps(Score):
     ):
         super().__init__()
         check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
-        key_heads = check_heads(self, num_heads, key_heads)
-        self.num_heads = num_heads
-        self.query_weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim))
-        self.key_weight = nn.Parameter(init_uniform(*head_axes(key_heads), hidden, key_dim))
+        key_heads = self._set_heads(num_heads, key_heads)
+        self.query_weight = init_weight(num_heads, hidden, query_dim)
+        self.key_weight = init_weight(key_heads, hidden, key_dim)
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
@@ -177,15 +188,11 @@ def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
     return vectors @ weight.transpose(-2, -1)
 
 
-def init_uniform(*shape: int) -> Tensor:
-    """Initialize a weight (..., in) uniformly within 1 / sqrt(in)."""
+def init_weight(num_heads: int | None, *shape: int) -> nn.Parameter:
+    """Create a weight ([head,] ..., in), uniform within 1 / sqrt(in)."""
     bound = 1 / math.sqrt(shape[-1])
-    return torch.empty(shape).uniform_(-bound, bound)
-
-
-def head_axes(num_heads: int | None) -> tuple[int, ...]:
-    """Return the leading axes of weights that differ between heads: (num_heads,), or none."""
-    return () if num_heads is None else (num_heads,)
+    sizes = shape if num_heads is None else (num_heads, *shape)
+    return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))
 
 
 def check_sizes(score: Score, **sizes: int) -> None:
@@ -193,17 +200,6 @@ def check_sizes(score: Score, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} of {type(score).__name__} must be at least 1, got {size}")
-
-
-def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> int | None:
-    """Check the numbers of heads, and return that of the keys, by default num_heads."""
-    if num_heads is not None and num_heads < 1:
-        raise ValueError(f"num_heads of {type(score).__name__} must be at least 1, got {num_heads}")
-    if key_heads is None:
-        return num_heads
-    if num_heads is None or key_heads < 1 or num_heads % key_heads:
-        raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
-    return key_heads
 
 
 def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:

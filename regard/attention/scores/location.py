@@ -4,18 +4,10 @@ from typing import final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.axes import MappedQueries, Queries
-from regard.attention.scores.base import (
-    Score,
-    ScoreSizes,
-    apply_weight,
-    check_heads,
-    check_sizes,
-    head_axes,
-    init_uniform,
-)
+from regard.attention.scores.base import Score, ScoreSizes, apply_weight, check_sizes, init_weight
 
 
 @final
@@ -31,9 +23,8 @@ class Location(Score):
     def __init__(self, query_dim: int, max_keys: int, *, num_heads: int | None = None):
         super().__init__()
         check_sizes(self, query_dim=query_dim, max_keys=max_keys)
-        check_heads(self, num_heads, None)
-        self.num_heads = num_heads
-        self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), max_keys, query_dim))
+        self._set_heads(num_heads)
+        self.weight = init_weight(num_heads, max_keys, query_dim)
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:

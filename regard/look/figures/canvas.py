@@ -39,8 +39,7 @@ def open_figure(path: Path, *, overwrite: bool) -> Iterator[Figure]:
     """Yield a figure, and write it to `path` when the context ends.
 
     The style is ours, whatever the user's. SVG and PDF keep labels as text.
-    Raises: UserError for another suffix than .png, .svg or .pdf, an existing file (unless
-            overwrite), or if the folder does not exist.
+    Raises: UserError as `check_path`.
     """
     check_path(path, overwrite)
     suffix = path.suffix.lower()

@@ -50,10 +50,7 @@ def isolate_sides(title: str) -> str:
 
 
 def families_for(texts: Iterable[str]) -> list[str]:
-    """Return font families that together have the characters of the texts, in order of preference.
-
-    Installed fonts are tried in the order of their names, until no character is missing.
-    """
+    """Return font families that together have the characters of the texts, preferred ones first."""
     families = [_FIRST]
     missing = {ord(character) for text in texts for character in text}
     missing -= _characters_in(_files()[_FIRST])

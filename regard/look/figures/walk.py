@@ -184,10 +184,7 @@ def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) ->
 
 
 def _formula(letter: str, vectors: ReadVectors, item: str = "") -> str:
-    """Return the formula of queries, keys or values, such as "X' W_Q + b, then Rotary(8)".
-
-    item: name of one item instead of X'.
-    """
+    """Return the formula of queries, keys or values, such as "X' W_Q + b, then Rotary(8)"."""
     name = _PROJECTIONS[letter]
     mapped = f", then {vectors.formula.mapped}" if vectors.formula.mapped and letter != "V" else ""
     if name not in vectors.projections:

@@ -94,10 +94,7 @@ class _Numbers:
         self._left_out = 0
 
     def add(self, key: str, read: str, own: AttentionMap) -> dict[str, Any]:
-        """Write the scripts of a map, once, and return its summaries and the form of its numbers.
-
-        read: name of the read, whose projections its maps share.
-        """
+        """Write the scripts of a map, once; return its summaries and the form of its numbers."""
         if key not in self._facts:
             number = len(self._facts)
             weights = self._weights(str(number), key, own)

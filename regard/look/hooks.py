@@ -1,8 +1,4 @@
-"""Recording of attention weights with hooks on the reads of a model.
-
-A forward hook of each `Read` computes its weights with the reference formula from the same inputs,
-whichever kernel ran.
-"""
+"""Recording of attention weights with hooks on the reads of a model (regard.look.record)."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence

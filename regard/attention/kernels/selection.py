@@ -80,7 +80,6 @@ def kernels() -> str:
 
 
 def _by_table(inputs: AttentionInputs) -> str:
-    """Return the name of the kernel by the table, line by line."""
     form, query, num_keys = inputs.form, inputs.query, inputs.keys.shape[-2]
     if not isinstance(inputs.choice, Soft):
         names = ["gather", "linear"]

@@ -222,7 +222,6 @@ def dense(tensor: Tensor) -> Mask:
     """Mask from a boolean tensor (..., query, key), True = may attend; axes of size 1 broadcast.
 
     The tensor is not copied: in-place changes of it change the mask.
-
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:

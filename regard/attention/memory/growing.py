@@ -113,10 +113,7 @@ class Memory(KeyValueCache):
         return allowed_keys(self.mask, self.keys).sum(-1)
 
     def __len__(self) -> int:
-        """Return the number of pairs, without those that the mask hides; the same for all rows.
-
-        Raises: ValueError if rows have different numbers of pairs, which `counts` returns.
-        """
+        """Return the number of pairs of each row. Raises: ValueError if `counts` differ."""
         numbers = self.counts.unique().tolist()
         if len(numbers) > 1:
             raise ValueError(f"rows must have equal numbers of pairs for len(), got {numbers}")

@@ -5,10 +5,6 @@
     out_i     = sum_j weight_ij v_j = phi(q_i)^T S / phi(q_i)^T z
     S         = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)
 
-The read is `attend(query, memory, score=FeatureMap(), choice=Proportional())`. The sums can be
-computed in either order: pair by pair (kernel "reference", O(query * key)) or via S and z (kernel
-"linear", O(query + key)). In step-by-step decoding, S and z are the only state.
-
 Source: katharopoulos2020, sections 3.2 to 3.4.
 """
 

@@ -20,10 +20,7 @@ from regard.attention.scores import Score
 
 
 def keep_last(memory: KeyValueCache, window: int) -> KeyValueCache:
-    """Return the cache with the last `window` pairs only, from now on.
-
-    Raises: TypeError for a cache that is neither a Memory nor a SlidingMemory.
-    """
+    """Return the cache with its last `window` pairs only. Raises: TypeError for another cache."""
     if isinstance(memory, SlidingMemory):
         return replace(memory, window=min(window, memory.window))
     if isinstance(memory, Memory):
@@ -77,10 +74,7 @@ class SlidingMemory(KeyValueCache):
         return self.pairs.mapped_by
 
     def positions(self, num_queries: int) -> Positions:
-        """Return positions, from the first pair ever added, with the last query at the last key.
-
-        Raises: ValueError if queries need pairs that were discarded.
-        """
+        """Return positions among all pairs. Raises: ValueError if queries need discarded ones."""
         num_discarded = self.length - self.num_visible
         first_needed = self.length - num_queries - self.window + 1
         if num_discarded > max(0, first_needed):

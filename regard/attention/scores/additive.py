@@ -83,10 +83,7 @@ class Concat(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of states, or of heads, of these sizes.
-
-        Raises: ValueError if heads share keys, which the matrix of each head maps.
-        """
+        """Create the score. Raises: ValueError if heads share keys, which each head maps."""
         if sizes.key_heads not in (None, sizes.num_heads):
             raise ValueError(
                 f"key_heads of Concat must be num_heads={sizes.num_heads}, got {sizes.key_heads}; "

@@ -34,10 +34,7 @@ class PageCut:
 
     @classmethod
     def of(cls, sizes: Mapping[str, tuple[int, int, int]]) -> Self:
-        """Return the reduction of maps of sizes (heads, queries, keys) to BUDGET.
-
-        Raises: UserError if the maps do not fit even when reduced.
-        """
+        """Return the reduction of maps (heads, queries, keys). Raises: UserError if none fits."""
         total = sum(math.prod(size) for size in sizes.values())
         for dtype in (torch.float32, torch.float16):
             if total * dtype.itemsize <= BUDGET:

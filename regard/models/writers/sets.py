@@ -145,10 +145,7 @@ class SetWriter(Writer):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> SetHidden:
-        """Return the predictions of the queries after each decoder block, and the proposals.
-
-        Raises: TypeError if items must have centers of their own and have none.
-        """
+        """Return predictions of each block, and proposals. Raises: TypeError without centers."""
         centers = self.centers
         if self.proposes and centers is None:
             if not isinstance(encoded, Placed):

@@ -4,7 +4,7 @@ import math
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention.axes import Pairs, Queries, check_integer
 from regard.attention.biases.base import Bias

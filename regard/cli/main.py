@@ -70,19 +70,8 @@ def _dispatch(words: list[str]) -> int:
     if len(words) > 1 and words[0] == "help":
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return DONE
-    command, *rest = words
-    if command in ("-V", "--version"):
-        print(f"regard {__version__}")
-        return DONE
-    if command not in COMMANDS:
-        raise UserError(f"unknown command {command!r}; the commands are {', '.join(COMMANDS)}")
-    return importlib.import_module(f"regard.cli.{command}").run(rest)
-
-
-def _overview() -> str:
-    return f"""usage: regard COMMAND ...
+        print(
+            f"""usage: regard COMMAND ...
 
 Train attention models, use them, and look at their attention weights.
 
@@ -93,6 +82,15 @@ Train attention models, use them, and look at their attention weights.
 -q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints
 what is done, with times. A wrong option, input or file prints one line to standard error and exits
 with code 2; with -v, the traceback, too."""
+        )
+        return DONE
+    command, *rest = words
+    if command in ("-V", "--version"):
+        print(f"regard {__version__}")
+        return DONE
+    if command not in COMMANDS:
+        raise UserError(f"unknown command {command!r}; the commands are {', '.join(COMMANDS)}")
+    return importlib.import_module(f"regard.cli.{command}").run(rest)
 
 
 def _describe(error: Exception) -> str:

@@ -1,9 +1,4 @@
-"""Files of trajectories: the positions of all agents in each frame.
-
-    780   1   8.46   3.59      FILE: frame, id, x, y; separated by commas or white space, in any
-    780   2   9.57   3.79      order; lines that begin with # are comments
-
-    frame,id,x,y,z             a first line with these names selects columns
+"""Files of trajectories: the positions of all agents in each frame (docs/recipes/tracks.md).
 
 Source: the format of the files of gupta2018.
 """

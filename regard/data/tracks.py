@@ -1,6 +1,5 @@
 """Data sets for trajectory forecasting: windows of recordings, in agent-centric frames.
 
-    FILE: frame, id, x, y       in meters (regard.data.track_files)
     window                      `observed + predicted` consecutive entries of the sorted list of
                                 frames, and all agents that are present in all of them (at least
                                 `least`)

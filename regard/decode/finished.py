@@ -31,9 +31,8 @@ class FinishedHypotheses:
     def __init__(self, count: int, *, n_best: int, device: torch.device) -> None:
         self.score = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
         self.log_prob = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)
-        self.pointers = torch.zeros(
-            count, n_best, 3, dtype=torch.int64, device=device
-        )  # step, row, token
+        # step, row, token
+        self.pointers = torch.zeros(count, n_best, 3, dtype=torch.int64, device=device)
 
     def add(self, sentence: Tensor, score: Tensor, candidates: Candidates, *, step: int) -> None:
         """Merge the candidates that end at `step` (score -inf: does not end)."""

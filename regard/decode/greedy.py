@@ -31,14 +31,9 @@ def greedy(
 ) -> list[list[Hypothesis]]:
     """Return the greedy hypothesis of each sentence, in a list of one like results of `beam`.
 
-    max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
-    banned:     ids that are never generated (usually PAD and BOS).
-    length_penalty: changes the reported score, not the tokens.
-    trace:      receives the steps and the outputs (regard.trace).
-    The caller sets the model to eval mode; gradients are not recorded.
+    Arguments and errors are those of `beam`.
 
-    Raises: ValueError if an argument is out of range (see `Rules` and `expand_max_length`), if
-            logits hold NaN, or if no allowed token has a probability above 0.
+    length_penalty: changes the reported score, not the tokens.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     max_lengths = expand_max_length(max_length, size_of(source))

@@ -15,8 +15,7 @@ A model reads at most a context of k tokens. The token after u_1 .. u_n with n >
 A prompt of more than k tokens is cut to its last k.
 
 Source: holtzman2020, sections 3.1 to 3.3; context of the last k tokens: lectures, D.14;
-radford2018, section 3.1;
-windows: beltagy2020, section 3.1.
+radford2018, section 3.1; windows: beltagy2020, section 3.1.
 """
 
 import math

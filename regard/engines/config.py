@@ -1,11 +1,6 @@
 """Names and settings of engines. Imports no torch, so that the command line shows its help quickly.
 
-    torch       the model itself, step by step: runs every model, and its attention can be recorded
-    compiled    Transformers that generate text (encoder-decoder or language model): the whole
-                search in compiled loops over packed weights
-    auto        compiled if it supports the model and is optimized for the processor, else torch
-
-The outputs of all engines are equal up to rounding.
+docs/engines.md describes the engines, whose outputs are equal up to rounding.
 """
 
 from typing import Literal

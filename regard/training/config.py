@@ -25,96 +25,69 @@ class TrainConfig:
 
     steps: Count | None = None
     """Stop after this many optimizer steps."""
-
     epochs: Count | None = None
     """Stop after this many epochs."""
-
     minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
     """Stop after this many minutes, including validations and the time before interruptions. The
     result then depends on the speed of the machine, not only on the seed."""
-
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: no limit."""
-
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096
     """Batch size in tokens of the longer side, including padding."""
-
     accumulate: Annotated[int, Range(1, 100_000)] = 1
     """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their
     target tokens, as if they were one batch."""
-
     optimizer: Literal["adamw", "adam"] = "adamw"
     """Optimizer. adamw: decoupled weight decay; adam: weight decay in the gradient (L2 penalty)."""
-
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
-
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.98)
     """Decay rates of Adam's running averages of the gradient and of its square."""
-
     eps: Annotated[float, Range(1e-20, 1)] = 1e-9
     """Term added to the denominator of Adam for numerical stability."""
-
     weight_decay: Annotated[float, Range(0, 1_000)] = 0.0
     """Weight decay, for matrices only; embeddings, biases and norms are not decayed."""
-
     clip: Annotated[float, Range(0, 1e9)] = 1.0
     """Maximum norm of the gradient over all parameters (gradient clipping); 0: no clipping."""
-
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
     """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at
     the end of the run (cosine, linear), or constant. The end of the run is given by steps, else
     epochs, else minutes."""
-
     warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
     """Number of warm-up steps: the learning rate increases linearly from zero to its peak."""
-
     label_smoothing: FractionBelowOne = 0.1
     """Label smoothing: fraction of each target's probability spread over the vocabulary."""
-
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32;
     auto: the faster of the two, so results differ between machines. On a CPU with bfloat16
     instructions both are timed once per machine (under 0.2 s); on CUDA it is bfloat16 if that is
     native; elsewhere it is float32. A run records its precision and resumes with it."""
-
     compile: bool = False
     """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""
-
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
     """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds
     a shard of every parameter; none: only one process is allowed."""
-
     device: str = "auto"
     """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
-
     validate_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between validations; 0: after each epoch."""
-
     average: Annotated[int, Range(0, 1_000)] = 5
     """Number of last validations whose parameters are averaged at the end; the average is used if
     it scores at least as well as the best parameters, and with equal scores has no higher loss. 0:
     no average."""
-
     ema: FractionBelowOne = 0.0
     """Decay of an exponential moving average (EMA) of the parameters, which is then validated and
     saved; 0: no EMA; 0.999 is usual."""
-
     log_every: Count = 50
     """Steps between lines of the log."""
-
     tensorboard: bool = True
     """Write curves for TensorBoard to the folder tb of the run."""
-
     checkpoint_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between checkpoints, besides one after each validation; 0: no additional ones."""
-
     checkpoint_minutes: Annotated[float, Range(0, 1e7)] = 5.0
     """Maximum minutes of training between two checkpoints; 0: no limit."""
-
     keep: Annotated[int, Range(1, 1_000)] = 2
     """Number of last checkpoints to keep."""
-
     keep_finished: Literal["model", "checkpoints"] = "model"
     """What a finished run keeps: model: its parameters, report and logs; checkpoints: its last
     checkpoints, too, which take several times the memory of the model, so that it can be trained

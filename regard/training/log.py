@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Self
 
 from regard.compat.rich import BarColumn, Console, TextColumn
@@ -63,12 +63,7 @@ class Log:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
         if self._is_enabled:
             # On a full disk closing may fail too; the first error is the one that is raised.

@@ -124,7 +124,7 @@ def fit(
             config=config,
             folder=folder,
             seed=seed,
-            validate=validate,
+            validation=validate,
             metric=metric,
             maximize=maximize,
             settings=settings,
@@ -134,29 +134,29 @@ def fit(
             return run.run()
 
 
+@dataclass(eq=False)
 class _Run:
     """State of one call of `fit`: the model in training, its progress and its folder."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        interruption: Interruption,
-        *,
-        batches: TrainingBatches,
-        config: TrainConfig,
-        folder: Path,
-        seed: int,
-        validate: Callable[[nn.Module], Mapping[str, float]],
-        metric: str,
-        maximize: bool,
-        settings: dict[str, Any],
-        unit: str,
-    ):
-        self.replica, self.interruption, self.batches = replica, interruption, batches
-        self.validation, self.metric, self.maximize = validate, metric, maximize
-        self.config, self.folder, self.seed, self.settings = config, folder, seed, settings
-        self.world, self.model = replica.world, replica.model.train()
-        self.stopping, self.unit = False, unit
+    replica: Replica
+    interruption: Interruption
+    batches: TrainingBatches
+    config: TrainConfig
+    folder: Path
+    seed: int
+    validation: Callable[[nn.Module], Mapping[str, float]]
+    metric: str
+    maximize: bool
+    settings: dict[str, Any]
+    unit: str
+
+    def __post_init__(self) -> None:
+        config, folder = self.config, self.folder
+        self.world, self.model, self.stopping = (
+            self.replica.world,
+            self.replica.model.train(),
+            False,
+        )
         self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
@@ -173,7 +173,7 @@ class _Run:
             tensorboard=config.tensorboard,
             step=self.progress.step,
             log_bytes=log_bytes,
-            unit=unit,
+            unit=self.unit,
         )
 
     def run(self) -> Result:

@@ -1,8 +1,4 @@
-"""Data sets of images with boxes: COCO JSON, CSV, TSV or JSONL, and images in a folder or a tar.
-
-    file,x,y,width,height,label                       CSV or TSV with a header, a box per line
-    filename,width,height,class,xmin,ymin,xmax,ymax   corners, as TensorFlow's tools write; also x1
-    {"file": "1.png", "boxes": [{"x":, "y":, "width":, "height":, "label":}]}     JSONL
+"""Data sets of images with boxes; docs/recipes/boxes.md describes the files.
 
 Boxes are x, y, width, height in pixels from the top left corner of the upright image. They are
 clipped to the image.

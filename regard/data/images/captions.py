@@ -1,12 +1,4 @@
-"""Data sets of images with captions: lists of files and sentences, or COCO; a folder or a tar.
-
-    1.png<TAB>a black cat on a sofa                 FILE.tsv; a further line with 1.png is another
-                                                    caption; FILE.csv: columns image, caption
-    {"image": "1.png", "caption": "a black cat"}    FILE.jsonl
-    {"images": [...], "annotations": [...]}         FILE.json (regard.data.images.coco)
-
-Every image is opened when the captions are read, so that none fails in training. Images are scaled
-to fit into the size of the input, and padded with gray.
+"""Data sets of images with captions; docs/recipes/caption.md describes the files.
 
 Source: chen2015 (the format of COCO's captions).
 """
@@ -141,8 +133,15 @@ def read_captions(
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
     files = ImageFiles(path.parent if images is None else Path(images))
-    is_coco = plain_name(path).endswith(".json")
-    captions = read_coco_captions(path) if is_coco else _read_list(path, config, bad_rows)
+    captions: dict[str, list[tuple[str, str]]] = {}
+    if plain_name(path).endswith(".json"):
+        captions = read_coco_captions(path)
+    else:
+        names = ("image", "caption")
+        pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
+        bad_rows.skipped.extend(pairs.skipped)
+        for index, (file, text) in enumerate(pairs):
+            captions.setdefault(file, []).append((pairs.where(index), text))
     items: list[CaptionedFile] = []
     for file, rows in captions.items():
         with bad_rows.catch(rows[0][0] if rows else str(path)):
@@ -166,15 +165,3 @@ def read_training_captions(
     if config.val is not None:
         return train, read_captions(config.val, config.val_images or config.images, config)
     return split_data(train, config.val_share, "images", seed=seed)
-
-
-def _read_list(
-    path: Path, config: CaptionsConfig, bad_rows: BadRows
-) -> dict[str, list[tuple[str, str]]]:
-    names = ("image", "caption")
-    pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
-    bad_rows.skipped.extend(pairs.skipped)
-    captions: dict[str, list[tuple[str, str]]] = {}
-    for index, (file, text) in enumerate(pairs):
-        captions.setdefault(file, []).append((pairs.where(index), text))
-    return captions

@@ -1,11 +1,6 @@
 """Data sets of labeled images: folders, lists, IDX files, and the embedded handwritten digits.
 
-    FOLDER/cat/1.png                     one folder per class
-    FILE.tsv, FILE.csv, FILE.jsonl       image files, relative to the list, with their labels
-    train-images-idx3-ubyte(.gz)         IDX; labels in the ...labels-idx1... beside it
-    (nothing)                            1,797 grayscale digits of 8 x 8
-
-Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or
+All images of a run have one size: `size`, or
 that of the first. Test images of another size are resized, as inputs of predictions are.
 
 Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of

@@ -1,15 +1,8 @@
-"""Data sets of point clouds with boxes in 3-D: a table of boxes, and a file for each cloud.
+"""Data sets of point clouds with boxes in 3-D; docs/recipes/points.md describes the files.
 
-    file,x,y,z,dx,dy,dz,label                      a box per line: center and sizes, in meters
-    kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
-    empty.ply,,,,,,,                               a cloud without boxes
-
-z points upward. Boxes are parallel to the axes. The origin of a cloud for the model is the middle
-of its points, so that their position in the world has no effect. Large clouds are thinned: the
-points in each cell of a grid are replaced by their mean. Points are first put in order of their
-coordinates, so that the order in a file has no effect on any bit.
-
-Unusable data is reported before training: clouds that are missing or damaged, boxes without size.
+The origin of a cloud for the model is the middle of its points, so that their position in the world
+has no effect. Points are put in order of their coordinates, so that the order in a file has no
+effect on any bit.
 """
 
 from pathlib import Path

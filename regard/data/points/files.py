@@ -1,11 +1,6 @@
 """Files of point clouds: the coordinates x, y, z of each point, and features such as an intensity.
 
-    cloud.npz    array points (points, 3), and an array (points) for each feature; no objects
-    cloud.csv    a header with x, y, z and the features among others
-    cloud.ply    element vertex with these properties, text or binary; read by trimesh
-    cloud.pcd    fields of these names, text, binary or compressed; read by pypcd4
-
-The format is found by the first bytes of the content.
+docs/recipes/points.md describes the formats, which are found by the first bytes of the content.
 """
 
 import csv

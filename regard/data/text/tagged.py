@@ -1,16 +1,4 @@
-"""Data sets for token tagging: readers and batches.
-
-    we       O          columns: a token and its tag a line, the first and the last of the columns
-    met      O          (tabs or white space between), a blank line between sentences; comments
-                        (# ...) before a sentence and -DOCSTART- are skipped
-    on       O          .conllu: columns 2 and 4
-    5        B-DAY
-
-    sentence,token,tag  .csv: a sentence also ends where the column `sentence` changes to another
-    1,we,O              value; empty: the same sentence
-    ,met,O
-
-    {"tokens": ["we", "met"], "tags": ["O", "O"]}       .jsonl, and .parquet with such lists
+"""Data sets for token tagging: readers and batches; docs/recipes/tags.md describes the files.
 
 A word that is split into several tokens has its tag at the first one; the others have none.
 

@@ -13,6 +13,7 @@ seven digits, their order may differ.
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -73,10 +74,7 @@ class CompiledEngine(Engine):
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar lengths."""
-
-        def search_batch(rows: list[int], workspace: Workspace) -> list[list[Hypothesis]]:
-            return _search_batch(ids, rows, workspace, config, bos=bos, eos=eos, pad=pad)
-
+        search_batch = partial(_search_batch, ids, config=config, bos=bos, eos=eos, pad=pad)
         lengths = [len(sentence) for sentence in ids]
         results: list[list[Hypothesis]] = [[] for _ in ids]
         batches = self._batches(lengths, config)
@@ -141,8 +139,8 @@ def _search_batch(
     sentences: Ids,
     rows: list[int],
     workspace: Workspace,
-    config: DecodeConfig,
     *,
+    config: DecodeConfig,
     bos: int,
     eos: int,
     pad: int,

@@ -1,11 +1,4 @@
-"""Inputs named on the command line.
-
-file            the input itself (an image, a sound, a cloud of points, a recording); else its rows,
-                if it is a table as for training (.tsv, .csv, .jsonl, .conll, COCO), or its lines
-folder          its files, with those of subfolders
--               lines of standard input
-anything else   a text
-"""
+"""Inputs named on the command line, as docs/answers.md describes them."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -104,7 +104,6 @@ def _describe(error: Exception) -> str:
 def _show_warning(
     shown: set[str], message: Warning | str, category: type[Warning], *_: object, **__: object
 ) -> None:
-    """Print a warning to standard error, unless it is among those shown."""
     if issubclass(category, UserWarning) and str(message) not in shown:
         shown.add(str(message))
         print(f"regard: warning: {one_line(str(message))}", file=sys.stderr)

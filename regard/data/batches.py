@@ -123,12 +123,9 @@ class TokenBatches:
         self.examples: Callable[[int], EncodedPairs] = lru_cache(maxsize=1)(make)
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        lengths = self.examples(epoch).lengths
         return plan_batches(
-            self.examples(epoch).lengths,
-            batch_tokens=self.batch_tokens,
-            seed=self.seed,
-            epoch=epoch,
-            origin=self.origin,
+            lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin
         )
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:

@@ -25,7 +25,6 @@ class NumberStore:
         return self._count
 
     def append(self, block: NDArray[Any]) -> None:
-        """Append numbers of this data type."""
         self._count += len(block)
         size = self.dtype.itemsize * self._count
         if self._file is None and size <= _MOST_IN_MEMORY:

@@ -1,13 +1,8 @@
 """Rows of tables: CSV, TSV, JSON objects and Parquet, plain or compressed.
 
-    .csv                first row: names of the columns; cells separated by commas, quoted by "
-    .tsv .tab .txt      no header; cells separated by tabs, quotes are text
-    .jsonl .ndjson      an object a line
-    .json               objects, a line each or in an array
-    .parquet            read by pyarrow
-
-A row is read when it is needed, so that a file may be larger than memory. Lines end at a line feed,
-or a carriage return and a line feed, and nowhere else.
+docs/recipes/translate.md describes the formats. A row is read when it is needed, so that a file may
+be larger than memory. Lines end at a line feed, or a carriage return and a line feed, and nowhere
+else.
 """
 
 import csv

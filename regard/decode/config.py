@@ -98,7 +98,6 @@ class DrawingConfig:
 
     @property
     def sampling(self) -> SampleConfig:
-        """Sampling settings of each code."""
         return SampleConfig(
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
         )

@@ -149,7 +149,6 @@ def _set_stack(
     norm: forms.NormForm | None,
     positions: NDArray[Any],
 ) -> None:
-    """Set the weights of a stack of blocks, its positions and its last norm."""
     if hasattr(spec, "position_encodings"):
         spec.position_encodings.encodings = positions
     if norm is not None:

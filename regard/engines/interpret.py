@@ -123,7 +123,6 @@ def _embed(table: forms.TableForm, ids: Tensor) -> Tensor:
 
 
 def _add_positions(form: forms.TextForm, items: Tensor) -> Tensor:
-    """Add the positional encodings to items."""
     match form.core.positions:
         case forms.SinusoidsForm(dim):
             encodings = sinusoids(0, len(items), dim)

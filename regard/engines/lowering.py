@@ -240,7 +240,6 @@ def _check_module(module: nn.Module) -> None:
 
 
 def _unsupported_weight(weight: Tensor) -> str | None:
-    """Return why a weight is not supported; None if it is."""
     if type(weight) not in (nn.Parameter, Tensor):
         return f"that is a {type(weight).__name__}, not a plain tensor"
     if weight.device.type != "cpu" or weight.layout != torch.strided:

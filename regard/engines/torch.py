@@ -42,7 +42,6 @@ class TorchEngine(Engine):
 
     @property
     def compute_type(self) -> str:  # type: ignore[override]
-        """Dtype of the weights of the model."""
         return str(next(self._model.parameters(), torch.empty(0)).dtype).removeprefix("torch.")
 
     @property
@@ -54,20 +53,9 @@ class TorchEngine(Engine):
         reason = self._model.core.unsupported_slide_reason
         return Limits(reader is not None, source_ids, target_ids, unsupported_slide_reason=reason)
 
-    def _search(
-        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
-    ) -> list[list[Hypothesis]]:
+    def _search(self, ids: Ids, config: DecodeConfig, **settings: Any) -> list[list[Hypothesis]]:
         with self._numerics() as device:
-            return search(
-                self._model,
-                ids,
-                config=config,
-                bos=bos,
-                eos=eos,
-                pad=pad,
-                device=device,
-                trace=trace,
-            )
+            return search(self._model, ids, config=config, device=device, **settings)
 
     def search_images(
         self, images: Float[Tensor, "batch channels height width"], **settings: Any
@@ -85,7 +73,6 @@ class TorchEngine(Engine):
         banned: Sequence[int],
         trace: Trace | None,
     ) -> list[list[int]]:
-        """Continue one prompt after the other."""
         results, ids = [], list(banned)
         with self._numerics():
             for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):

@@ -151,11 +151,9 @@ class Replica:
         fully_shard(self._objective, mesh=mesh)
 
     def loss(self, batch: Any) -> TrainingLoss:
-        """Return the loss of the rows of this process."""
         return cast("TrainingLoss", self._objective(batch))
 
     def count(self, batch: Any) -> int:
-        """Return the number of target tokens of the rows of this process."""
         return int(cast("Trainable", self.model).count(batch))
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[None]:

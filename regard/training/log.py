@@ -79,7 +79,6 @@ class Log:
         return os.fstat(self._file.fileno()).st_size
 
     def note(self, text: str) -> None:
-        """Print a line of text."""
         self._console.print(escape_text(text), markup=False, emoji=False)
 
     def record(self, kind: str, progress: Progress, values: Mapping[str, Any]) -> None:
@@ -185,11 +184,9 @@ class TensorBoardWriter:
         )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
-        """Add a point to a curve."""
         point = self._protocol.Summary.Value(tag=name, simple_value=value)
         self._add(step=step, summary=self._protocol.Summary(value=[point]))
 

@@ -177,7 +177,6 @@ class _Run:
         )
 
     def run(self) -> Result:
-        """Train until a limit or an interruption."""
         progress, config = self.progress, self.config
         if progress.step:
             self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
@@ -200,7 +199,6 @@ class _Run:
         return self.stopping or (self.world.size == 1 and self.interruption.is_requested)
 
     def step(self) -> None:
-        """Update the weights once."""
         progress, config = self.progress, self.config
         start = time.monotonic()
         plan = self.plan()
@@ -248,7 +246,6 @@ class _Run:
             progress.log_sums = [0.0, 0.0, 0.0]
 
     def plan(self) -> Sequence[tuple[int, ...]]:
-        """Return the rows of each batch of the current epoch."""
         epoch = self.progress.epoch
         if self.epoch_plan[0] != epoch:
             self.epoch_plan = (epoch, self.batches.plan(epoch))
@@ -344,7 +341,6 @@ class _Run:
         return metrics
 
     def save(self) -> None:
-        """Write a checkpoint."""
         files = {
             "model": tensors_of(self.model),
             "optimizer": optimizer_tensors(self.optimizer, self.model),

@@ -3,10 +3,6 @@
     scene(i) = items in some of the cells of a canvas, and a sentence: a pure function of (seed,
     split, i)
 
-    +----------+----------+
-    |  sandal  |   bag    |     "a sandal and a bag", "a bag right of a sandal"
-    +----------+----------+
-
 A scene has one to `most` items; each item after the first has the class of the first with
 probability 1/3. Two items of different classes in one row or column are described by their spatial
 relation in half of the scenes. Otherwise the sentence lists the items row by row, without stating

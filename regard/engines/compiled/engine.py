@@ -5,9 +5,6 @@ Sentences of similar lengths are searched together, one batch per worker at a ti
 thread, because two batches on one thread each are faster than one batch on two. Weights are stored
 as float32, bfloat16 (half the bytes) or int8 (a quarter of the bytes); with bfloat16 and int8
 activations are rounded too (see regard.native.decoder.tiles), sums are not.
-
-Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to
-seven digits, their order may differ.
 """
 
 import platform
@@ -73,7 +70,6 @@ class CompiledEngine(Engine):
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
-        """Search in batches of similar lengths."""
         search_batch = partial(_search_batch, ids, config=config, bos=bos, eos=eos, pad=pad)
         lengths = [len(sentence) for sentence in ids]
         results: list[list[Hypothesis]] = [[] for _ in ids]
@@ -120,7 +116,6 @@ class CompiledEngine(Engine):
         banned: Sequence[int],
         trace: Trace | None,
     ) -> list[list[int]]:
-        """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
         batches = [slice(first, first + size) for first in range(0, len(prompts), size)]
 
@@ -145,7 +140,6 @@ def _search_batch(
     eos: int,
     pad: int,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of some of the sentences."""
     lengths = [len(sentences[row]) for row in rows]
     starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
     limits = np.array([config.limit(length) for length in lengths])
@@ -221,7 +215,6 @@ class _Generation:
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
-        """Generate config.length tokens for each text."""
         starts = [len(text) for text in self.texts]
         for row, text in enumerate(self.texts):
             self.prefill(row, text if self.window is None else text[-self.window :])
@@ -243,7 +236,6 @@ class _Generation:
         self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
     def extend(self, count: int) -> None:
-        """Generate `count` more tokens for each text."""
         positions = self.lengths - 1
         if self.config.temperature == 0:
             out = np.zeros((len(self.texts), count), np.int64)
@@ -258,14 +250,12 @@ class _Generation:
         self.lengths += count
 
     def step(self, positions: np.ndarray, *outputs: np.ndarray) -> int:
-        """Run the loop `generate` and return its outcome."""
         memory = self.slots, self.keys, self.values
         outcome = generate()(self.context, self.tokens, positions, *memory, self.banned, *outputs)
         _check_overflow(self.context)
         return outcome
 
     def sample(self, positions: np.ndarray) -> np.ndarray:
-        """Sample one more token for each text."""
         logits = np.empty((len(self.texts), self.vocab), np.float32)
         self.step(positions, np.zeros((0, 0), np.int64), logits)
         check_logits(torch.from_numpy(logits))
@@ -306,7 +296,6 @@ def _check_overflow(context: np.ndarray) -> None:
 
 
 def _error_message(outcome: int, where: str = "") -> str:
-    """Return the error message of an outcome."""
     if outcome == IS_NAN:
         return f"logits must not hold NaN or infinity, got one{where}"
     return f"some allowed token must have a probability above 0, got none{where}"

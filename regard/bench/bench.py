@@ -103,9 +103,8 @@ def measure_training(
     # All over the epoch.
     chosen = steps[:: max(1, len(steps) // max_batches)][:max_batches]
     groups = [plan[first : first + config.accumulate] for first in chosen]
-    replica = Replica(
-        copy.deepcopy(model).train(), World(device=device), shard="none", compiled=config.compile
-    )
+    world = World(device=device)
+    replica = Replica(copy.deepcopy(model).train(), world, shard="none", compiled=config.compile)
     optimizer = build_optimizer(replica.model, config)
     average = MovingAverage(replica.model, decay=config.ema) if config.ema else None
 

@@ -116,9 +116,8 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
 
 def has_no_hooks(*modules: nn.Module) -> bool:
     """Return True if these modules and their submodules run their original forward."""
-    return all(
-        runs_original_forward(type(part), part) for module in modules for part in module.modules()
-    )
+    parts = (part for module in modules for part in module.modules())
+    return all(runs_original_forward(type(part), part) for part in parts)
 
 
 def disable_compile(function: Callable[..., None]) -> Callable[..., None]:

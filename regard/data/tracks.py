@@ -220,9 +220,8 @@ class SceneBatches(_AugmentedBatches):
                 draw = generator(self.seed, epoch, i)
                 angle, sign = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0])
                 scale, cos, sin = draw.uniform(0.8, 1.3), np.cos(angle), np.sin(angle)
-                scenes[row] = scenes[row] @ (
-                    scale * np.array([[cos, sin], [-sign * sin, sign * cos]])
-                )
+                turn = scale * np.array([[cos, sin], [-sign * sin, sign * cos]])
+                scenes[row] = scenes[row] @ turn
         (items, lengths), observed = pad_arrays(scenes), self.config.observed
         source = Padded(items[:, :, :observed], lengths)
         return Batch(source, Padded(items[:, :, observed:], lengths), tuple(indices))

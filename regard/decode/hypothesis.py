@@ -72,11 +72,9 @@ class Rules:
         Raises: ValueError if EOS or a banned id is outside the vocabulary.
         """
         vocab = logits.shape[-1]
-        highest = max(self.eos, *self.banned, 0)
-        if highest >= vocab:
-            raise ValueError(
-                f"eos and banned must be ids of the vocabulary of {vocab}, got {highest}"
-            )
+        last = max(self.eos, *self.banned, 0)
+        if last >= vocab:
+            raise ValueError(f"eos and banned must be ids of the vocabulary of {vocab}, got {last}")
         result = logits.log_softmax(-1, dtype=torch.float32)
         if self.banned:
             result[:, list(self.banned)] = -math.inf

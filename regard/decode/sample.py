@@ -181,9 +181,8 @@ class _Context:
         for token in tokens:
             if self._trace is not None:
                 self._trace.begin_step([0])
-            logits, self._state = self._model.step(
-                torch.tensor([token], device=self.device), self._state
-            )
+            inputs = torch.tensor([token], device=self.device)
+            logits, self._state = self._model.step(inputs, self._state)
             if self._window is not None:
                 self._state, self._window = self._model.slide(self._state, self._window), None
             if self._trace is not None:
@@ -198,6 +197,5 @@ class _Context:
             begin, *tokens = *self._tokens, last
             pairs = zip(self._log_probs, tokens, strict=True)
             log_probs = [float(log_probs[0, token]) for log_probs, token in pairs]
-            self._trace.add_outputs(
-                [[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]]
-            )
+            output = SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)
+            self._trace.add_outputs([[output]])

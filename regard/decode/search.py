@@ -45,9 +45,8 @@ def search(
     """
     lengths = [length if isinstance(inputs, Tensor) else len(sentence) for sentence in inputs]
     if 0 in lengths:
-        raise ValueError(
-            f"sentences must hold at least one id, got none in sentence {lengths.index(0)}"
-        )
+        number = lengths.index(0)
+        raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
     results: list[list[Hypothesis]] = [[] for _ in lengths]
     batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
     for rows in track(batches, "outputs", len(lengths)):

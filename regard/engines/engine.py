@@ -105,11 +105,10 @@ class Engine(ABC):
         if not limits.is_encoder_decoder:
             raise TypeError("`search` needs an encoder-decoder, got a language model")
         for number, sentence in enumerate(sentences):
-            _check_ids(sentence, limits.source_ids, f"sentence {number}")
+            where = f"sentence {number}"
+            _check_ids(sentence, limits.source_ids, where)
             if not len(sentence):
-                raise ValueError(
-                    f"sentences must hold at least one id, got none in sentence {number}"
-                )
+                raise ValueError(f"sentences must hold at least one id, got none in {where}")
         _check_ids((bos, eos, pad), limits.target_ids, "bos, eos, pad")
         Rules(bos=bos, eos=eos, banned=(pad, bos))  # checks them
         check_positions(max(map(len, sentences), default=0), limits.positions)
@@ -156,11 +155,10 @@ class Engine(ABC):
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
         for number, prompt in enumerate(prompts):
+            where = f"prompt {number}"
             if not len(prompt):
-                raise ValueError(
-                    f"prompts must hold at least one token, got none in prompt {number}"
-                )
-            _check_ids(prompt, vocab, f"prompt {number}")
+                raise ValueError(f"prompts must hold at least one token, got none in {where}")
+            _check_ids(prompt, vocab, where)
         _check_ids(banned, vocab, "banned")
         if len(set(banned)) == vocab:
             raise ValueError(f"banned must leave at least one id of {vocab}, got all of them")

@@ -137,10 +137,8 @@ def check_settings(folder: Path, state: State, settings: Mapping[str, Any]) -> N
     """Raise CheckpointError with the differences if a checkpoint has other settings."""
     differences = find_differences(state.settings, json.loads(json.dumps(settings)))
     if differences:
-        changes = [f"{name} was {was!r}, is {now!r}" for name, (was, now) in differences.items()]
-        raise CheckpointError(
-            f"{folder} belongs to a run with other settings: {'; '.join(changes)}"
-        )
+        shown = [f"{name} was {was!r}, is {now!r}" for name, (was, now) in differences.items()]
+        raise CheckpointError(f"{folder} belongs to a run with other settings: {'; '.join(shown)}")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

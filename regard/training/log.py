@@ -173,15 +173,12 @@ class TensorBoardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         # A file of this name can exist if the clock was set back.
-        number = next(
-            number for number in range(1 << 20) if not (folder / f"{stem}.{number}").exists()
-        )
-        self._file = (folder / f"{stem}.{number}").open("xb")
+        paths = (folder / f"{stem}.{number}" for number in range(1 << 20))
+        self._file = next(path for path in paths if not path.exists()).open("xb")
         self._records = RecordWriter(self._file)
         self._add(file_version="brain.Event:2")
-        self._add(
-            step=step, session_log=self._protocol.SessionLog(status=self._protocol.SessionLog.START)
-        )
+        session = self._protocol.SessionLog
+        self._add(step=step, session_log=session(status=session.START))
 
     def close(self) -> None:
         self._file.close()

@@ -299,9 +299,8 @@ class _Run:
         """Validate the weights or their moving average, save a snapshot, write a checkpoint."""
         progress, log = self.progress, self.log
         log.show_status("validating")
-        weights = self.replica.gather(
-            self.average.weights() if self.average else tensors_of(self.model)
-        )
+        weights = self.average.weights() if self.average else tensors_of(self.model)
+        weights = self.replica.gather(weights)
         self.check_finite(weights)
         metrics = self.measure(weights if self.average or self.replica.is_sharded else None)
         progress.seconds = self.world.broadcast(self.clock())

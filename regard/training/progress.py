@@ -94,9 +94,8 @@ class Progress:
         """Return True if a validation is due before the next step."""
         if self.step == self.last_validation:
             return False
-        return (
-            self.step % config.validate_every == 0 if config.validate_every else self.position == 0
-        )
+        every = config.validate_every
+        return self.step % every == 0 if every else self.position == 0
 
     def is_checkpoint_due(self, config: TrainConfig, *, saved: tuple[int, float]) -> bool:
         """Return True if a checkpoint is due by steps or minutes since `saved` (step, seconds)."""

@@ -67,7 +67,6 @@ def add_gradients(
             (loss.total * (weight * world.size / count)).backward()
         sums += [loss.total.detach().float(), loss.nll.detach().float()]
     # One transfer per step, after all work is queued on the device.
-    values = [
-        value * weight for value, weight in zip(torch.stack(sums).tolist(), weights, strict=True)
-    ]
+    pairs = zip(torch.stack(sums).tolist(), weights, strict=True)
+    values = [value * weight for value, weight in pairs]
     return values[::2], sum(values[1::2]), count

@@ -55,10 +55,8 @@ class PackedTransformer:
         reason = None
         if core.positions is not None:
             reason = "its positions are added to the items, and would run beyond the context"
-        source_ids = len(output) if source is None else len(source.weight)
-        self.limits = Limits(
-            source is not None, source_ids, len(output), form.max_positions, reason
-        )
+        ids = len(output) if source is None else len(source.weight)
+        self.limits = Limits(source is not None, ids, len(output), form.max_positions, reason)
         if source is not None:
             is_tied = source.weight is inputs.weight and source.projection is inputs.projection
             if not is_tied or source.scale != inputs.scale:

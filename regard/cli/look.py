@@ -96,12 +96,7 @@ def run(argv: list[str]) -> int:
         _write([_open_capture(one) for one in paths], options, path.parent, path.stem)
         return DONE
     command = read_command(
-        argv,
-        LookOptions(),
-        usage=USAGE,
-        about=ABOUT,
-        max_words=100,
-        settings_of=input_settings,
+        argv, LookOptions(), usage=USAGE, about=ABOUT, max_words=100, settings_of=input_settings
     )
     if command is None:
         return DONE

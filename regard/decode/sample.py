@@ -167,11 +167,9 @@ class _Context:
         self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None
     ):
         self._model, self._trace, self._window, self._state = model, trace, window, model.start()
-        self.device = (
-            next(model.parameters()).device
-            if isinstance(model, torch.nn.Module)
-            else torch.device("cpu")
-        )
+        self.device = torch.device("cpu")
+        if isinstance(model, torch.nn.Module):
+            self.device = next(model.parameters()).device
         self._tokens: list[int] = []
         self._log_probs: list[Tensor] = []
 

@@ -75,17 +75,11 @@ class TorchEngine(Engine):
     ) -> list[list[int]]:
         results, ids = [], list(banned)
         with self._numerics():
-            for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+            for number, (prompt, seed) in enumerate(zip(map(list, prompts), seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
                 tokens = sample(
-                    self._model,
-                    list(prompt),
-                    config,
-                    window=window,
-                    seed=seed,
-                    banned=ids,
-                    trace=trace,
+                    self._model, prompt, config, window=window, seed=seed, banned=ids, trace=trace
                 )
                 results.append(list(tokens))
         return results

@@ -152,11 +152,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         config, folder = self.config, self.folder
-        self.world, self.model, self.stopping = (
-            self.replica.world,
-            self.replica.model.train(),
-            False,
-        )
+        self.world, self.stopping = self.replica.world, False
+        self.model = self.replica.model.train()
         self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
@@ -349,11 +346,9 @@ class _Run:
         whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}
         self.check_finite(whole["model"])
         if self.world.is_main:
+            size = self.log.size()
             state = State(
-                format=FORMAT,
-                progress=self.progress,
-                settings=self.settings,
-                log_bytes=self.log.size(),
+                format=FORMAT, progress=self.progress, settings=self.settings, log_bytes=size
             )
             self.store.save(state, whole, ties=self.ties)
         self.saved = (self.progress.step, self.progress.seconds)

@@ -181,13 +181,9 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         start, count = spans[i]
         return np.pad(samples[start : start + count], (0, length - count)), segments[i].events
 
+    labels = _labels_of(segments)
     return SoundDataset(
-        len(spans),
-        load,
-        _labels_of(segments),
-        str(path),
-        bad_rows.skipped,
-        segments=tuple(segments),
+        len(spans), load, labels, str(path), bad_rows.skipped, segments=tuple(segments)
     )
 
 

@@ -23,19 +23,10 @@ from regard.attention.choices import Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.compat.torch import has_global_hooks, has_hooks, is_compiled, parameters_of
 from regard.engines.interpret import probe
+from regard.layers import forms
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
 from regard.layers.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
-from regard.layers.forms import (
-    AddNormForm,
-    AttentionForm,
-    BlockForm,
-    NoFormError,
-    NormForm,
-    TextForm,
-    form_leaves,
-    form_of,
-)
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
@@ -95,7 +86,7 @@ class UnsupportedModelError(ValueError):
     """Error for a model without a form; the message is a clause that begins with "it" or "its"."""
 
 
-def lower(model: Any, *, is_probed: bool = True) -> TextForm:
+def lower(model: Any, *, is_probed: bool = True) -> forms.TextForm:
     """Return the form of an encoder-decoder or language model for text, with copies of its weights.
 
     is_probed: compare the logits of the form with those of the model.
@@ -112,7 +103,7 @@ def lower(model: Any, *, is_probed: bool = True) -> TextForm:
     try:
         for module in names:
             _check_module(module)
-        form = form_of(model, TextForm)
+        form = forms.form_of(model, forms.TextForm)
         _check_parameters(form, model)
         reason = next(_unsupported_features(form), None)
         if reason is not None:
@@ -120,7 +111,7 @@ def lower(model: Any, *, is_probed: bool = True) -> TextForm:
         form = _freeze(form)
         if is_probed:
             probe(form, model)
-    except NoFormError as error:
+    except forms.NoFormError as error:
         name = names.get(error.module)
         raise UnsupportedModelError(f"its {name} {error}" if name else f"it {error}") from error
     return form
@@ -140,22 +131,22 @@ def parts_of(form: Any, kind: type[Part]) -> list[Part]:
     return parts
 
 
-def head_sizes(attention: AttentionForm) -> tuple[int, int]:
+def head_sizes(attention: forms.AttentionForm) -> tuple[int, int]:
     """Return the sizes of query and key heads, and of value heads."""
     size = len(attention.query.weight) // attention.num_heads
     return size, len(attention.value.weight) // attention.key_heads
 
 
-def _unsupported_features(form: TextForm) -> Iterator[str]:
+def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     """Yield the features of a form that only the torch engine supports."""
-    core, blocks = form.core, parts_of(form, BlockForm)
+    core, blocks = form.core, parts_of(form, forms.BlockForm)
     if not core.decoder:
         yield "it has no decoder"
     if form.source is None and core.encoder:
         yield "it has an encoder and reads no source"
     if any((block.cross is None) != (form.source is None) for block in core.decoder):
         yield "it has decoder blocks without cross-attention"
-    for attention in parts_of(form, AttentionForm):
+    for attention in parts_of(form, forms.AttentionForm):
         yield from _unsupported_in_attention(attention)
     for block in blocks:
         if block.cross is not None and block.cross.rotary is not None:
@@ -177,16 +168,16 @@ def _unsupported_features(form: TextForm) -> Iterator[str]:
         yield f"its activation is {activation}, not one of {', '.join(ACTIVATIONS)}"
 
 
-def _differences(form: TextForm) -> Iterator[str]:
+def _differences(form: forms.TextForm) -> Iterator[str]:
     """Yield the settings that differ between blocks."""
-    core, blocks = form.core, parts_of(form, BlockForm)
-    attentions = parts_of(form, AttentionForm)
+    core, blocks = form.core, parts_of(form, forms.BlockForm)
+    attentions = parts_of(form, forms.AttentionForm)
     rotary = [block.attention.rotary for block in blocks]
     equal: dict[str, list[Any]] = {
-        "orders of norms": [residual.order for residual in parts_of(form, AddNormForm)],
+        "orders of norms": [residual.order for residual in parts_of(form, forms.AddNormForm)],
         "activations": [block.feedforward.activation for block in blocks],
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
-        "kinds of norms": [norm.is_rms for norm in parts_of(form, NormForm)],
+        "kinds of norms": [norm.is_rms for norm in parts_of(form, forms.NormForm)],
         "rotary positions": [r and (r.interleaved, *r.rates.tolist()) for r in rotary],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],
@@ -200,7 +191,7 @@ def _differences(form: TextForm) -> Iterator[str]:
             yield f"its blocks have different {name}"
 
 
-def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:
+def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
     read, heads, key_heads = attention.read, attention.num_heads, attention.key_heads
     if heads < 1 or key_heads < 1 or heads % key_heads:
         yield f"it has {heads} heads and {key_heads} heads of keys"
@@ -217,26 +208,26 @@ def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:
 def _check_module(module: nn.Module) -> None:
     """Raise NoFormError for an unknown class, or a module that may compute something else."""
     if type(module) not in KNOWN:
-        raise NoFormError(module, f"is a {type(module).__name__}, which only torch runs")
+        raise forms.NoFormError(module, f"is a {type(module).__name__}, which only torch runs")
     if has_hooks(module):
-        raise NoFormError(module, "has a hook")
+        raise forms.NoFormError(module, "has a hook")
     for name, value in vars(module).items():
         class_attribute = getattr(type(module), name, None)
         if value is not None and (callable(class_attribute) or hasattr(class_attribute, "__get__")):
-            raise NoFormError(module, f"has a replaced method {name}")
+            raise forms.NoFormError(module, f"has a replaced method {name}")
     for kind in type(module).__mro__:
         for name, function in vars(kind).items():
             is_ours = kind.__module__.startswith("regard.") or name in ("forward", "__call__")
             if is_ours and inspect.isfunction(function) and function.__module__ != kind.__module__:
-                raise NoFormError(module, f"has a replaced method {name} of {kind.__name__}")
+                raise forms.NoFormError(module, f"has a replaced method {name} of {kind.__name__}")
     if is_compiled(module):
-        raise NoFormError(module, "was compiled by torch")
+        raise forms.NoFormError(module, "was compiled by torch")
     for name, weight in parameters_of(module).items():
         detail = None if weight is None else _unsupported_weight(weight)
         if detail is not None:
-            raise NoFormError(module, f"has a {name} {detail}")
+            raise forms.NoFormError(module, f"has a {name} {detail}")
     if type(module) is Dropout and module.training and module.p > 0:
-        raise NoFormError(module, "is in training mode: call eval()")
+        raise forms.NoFormError(module, "is in training mode: call eval()")
 
 
 def _unsupported_weight(weight: Tensor) -> str | None:
@@ -249,19 +240,19 @@ def _unsupported_weight(weight: Tensor) -> str | None:
     return None if weight.isfinite().all() else "with numbers that are not finite"
 
 
-def _check_parameters(form: TextForm, model: nn.Module) -> None:
+def _check_parameters(form: forms.TextForm, model: nn.Module) -> None:
     """Raise NoFormError for a parameter that the form does not have."""
     ids = set()
-    for leaf in form_leaves(form):
+    for leaf in forms.form_leaves(form):
         ids.add(id(leaf))
         if isinstance(leaf, DistanceBias):
             ids |= {id(weight) for weight in leaf.parameters()}
     for name, parameter in model.named_parameters():
         if id(parameter) not in ids:
-            raise NoFormError(model, f"has a parameter {name} that is not in its form")
+            raise forms.NoFormError(model, f"has a parameter {name} that is not in its form")
 
 
-def _freeze(form: TextForm) -> TextForm:
+def _freeze(form: forms.TextForm) -> forms.TextForm:
     """Return the form with copies of its tensors and biases, and queries multiplied by beta.
 
     What is shared stays shared. <beta q, k> = beta <q, k>, so that engines need no beta.
@@ -274,7 +265,7 @@ def _freeze(form: TextForm) -> TextForm:
                 is_tensor = isinstance(part, Tensor)
                 copies[id(part)] = part.detach().clone() if is_tensor else copy.deepcopy(part)
             return copies[id(part)]
-        return _multiply_queries(part) if isinstance(part, AttentionForm) else part
+        return _multiply_queries(part) if isinstance(part, forms.AttentionForm) else part
 
     with torch.inference_mode(mode=False), torch.no_grad():
         return _map_form(form, copy_leaf)
@@ -290,7 +281,7 @@ def _map_form(part: Any, function: Callable[[Any], Any]) -> Any:
     return function(part)
 
 
-def _multiply_queries(attention: AttentionForm) -> AttentionForm:
+def _multiply_queries(attention: forms.AttentionForm) -> forms.AttentionForm:
     """Return the attention with queries multiplied by beta, and beta 1."""
     read, query = attention.read, attention.query
     if read.beta == 1 and read.log_beta is None:

@@ -135,12 +135,7 @@ def read_images(
 
 
 def to_image_array(
-    image: Image.Image,
-    config: ImagesConfig,
-    shape: Shape | None,
-    name: str,
-    *,
-    resizes: bool = False,
+    image: Image.Image, config: ImagesConfig, shape: Shape | None, name: str, *, resizes: bool
 ) -> NDArray[np.uint8]:
     """Return an image as an array; `shape` and `resizes` as in `read_images`."""
     if shape:

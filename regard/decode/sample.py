@@ -37,21 +37,17 @@ class CausalLanguageModel(Protocol):
 
     def start(self, source: None = None, *, rows: int = 1) -> Any:
         """Return the state of `rows` rows before the first token."""
-        ...
 
     def step(
         self, tokens: Int[Tensor, " rows"], state: Any
     ) -> tuple[Float[Tensor, "rows vocab"], Any]:
         """Return the logits of the next token, and the state after `tokens`."""
-        ...
 
     def slide(self, state: Any, window: int) -> Any:
         """Return the state with the keys and values of the last `window` tokens only."""
-        ...
 
     def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
         """Return the logits of the token after these, which are read at once from position 0 on."""
-        ...
 
 
 def filter_logits(

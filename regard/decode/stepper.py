@@ -30,11 +30,9 @@ class DecoderState(Protocol):
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return rows `index`, any number in any order, including their source memory."""
-        ...
 
     def reorder(self, index: Int[Tensor, " rows"]) -> Self:
         """Return rows `index` of the same sentences: the source memory may stay."""
-        ...
 
 
 StateT = TypeVar("StateT", bound=DecoderState)
@@ -46,13 +44,11 @@ class Stepper(Protocol[StateT]):
 
     def start(self, source: Any) -> StateT:
         """Return the state before the first token, with one row per sentence of the source."""
-        ...
 
     def step(
         self, tokens: Int[Tensor, " rows"], state: StateT
     ) -> tuple[Float[Tensor, "rows vocab"], StateT]:
         """Return the logits of the token that follows `tokens`, and the new state."""
-        ...
 
 
 def size_of(source: Source) -> int:

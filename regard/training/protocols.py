@@ -14,12 +14,10 @@ class TrainingLoss(Protocol):
     @property
     def total(self) -> Tensor:
         """Loss to differentiate, summed over the target tokens; 0-d."""
-        ...
 
     @property
     def nll(self) -> Tensor:
         """Loss to report: sum of -log p over target tokens, without smoothing; 0-d, detached."""
-        ...
 
 
 @runtime_checkable
@@ -28,7 +26,6 @@ class TrainingBatch(Protocol):
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on another device."""
-        ...
 
 
 @runtime_checkable
@@ -37,11 +34,9 @@ class Trainable(Protocol):
 
     def loss(self, batch: Any) -> TrainingLoss:
         """Return the summed loss of a batch."""
-        ...
 
     def count(self, batch: Any) -> int:
         """Return the number of target tokens of a batch, without running the model."""
-        ...
 
 
 @runtime_checkable
@@ -50,8 +45,6 @@ class TrainingBatches(Protocol):
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
         """Return the row indices of each batch of an epoch, a pure function of seed and epoch."""
-        ...
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> TrainingBatch:
         """Return the batch of these rows with the augmentation of the epoch; a pure function."""
-        ...

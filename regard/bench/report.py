@@ -49,15 +49,9 @@ def _format_training(training: Results, limits: Results) -> str:
 def _format_inference(modes: list[Results]) -> str:
     rows = [["", "one at a time", "answers/s", "batch", "answers/s"]]
     for mode in modes:
-        rows.append(
-            [
-                f"{mode['mode']}, {mode['engine']}",
-                f"{_number(mode['ms_per_answer'])} ms",
-                _number(mode["answers_per_second"]),
-                str(mode["batch"]),
-                _number(mode["batched_answers_per_second"]),
-            ]
-        )
+        name, time = f"{mode['mode']}, {mode['engine']}", f"{_number(mode['ms_per_answer'])} ms"
+        alone, batched = mode["answers_per_second"], mode["batched_answers_per_second"]
+        rows.append([name, time, _number(alone), str(mode["batch"]), _number(batched)])
     return f"inference\n{table(rows)}"
 
 

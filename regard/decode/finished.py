@@ -58,12 +58,10 @@ class FinishedHypotheses:
         for sentence, outputs in enumerate(self.outputs(history)):
             # There is an output for each finite score, and finite scores come first.
             entries = zip(outputs, scores[sentence], log_probs[sentence], strict=False)
-            results.append(
-                [
-                    make_hypothesis(output.tokens, eos=eos, score=score, log_prob=log_prob)
-                    for output, score, log_prob in entries
-                ]
-            )
+            found = []
+            for output, score, log_p in entries:
+                found.append(make_hypothesis(output.tokens, eos=eos, score=score, log_prob=log_p))
+            results.append(found)
         return results
 
     def outputs(self, history: list[Candidates]) -> list[list[SearchOutput]]:

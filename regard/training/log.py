@@ -85,12 +85,8 @@ class Log:
         """Append a line to log.jsonl, and a point to the curve of each numeric value."""
         if not self._is_enabled:
             return
-        line: dict[str, Any] = {
-            "kind": kind,
-            "step": progress.step,
-            "epoch": progress.epoch,
-            "seconds": round(progress.seconds, 3),
-        }
+        line: dict[str, Any] = {"kind": kind, "step": progress.step, "epoch": progress.epoch}
+        line["seconds"] = round(progress.seconds, 3)
         for name, value in values.items():
             is_number = not isinstance(value, float) or math.isfinite(value)
             line[name] = value if is_number else None
@@ -141,13 +137,8 @@ class Log:
         if not is_line:
             return
         self._count, self._seconds = 0, 0.0
-        values = {
-            "loss": loss / total_count,
-            "nll": nll / total_count,
-            "lr": lr,
-            "grad_norm": norm,
-            f"{self._unit.replace(' ', '_')}_per_s": round(rate, 1),
-        }
+        values = {"loss": loss / total_count, "nll": nll / total_count, "lr": lr, "grad_norm": norm}
+        values[f"{self._unit.replace(' ', '_')}_per_s"] = round(rate, 1)
         self.record("train", progress, values)
         if self._bar.disable:
             self.note(f"{position}  {numbers}")

@@ -337,10 +337,8 @@ class _Run:
         return metrics
 
     def save(self) -> None:
-        files = {
-            "model": tensors_of(self.model),
-            "optimizer": optimizer_tensors(self.optimizer, self.model),
-        }
+        files = {"model": tensors_of(self.model)}
+        files["optimizer"] = optimizer_tensors(self.optimizer, self.model)
         if self.average:
             files["ema"] = self.average.tensors
         whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}

@@ -102,20 +102,16 @@ def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
     if len(shapes) == _MOST:
         by_x = sorted(shapes, key=lambda shape: _center(shape[1])[0])
         ordered = [count_phrase(1, name) for name, _ in by_x]
-        return [
-            f"{' and '.join(ordered)} from left to right",
-            f"{' and '.join(reversed(ordered))} from right to left",
-        ]
+        names, backward = " and ".join(ordered), " and ".join(reversed(ordered))
+        return [f"{names} from left to right", f"{backward} from right to left"]
     (first, place), (second, other) = shapes
     (x, y), (right, below) = _center(place), _center(other)
     if abs(x - right) > abs(y - below):
         relations = ("left of", "right of") if x < right else ("right of", "left of")
     else:
         relations = ("above", "below") if y < below else ("below", "above")
-    return [
-        describe_relation(first, relations[0], second),
-        describe_relation(second, relations[1], first),
-    ]
+    sentence = describe_relation(first, relations[0], second)
+    return [sentence, describe_relation(second, relations[1], first)]
 
 
 def _center(place: tuple[int, int, int]) -> tuple[float, float]:

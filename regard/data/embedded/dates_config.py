@@ -43,7 +43,6 @@ class DatesConfig:
     def __post_init__(self):
         if not self.locales or len(set(self.locales)) < len(self.locales):
             raise ValueError(f"`locales` must be one or more different names, got {self.locales!r}")
-        if self.first_year > self.last_year:
-            raise ValueError(
-                f"`first_year` must be at most {self.last_year}, got {self.first_year}"
-            )
+        first, last = self.first_year, self.last_year
+        if first > last:
+            raise ValueError(f"`first_year` must be at most {last}, got {first}")

@@ -115,12 +115,9 @@ def _augment(
     slope, offset = sign * scale, middle - sign * scale * middle + shift
     # Pillow takes the inverse transform: old = (new - offset) / slope.
     inverse = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
+    affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
     moved = Image.fromarray(image).transform(
-        (width, height),
-        Image.Transform.AFFINE,
-        inverse,
-        Image.Resampling.BILINEAR,
-        fillcolor=(_GRAY,) * 3,
+        (width, height), affine, inverse, bilinear, fillcolor=(_GRAY,) * 3
     )
     pixels = np.asarray(moved, np.float32) - 128
     contrast, tint = draw.uniform(0.75, 1.25), draw.uniform(0.9, 1.1, 3)

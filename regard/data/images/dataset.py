@@ -162,12 +162,9 @@ def load_digits(split: str) -> ImageDataset:
         pixels, labels = content["pixels"], content["labels"]
     first, last = _DIGIT_SPLITS[split]
     pixels = np.minimum(pixels[first:last, None].astype(np.int64) * 16, 255).astype(np.uint8)
-    return ImageDataset(
-        pixels,
-        tuple(str(label) for label in labels[first:last]),
-        f"handwritten digits, {split}",
-        tuple(f"digit {i}" for i in range(first, last)),
-    )
+    names = tuple(str(label) for label in labels[first:last])
+    locations = tuple(f"digit {i}" for i in range(first, last))
+    return ImageDataset(pixels, names, f"handwritten digits, {split}", locations)
 
 
 def _list_folder(path: Path) -> tuple[list[Row], tuple[str, ...]]:

@@ -1,8 +1,4 @@
-"""`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure.
-
-`regard look FILE.safetensors` shows a saved capture, without the model, and `regard look RUN
---model` the model itself.
-"""
+"""`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure."""
 
 import importlib
 import os

@@ -1,13 +1,9 @@
 """Tokenizers: characters, words or subwords (BPE), learned from the training texts.
 
-    char    a character, white space included
-    word    the text between white space
-    bpe     merged characters of a chunk: a space (or the start) and the following letters, digit
-            or run of punctuation
-
-The space is part of a BPE chunk, so "man ," and "man," differ and decode(encode(text)) is the text,
-whether it was pre-tokenized or not; only runs of white space become one space. Escapes such as
-&quot; are not split.
+BPE merges the characters of a chunk: a space (or the start) and the following letters, digit or run
+of punctuation. The space is part of a chunk, so "man ," and "man," differ and decode(encode(text))
+is the text, whether it was pre-tokenized or not; only runs of white space become one space. Escapes
+such as &quot; are not split.
 
 Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the
 vocabulary, BOS 2 and EOS 3 for the beginning and end of a target.

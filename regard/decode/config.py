@@ -11,10 +11,7 @@ _LEAST_TEMPERATURE = 0.001
 
 @settings
 class DecodeConfig:
-    """Settings of beam search.
-
-    Raises: ValueError naming the setting that is out of range.
-    """
+    """Settings of beam search."""
 
     beam: Annotated[int, Range(1, 1_000)] = 5
     """Number of hypotheses kept per sentence at every step; 1 is greedy search."""
@@ -45,10 +42,7 @@ class DecodeConfig:
 
 @settings
 class SampleConfig:
-    """Settings of sampling: each next token is drawn from the model's distribution.
-
-    Raises: ValueError naming the setting that is out of range.
-    """
+    """Settings of sampling: each next token is drawn from the model's distribution."""
 
     length: Length = 200
     """Number of tokens generated for each prompt."""
@@ -76,10 +70,7 @@ class SampleConfig:
 
 @settings
 class DrawingConfig:
-    """Settings of image generation: each next code is drawn given the text and the codes so far.
-
-    Raises: ValueError naming the setting that is out of range.
-    """
+    """Settings of image generation: each next code is drawn given the text and the codes so far."""
 
     guidance: Annotated[float, Range(0, 1_000)] = 2.0
     """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) -

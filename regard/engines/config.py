@@ -13,10 +13,7 @@ ENGINES = ("torch", "compiled")
 
 @settings
 class EngineConfig:
-    """Engine for decoding, with its precision and parallelism.
-
-    Raises: ValueError naming the setting that is out of range.
-    """
+    """Engine for decoding, with its precision and parallelism."""
 
     engine: Literal["auto", "torch", "compiled"] = "auto"
     """Engine that decodes with a trained model: torch, the reference; compiled, loops over packed

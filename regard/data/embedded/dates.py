@@ -7,9 +7,6 @@ An example is a pure function of (seed, split, epoch, index): nothing is stored,
 calls does not matter. The splits are disjoint in their dates (a hash of the ISO form assigns each
 date to one split), so no test date occurs in training. Validation and test examples depend on the
 index only: runs with different seeds are evaluated on the same examples.
-
-Without the language, a date can be ambiguous: "3 listopada 2019" is October in Croatian, November
-in Polish. `DatesDataset.compute_ceiling` returns the best accuracy that is possible.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Data sets of labeled images: folders, lists, IDX files, and the embedded handwritten digits.
 
-All images of a run have one size: `size`, or
-that of the first. Test images of another size are resized, as inputs of predictions are.
+All images of a run have one size: `size`, or that of the first. Test images of another size are
+resized, as inputs of predictions are.
 
 Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of
 Handwritten Digits", UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test

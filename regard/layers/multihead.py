@@ -239,9 +239,10 @@ class MultiHead(nn.Module):
 
     def _short_beta(self, query: Tensor, mask: Mask | None) -> float | None:
         """Return the choice's beta if `_read_short` applies: few items on a CPU, default parts."""
-        if query.dim() != 3 or query.numel() == 0 or not 1 < query.shape[1] <= MAX_SHORT:
+        # First: a compiled or exported read has no condition on the number of items.
+        if not is_eager() or query.dtype != torch.float32 or query.device.type != "cpu":
             return None
-        if query.dtype != torch.float32 or query.device.type != "cpu" or not is_eager():
+        if query.dim() != 3 or query.numel() == 0 or not 1 < query.shape[1] <= MAX_SHORT:
             return None
         if not (mask is None or type(mask) is Causal) or torch.is_autocast_enabled("cpu"):
             return None

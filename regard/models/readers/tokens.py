@@ -74,11 +74,12 @@ class TokenReader(Reader):
 
     def form(self) -> TableForm:
         """Return the form of this module in evaluation. Raises: NoFormError with max_norm."""
+        form = table_form(self.table, self.projection, self.scale)
         if self.table.max_norm is not None:
             raise NoFormError(
                 self.table, f"renormalizes its entries to max_norm={self.table.max_norm}"
             )
-        return table_form(self.table, self.projection, self.scale)
+        return form
 
 
 def check_padded(name: str, ids: Any) -> None:
